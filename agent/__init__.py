@@ -1,0 +1,3 @@
+"""nodetopo: read, label, place and verify the topology of one GPU node."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Which devices to hand out, exactly, and why."""

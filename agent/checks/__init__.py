@@ -1,0 +1,1 @@
+"""Rules about hardware and settings, and the engine that judges them."""

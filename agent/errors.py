@@ -1,0 +1,65 @@
+"""Every exception this package raises on purpose.
+
+::
+
+    AgentError                  our environment or our input failed; carries the cure
+    ├── InputError              the person gave something unusable (exit 2)
+    │   └── DecodeError         a document is malformed; carries the path inside it
+    └── UnreadableError         the node would not tell (exit 3)
+        ├── NvmlUnavailable     the NVML library is missing or does not initialise
+        └── ApiUnavailable      the API server could not be reached or refused
+
+A broken invariant of our own is a plain ``ValueError`` or ``AssertionError`` and is not caught.
+"""
+
+
+class AgentError(Exception):
+    """A failure with a cause and a cure, printed as ``error: cause — cure``."""
+
+    def __init__(self, cause: str, cure: str = "") -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.cure = cure
+
+    def __str__(self) -> str:
+        return f"{self.cause} — {self.cure}" if self.cure else self.cause
+
+
+class InputError(AgentError):
+    """What the caller gave cannot be used: a file, a name, a value."""
+
+
+class DecodeError(InputError):
+    """A document does not have the shape it claims.
+
+    *path* names the offending place as the reader of the file would, e.g. ``gpus[3].pci``.
+    """
+
+    def __init__(self, path: str, problem: str, cure: str = "") -> None:
+        super().__init__(f"{path}: {problem}" if path else problem, cure)
+        self.path = path
+        self.problem = problem
+
+    def under(self, parent: str) -> "DecodeError":
+        """Return the same error seen from one level further out."""
+        joined = parent + self.path if self.path.startswith("[") else f"{parent}.{self.path}"
+        return DecodeError(joined.rstrip("."), self.problem, self.cure)
+
+
+class UnreadableError(AgentError):
+    """The node lacks or withholds what was asked for, so the answer is unknown."""
+
+
+class NvmlUnavailable(UnreadableError):  # noqa: N818 - a state of the node, not a fault of ours
+    """The NVML library cannot be loaded, does not initialise, or does not answer."""
+
+
+class ApiUnavailable(UnreadableError):  # noqa: N818 - same
+    """The Kubernetes API server cannot be reached, or refused the request.
+
+    *retry_after_s* is the pause in seconds that the server asked for, ``None`` if it did not.
+    """
+
+    def __init__(self, cause: str, cure: str = "", *, retry_after_s: float | None = None) -> None:
+        super().__init__(cause, cure)
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,1 @@
+"""Advice derived from a snapshot: what others would answer or should set."""

@@ -1,0 +1,1 @@
+"""The device-plugin side: what the kubelet calls and what calls it."""

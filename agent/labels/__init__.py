@@ -1,0 +1,1 @@
+"""Node labels as pure functions of a snapshot."""

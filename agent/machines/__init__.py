@@ -1,0 +1,1 @@
+"""Snapshots of reference machines that ship with the package."""

@@ -1,0 +1,1 @@
+"""Nouns: frozen records of what a node has; standard library only, no I/O."""

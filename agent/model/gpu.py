@@ -1,0 +1,101 @@
+"""A GPU as NVML and sysfs describe it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from agent.model.mig import Mig
+from agent.model.numa import CpuSet
+from agent.model.pci import PciAddress, PcieLink, PciPath
+
+
+class FabricState(StrEnum):
+    """How far the GPU got in registering with the NVLink fabric (``nvmlGpuFabricState_t``)."""
+
+    NOT_SUPPORTED = "not-supported"
+    NOT_STARTED = "not-started"
+    IN_PROGRESS = "in-progress"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """The GPU's membership in a multi-node NVLink fabric (``nvmlGpuFabricInfoV_t``).
+
+    Attributes:
+        status: the ``nvmlReturn_t`` of the registration; 0 is success.
+        cluster_uuid: ``None`` when all zero, which is what an HGX board without a
+            multi-node fabric reports.
+        clique_id: the partition inside the cluster.
+        health_mask: raw bits; ``None`` on drivers that do not report it.
+    """
+
+    state: FabricState
+    status: int | None = None
+    cluster_uuid: str | None = None
+    clique_id: int | None = None
+    health_mask: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemappedRows:
+    """Memory rows that the GPU replaced (``nvmlDeviceGetRemappedRows``)."""
+
+    correctable: int
+    uncorrectable: int
+    is_pending: bool
+    has_failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One physical GPU.
+
+    Attributes:
+        index: NVML's order, by PCI address; not ``CUDA_VISIBLE_DEVICES``.
+        uuid: ``None`` only for snapshots read from text that names no UUID.
+        minor: the N of ``/dev/nvidiaN``; not always the index.
+        product: ``nvmlDeviceGetName``.
+        architecture: lower-case NVIDIA name, e.g. ``hopper``.
+        compute_capability: (major, minor).
+        numa_node: the node of the PCI function; ``None`` where firmware gave none (sysfs −1).
+        numa_affinity: all nodes that ``nvidia-smi topo -m`` lists, CPU node first;
+            differs from *numa_node* where GPU memory is a node of its own (Grace).
+        cpu_affinity: the CPUs nearest to the GPU.
+        is_lost: NVML answered GPU_IS_LOST; everything else here is then the last known.
+        pcie: NVML's own view of the link.
+        ecc: whether error correction is on.
+        recovery_action: NVML field 230; 0 none, 1 reset, 2 reboot, 3 drain P2P,
+            4 drain and reset (nvml.h ``nvmlDeviceGpuRecoveryAction_t``).
+    """
+
+    index: int
+    uuid: str | None = None
+    minor: int | None = None
+    pci: PciAddress | None = None
+    path: PciPath | None = None
+    product: str | None = None
+    architecture: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    memory_mib: int | None = None
+    numa_node: int | None = None
+    numa_affinity: tuple[int, ...] | None = None
+    cpu_affinity: CpuSet | None = None
+    pci_class: str | None = None
+    pcie: PcieLink | None = None
+    persistence: bool | None = None
+    ecc: bool | None = None
+    mig: Mig | None = None
+    fabric: Fabric | None = None
+    remapped_rows: RemappedRows | None = None
+    recovery_action: int | None = None
+    is_lost: bool = False
+
+    @property
+    def id(self) -> str:
+        """The UUID where known, else ``GPU<index>``: the name that other programs see."""
+        return self.uuid or self.name
+
+    @property
+    def name(self) -> str:
+        """The row name of ``nvidia-smi topo -m``: ``GPU<index>``."""
+        return f"GPU{self.index}"

@@ -1,0 +1,118 @@
+"""NUMA nodes, CPU sets and the CPU's own topology."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Self
+
+_MAX_CPU = 1 << 16
+"""A guard against hostile ranges; Linux's NR_CPUS is at most 8192 on the machines we serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSet:
+    """A set of logical CPU numbers, written as the kernel writes lists: ``0-51,104-155``."""
+
+    cpus: frozenset[int] = frozenset()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the kernel's list format; an empty text is the empty set.
+
+        Raises:
+            ValueError: *text* is not such a list.
+        """
+        return cls(frozenset(_ranges(text)))
+
+    @classmethod
+    def of(cls, cpus: Iterable[int]) -> Self:
+        """Collect *cpus*."""
+        return cls(frozenset(cpus))
+
+    def __str__(self) -> str:
+        runs: list[list[int]] = []
+        for cpu in sorted(self.cpus):
+            if runs and cpu == runs[-1][-1] + 1:
+                runs[-1][1:] = [cpu]
+            else:
+                runs.append([cpu])
+        return ",".join("-".join(map(str, run)) for run in runs)
+
+    def __len__(self) -> int:
+        return len(self.cpus)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self.cpus))
+
+    def __contains__(self, cpu: object) -> bool:
+        return cpu in self.cpus
+
+    def __le__(self, other: "CpuSet") -> bool:
+        return self.cpus <= other.cpus
+
+    def __and__(self, other: "CpuSet") -> "CpuSet":
+        return CpuSet(self.cpus & other.cpus)
+
+    def __or__(self, other: "CpuSet") -> "CpuSet":
+        return CpuSet(self.cpus | other.cpus)
+
+
+def _ranges(text: str) -> Iterator[int]:
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ValueError(f"not a CPU list: {text!r}")
+        low, high = int(first), int(last or first)
+        if high < low or high >= _MAX_CPU:
+            raise ValueError(f"not a CPU list: {text!r}")
+        yield from range(low, high + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HugePages:
+    """Huge pages of one size on one NUMA node."""
+
+    size_kib: int
+    total: int
+    free: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """One NUMA node as the kernel numbers it; ids may be sparse.
+
+    Attributes:
+        cpus: empty for a memory-only node (a GPU's memory on Grace).
+        distances: ACPI SLIT units towards every online node, ascending by node id.
+    """
+
+    id: int
+    cpus: CpuSet
+    memory_mib: int | None = None
+    distances: tuple[int, ...] | None = None
+    hugepages: tuple[HugePages, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Socket:
+    """One CPU package."""
+
+    id: int
+    cpus: CpuSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTopology:
+    """The CPUs that the kernel has online, and how they share hardware.
+
+    Attributes:
+        vendor, model: as ``/proc/cpuinfo`` spells them.
+        cores: one set per physical core, holding its hardware threads.
+        l3_groups: one set per last-level cache; empty when sysfs lists no caches.
+    """
+
+    online: CpuSet
+    vendor: str | None = None
+    model: str | None = None
+    sockets: tuple[Socket, ...] = ()
+    cores: tuple[CpuSet, ...] = ()
+    l3_groups: tuple[CpuSet, ...] = ()

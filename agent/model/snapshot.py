@@ -1,0 +1,100 @@
+"""The snapshot: all that was learnt of one node at one moment, the boundary of the program."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from agent.model.gpu import Gpu
+from agent.model.hca import Hca
+from agent.model.kubelet import KubeletSettings
+from agent.model.numa import CpuTopology, NumaNode
+from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
+from agent.model.pci import PciBridge
+from agent.model.pod import Pod
+
+SCHEMA = "nodetopo/v1"
+
+
+class Origin(StrEnum):
+    """Whether a stored machine was read off hardware or put together from published facts."""
+
+    CAPTURED = "captured"
+    COMPOSED = "composed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where a stored machine comes from; absent from a snapshot of the live node."""
+
+    origin: Origin
+    description: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeIssue:
+    """Something that could not be read, and so is ``None`` or missing in the snapshot.
+
+    Attributes:
+        probe: which reader met it: ``nvml``, ``pcie``, ``numa``, ``rdma``, ``kubelet`` …
+        subject: the device, call or file, e.g. ``GPU3 nvmlDeviceGetMemoryInfo``.
+        reason: what came back.
+    """
+
+    probe: str
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """The running kernel and the settings that placement depends on.
+
+    Attributes:
+        modules: loaded modules, sorted; ``None`` if ``/proc/modules`` was not readable.
+        sysctls: dotted name → value, only those that checks ask for.
+    """
+
+    release: str | None = None
+    command_line: str | None = None
+    machine: str | None = None
+    modules: tuple[str, ...] | None = None
+    sysctls: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One node at one moment.
+
+    Order: *gpus* by index, *nvlinks* by (gpu, link), *numa_nodes* by id, *hcas* by PCI
+    address then name (so that position N is the row ``NIC<N>``), *bridges* by address.
+    ``None`` for a part means that it was not read; an empty tuple means that it was, and
+    that there is none.
+
+    Attributes:
+        node: name of the node; ``None`` in files that do not know it.
+        captured_at: UTC; ``None`` where the source is text without a date.
+        cuda_version: of the driver's CUDA API, (major, minor).
+        product_name: DMI name of the machine.
+    """
+
+    node: str | None = None
+    captured_at: datetime | None = None
+    provenance: Provenance | None = None
+    driver_version: str | None = None
+    nvml_version: str | None = None
+    cuda_version: tuple[int, int] | None = None
+    product_name: str | None = None
+    kernel: Kernel | None = None
+    gpus: tuple[Gpu, ...] = ()
+    nvlinks: tuple[NvLink, ...] | None = None
+    nvswitches: tuple[NvSwitch, ...] | None = None
+    pairs: tuple[ReportedPair, ...] = ()
+    bridges: tuple[PciBridge, ...] | None = None
+    numa_nodes: tuple[NumaNode, ...] | None = None
+    cpu: CpuTopology | None = None
+    hcas: tuple[Hca, ...] | None = None
+    kubelet: KubeletSettings | None = None
+    pods: tuple[Pod, ...] | None = None
+    issues: tuple[ProbeIssue, ...] = ()

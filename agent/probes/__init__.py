@@ -1,0 +1,1 @@
+"""Readers: everything that looks at the node."""

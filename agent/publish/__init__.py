@@ -1,0 +1,1 @@
+"""Writers: everything that tells others what was found."""

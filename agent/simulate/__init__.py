@@ -1,0 +1,1 @@
+"""Replay and synthesis of requests against a snapshot."""

@@ -1,0 +1,1 @@
+"""What follows from a snapshot about distances, links and domains."""
