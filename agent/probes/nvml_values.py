@@ -1,0 +1,195 @@
+"""What NVML's numbers mean: plain conversions from its answers to the model's words.
+
+Every conversion raises ``ValueError`` for a value that it does not know, so that a newer
+driver's new value becomes one unknown field with an issue, never a wrong word. Structures
+are read by attribute and need not be pynvml's own. Numbers are those of nvml.h.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from agent.model.gpu import Fabric, FabricState, RemappedRows
+from agent.model.numa import CpuSet
+from agent.model.nvlink import Closeness, PeerKind
+from agent.model.pci import PciAddress
+
+ARCHITECTURES: Mapping[int, str] = MappingProxyType(
+    {
+        2: "kepler",
+        3: "maxwell",
+        4: "pascal",
+        5: "volta",
+        6: "turing",
+        7: "ampere",
+        8: "ada-lovelace",
+        9: "hopper",
+        10: "blackwell",
+        13: "rubin",
+    },
+)
+"""``NVML_DEVICE_ARCH_*``; 11, 12 and 15 are accelerators without a GPU."""
+
+NVLINK_GENERATION: Mapping[str, int] = MappingProxyType(
+    {"pascal": 1, "volta": 2, "turing": 2, "ampere": 3, "hopper": 4, "blackwell": 5, "rubin": 6},
+)
+"""The one NVLink generation of each architecture (NVIDIA's NVLink page). It outranks what the
+driver says of a link: H100 was seen to report 5.0, and public benchmarks work around it."""
+
+_NVLINK_GENERATIONS = (None, 1, 2, 2, 3, 3, 4, 5, 6)
+_FABRIC_STATES = tuple(FabricState)  # NVML_GPU_FABRIC_STATE_* counts 0…3 in this order
+_PEER_KINDS = {0: PeerKind.GPU, 1: PeerKind.CPU, 2: PeerKind.SWITCH}  # IBMNPU is a POWER9 CPU
+_PEER_UNKNOWN = 255  # NVML_NVLINK_DEVICE_TYPE_UNKNOWN
+_P2P_OK, _P2P_LAST_REFUSAL, _P2P_UNKNOWN = 0, 5, 6  # nvmlGpuP2PStatus_t
+_HIDDEN_PEER = "ffffffff:ff:ff."
+_FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+_MIG_PROFILE = re.compile(r" MIG (\S+)$")
+_SMALL = 1 << 16  # no index, width, generation or instance number comes near
+_MAX_FIELD = 1 << 31  # the fields we read are speeds in MB/s and small enumerations
+_MAX_MEMORY_MIB = 1 << 26  # 64 TiB
+
+
+def small(number: int) -> int:
+    """Return *number*, unless no device could have so high an index, width or version."""
+    if not 0 <= number < _SMALL:
+        raise ValueError(f"implausible number {number}")
+    return number
+
+
+def positive(number: int) -> int | None:
+    """Return *number*; ``None`` for the 0 that a driver gives where it does not know."""
+    return small(number) or None
+
+
+def nvlink_generation(number: int) -> int | None:
+    """Read an ``nvmlNvlinkVersion_t``, which counts 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0.
+
+    The generation is the major version; ``None`` for the 0 of a driver that does not know.
+    """
+    if number >= len(_NVLINK_GENERATIONS) or number < 0:
+        raise ValueError(f"unknown NVLink version {number}")
+    return _NVLINK_GENERATIONS[number]
+
+
+def flag(number: int) -> bool:
+    """Read ``nvmlEnableState_t`` and its like: 0 or 1."""
+    if number not in (0, 1):
+        raise ValueError(f"neither 0 nor 1: {number}")
+    return bool(number)
+
+
+def architecture(number: int) -> str:
+    """Name an ``nvmlDeviceArchitecture_t`` as NVIDIA does, in lower case."""
+    if number not in ARCHITECTURES:
+        raise ValueError(f"unknown architecture {number}")
+    return ARCHITECTURES[number]
+
+
+def cuda_version(number: int) -> tuple[int, int]:
+    """Split 12040 into (12, 4): 1000 × major + 10 × minor (cuda.h ``CUDA_VERSION``)."""
+    return small(number) // 1000, number % 1000 // 10
+
+
+def capability(version: tuple[int, int]) -> tuple[int, int]:
+    """Return a compute capability, (major, minor)."""
+    return small(version[0]), small(version[1])
+
+
+def memory_mib(memory: Any) -> int:
+    """Return the whole memory of an ``nvmlMemory_t`` in MiB, rounded down."""
+    mib = int(memory.total) >> 20
+    if mib > _MAX_MEMORY_MIB:
+        raise ValueError(f"implausible memory of {memory.total} bytes")
+    return mib
+
+
+def cpu_set(words: Iterable[int]) -> CpuSet | None:
+    """Read a CPU mask, 64 CPUs a word, lowest first; an empty mask tells nothing."""
+    cpus = [
+        position * 64 + bit
+        for position, word in enumerate(words)
+        if word
+        for bit in range(64)
+        if word >> bit & 1
+    ]
+    return CpuSet.of(cpus) if cpus else None
+
+
+def pci_address(info: Any) -> PciAddress:
+    """Read the address in an ``nvmlPciInfo_t``."""
+    return PciAddress.parse(info.busId)
+
+
+def peer_address(info: Any) -> PciAddress | None:
+    """Read a link's far end; ``None`` for the sentinel behind which drivers hide switches."""
+    if info.busId.lower().startswith(_HIDDEN_PEER):
+        return None
+    return pci_address(info)
+
+
+def peer_kind(number: int) -> PeerKind | None:
+    """Read ``nvmlIntNvLinkDeviceType_t``; ``None`` where NVML itself does not know."""
+    if number == _PEER_UNKNOWN:
+        return None
+    if number not in _PEER_KINDS:
+        raise ValueError(f"unknown NVLink device type {number}")
+    return _PEER_KINDS[number]
+
+
+def closeness(level: int) -> Closeness:
+    """Read ``nvmlGpuTopologyLevel_t``."""
+    return Closeness(level)
+
+
+def is_p2p_allowed(status: int) -> bool | None:
+    """Read ``nvmlGpuP2PStatus_t``: every known refusal is False, whatever its reason."""
+    if status == _P2P_UNKNOWN:
+        return None
+    if not _P2P_OK <= status <= _P2P_LAST_REFUSAL:
+        raise ValueError(f"unknown P2P status {status}")
+    return status == _P2P_OK
+
+
+def remapped_rows(counts: tuple[int, int, int, int]) -> RemappedRows:
+    """Read the four values of ``nvmlDeviceGetRemappedRows``."""
+    correctable, uncorrectable, pending, failed = counts
+    return RemappedRows(
+        correctable=small(correctable),
+        uncorrectable=small(uncorrectable),
+        is_pending=flag(pending),
+        has_failed=flag(failed),
+    )
+
+
+def fabric(info: Any) -> Fabric:
+    """Read an ``nvmlGpuFabricInfo_t`` or ``nvmlGpuFabricInfoV_t``; the first has no health."""
+    if info.state >= len(_FABRIC_STATES):
+        raise ValueError(f"unknown fabric state {info.state}")
+    digits = bytes(info.clusterUuid).hex()
+    cuts = (0, 8, 12, 16, 20, 32)
+    cluster = "-".join(digits[a:b] for a, b in pairwise(cuts))
+    return Fabric(
+        state=_FABRIC_STATES[info.state],
+        status=info.status,
+        cluster_uuid=cluster if any(info.clusterUuid) else None,
+        clique_id=info.cliqueId,
+        health_mask=getattr(info, "healthMask", None),
+    )
+
+
+def field_value(field: Any) -> int:
+    """Return the number in an ``nvmlFieldValue_t``, by its ``nvmlValueType_t``."""
+    if field.valueType >= len(_FIELD_MEMBERS):
+        raise ValueError(f"unknown value type {field.valueType}")
+    number = int(getattr(field.value, _FIELD_MEMBERS[field.valueType]))
+    if not 0 <= number < _MAX_FIELD:
+        raise ValueError(f"implausible number {number}")
+    return number
+
+
+def mig_profile(name: str) -> str | None:
+    """Cut the profile off a MIG device's name, ``NVIDIA A100-SXM4-40GB MIG 1g.5gb``."""
+    match = _MIG_PROFILE.search(name)
+    return match[1] if match else None

@@ -1,0 +1,1 @@
+"""Machines put together from published facts, for `tests/nodes/` and the bundled snapshots."""

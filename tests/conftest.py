@@ -1,0 +1,84 @@
+"""What tests of every part share: machines as directories, the fake library, golden files."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.probes.archive import unpack
+from tests.fake_nvml import build
+
+NODES = Path(__file__).parent / "nodes"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--update-golden`."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite golden files with what the code gives now, for review in the diff",
+    )
+
+
+def pytest_configure() -> None:
+    """Let children see Ctrl-C: a shell starts background jobs with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def update_golden(pytestconfig: pytest.Config) -> bool:
+    """Whether golden files are to be rewritten instead of compared."""
+    return bool(pytestconfig.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """Return the directory of real captures; they are not ours to publish, so not in here."""
+    directory = os.environ.get("NODETOPO_CORPUS")
+    if directory is None:
+        pytest.skip("NODETOPO_CORPUS does not name the directory of captures")
+    return Path(directory)
+
+
+@pytest.fixture(params=sorted(path.name for path in NODES.iterdir() if path.is_dir()))
+def node_dir(request: pytest.FixtureRequest) -> Path:
+    """Return the directory of each machine under `tests/nodes` in turn."""
+    return NODES / str(request.param)
+
+
+@pytest.fixture(scope="session")
+def fake_nvml_library(
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Return the directory of our `libnvidia-ml.so.1`, compiled once for its sources."""
+    kept = getattr(pytestconfig, "cache", None)
+    return build.library(kept.mkdir("fake-nvml") if kept else tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function from a shape to its unpacked host root; treat the tree as read-only."""
+    roots: dict[str, Path] = {}
+
+    def host(shape: str) -> Path:
+        if shape not in roots:
+            root = tmp_path_factory.mktemp(shape)
+            unpack((NODES / shape / "sysfs.txt").read_text("utf-8"), root)
+            roots[shape] = root
+        return roots[shape]
+
+    return host
+
+
+@pytest.fixture
+def host_tree(tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that unpacks an archive's text into this test's own host root."""
+
+    def host(archive: str) -> Path:
+        unpack(archive, tmp_path / "host")
+        return tmp_path / "host"
+
+    return host

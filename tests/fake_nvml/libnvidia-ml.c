@@ -1,0 +1,311 @@
+/*
+ * A libnvidia-ml.so.1 that plays a machine written down in a text file.
+ *
+ * NODETOPO_FAKE_NVML names a directory. `nvml.txt` in it holds one answer a line:
+ *
+ *     <function> <args...> = <return code> [value | value ...]        # comment
+ *
+ * A GPU is its index; a MIG device is `<gpu>:<slot>`. What is not listed answers 3, NOT_SUPPORTED.
+ * An optional file `faults` in the same directory spoils the answers, one fault a line:
+ *
+ *     hang <function>          never return
+ *     slow <function> <ms>     answer late
+ *     lost <gpu>               every call on that GPU answers 15; its handle is still found
+ *     gone <gpu>               as lost, and its handle answers 15 too
+ *     code <function|*> <rc>   answer rc
+ *     garbage <function>       succeed, and hand back bytes without meaning
+ *     noise <text>             print text to standard output in nvmlInit, as chatty drivers do
+ *     crash <function>         kill the process
+ *
+ * Both files are read again when they change, so a test can break a running machine.
+ * Layouts of the structs are those of nvml.h as pynvml declares them. -DWITHOUT_NEWER leaves out
+ * functions that later drivers added, to play an older library.
+ */
+
+#include "machine.h"
+
+typedef struct {
+    char legacy_bus_id[16];
+    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+    char bus_id[32];
+} PciInfo;
+
+typedef struct { unsigned long long total, free, used; } Memory;
+
+typedef struct {
+    uint32_t field, scope;
+    int64_t timestamp, latency_us;
+    uint32_t type, code;
+    union { unsigned u; unsigned long long ull; } value;
+} FieldValue;
+
+typedef struct { uint8_t cluster[16]; uint32_t status, clique, state; } FabricInfo;
+typedef struct {
+    uint32_t version;
+    FabricInfo info;
+    uint32_t health_mask;
+    uint8_t health_summary; /* since version 3 */
+} FabricInfoV;
+
+static Device devices[MAX_GPUS][MAX_MIG + 1];
+
+static int give_pci(Answer answer, PciInfo *info) {
+    unsigned domain = 0, bus = 0, slot = 0, function = 0;
+    if (answer.code != SUCCESS) return answer.code;
+    memset(info, answer.garbage ? 0xa5 : 0, sizeof *info);
+    if (answer.garbage) return SUCCESS;
+    sscanf(answer.text, "%x:%x:%x.%x", &domain, &bus, &slot, &function);
+    info->domain = domain, info->bus = bus, info->device = slot;
+    info->pci_device_id = number(&answer, 1);
+    snprintf(info->bus_id, sizeof info->bus_id, "%08X:%02X:%02X.%X", domain, bus, slot, function);
+    snprintf(info->legacy_bus_id, sizeof info->legacy_bus_id, "%04X:%02X:%02X.%X",
+             domain & 0xffff, bus & 0xff, slot & 0xff, function & 0xf);
+    return SUCCESS;
+}
+
+/* ---- the library ------------------------------------------------------------------------ */
+
+static int start(const char *function) {
+    int is_garbage, code = enter(function, -1, &is_garbage);
+    if (code != -1) return code;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < fault_count; i++)
+        if (!strcmp(faults[i].kind, "noise")) puts(faults[i].text), fflush(stdout);
+    for (int gpu = 0; gpu < MAX_GPUS; gpu++)
+        for (int slot = 0; slot <= MAX_MIG; slot++) devices[gpu][slot] = (Device){gpu, slot - 1};
+    initialised++;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+int nvmlInit_v2(void) { return start("nvmlInit_v2"); }
+
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    return start("nvmlInitWithFlags");
+}
+
+int nvmlShutdown(void) {
+    int is_garbage, code = enter("nvmlShutdown", -1, &is_garbage);
+    if (code != -1) return code;
+    pthread_mutex_lock(&lock);
+    initialised--;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+const char *nvmlErrorString(int code) {
+    switch (code) {
+        case SUCCESS: return "The operation was successful";
+        case NOT_SUPPORTED: return "Not Supported";
+        case GPU_IS_LOST: return "GPU is lost";
+        default: return "An error of the fake library";
+    }
+}
+
+int nvmlSystemGetDriverVersion(char *to, unsigned size) {
+    return give_text(ask_at("nvmlSystemGetDriverVersion", -1, ""), to, size);
+}
+
+int nvmlSystemGetNVMLVersion(char *to, unsigned size) {
+    return give_text(ask_at("nvmlSystemGetNVMLVersion", -1, ""), to, size);
+}
+
+int nvmlSystemGetCudaDriverVersion(unsigned *to) {
+    return give_1(ask_at("nvmlSystemGetCudaDriverVersion_v2", -1, ""), to);
+}
+
+int nvmlDeviceGetCount_v2(unsigned *to) {
+    return give_1(ask_at("nvmlDeviceGetCount_v2", -1, ""), to);
+}
+
+static unsigned gpu_count(void) {
+    pthread_mutex_lock(&lock);
+    const Line *line = find("nvmlDeviceGetCount_v2");
+    unsigned count = line ? (unsigned)strtoul(line->text, NULL, 0) : 0;
+    pthread_mutex_unlock(&lock);
+    return count < MAX_GPUS ? count : MAX_GPUS;
+}
+
+/* Handles exist for every GPU counted; a line is needed only to make one fail. */
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **to) {
+    Answer answer = ask_at("nvmlDeviceGetHandleByIndex_v2", -1, " %u", index);
+    if (answer.code != SUCCESS && answer.code != NOT_SUPPORTED) return answer.code;
+    if (index >= gpu_count()) return INVALID_ARGUMENT;
+    pthread_mutex_lock(&lock);
+    int gone = is_lost((int)index, 1);
+    pthread_mutex_unlock(&lock);
+    *to = &devices[index][0];
+    return gone ? GPU_IS_LOST : SUCCESS;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, Device **to) {
+    for (unsigned gpu = 0; gpu < gpu_count(); gpu++) {
+        Answer answer = ask("nvmlDeviceGetUUID", &devices[gpu][0], -1);
+        *to = &devices[gpu][0];
+        if (answer.code == SUCCESS && !strcmp(answer.text, uuid)) return SUCCESS;
+    }
+    return NOT_FOUND;
+}
+
+int nvmlDeviceGetIndex(Device *device, unsigned *to) {
+    if (!device) return INVALID_ARGUMENT;
+    *to = (unsigned)device->gpu;
+    return SUCCESS;
+}
+
+#define DEVICE_TEXT(function) \
+    int function(Device *device, char *to, unsigned size) { \
+        return give_text(ask(#function, device, -1), to, size); \
+    }
+#define DEVICE_1(function) \
+    int function(Device *device, unsigned *to) { return give_1(ask(#function, device, -1), to); }
+#define DEVICE_2(function) \
+    int function(Device *device, unsigned *a, unsigned *b) { \
+        return give_2(ask(#function, device, -1), a, b); \
+    }
+#define LINK_1(function) \
+    int function(Device *device, unsigned link, unsigned *to) { \
+        return give_1(ask(#function, device, (int)link), to); \
+    }
+
+DEVICE_TEXT(nvmlDeviceGetName)
+DEVICE_TEXT(nvmlDeviceGetUUID)
+DEVICE_1(nvmlDeviceGetMinorNumber)
+DEVICE_1(nvmlDeviceGetArchitecture)
+DEVICE_1(nvmlDeviceGetPersistenceMode)
+DEVICE_1(nvmlDeviceGetCurrPcieLinkGeneration)
+DEVICE_1(nvmlDeviceGetCurrPcieLinkWidth)
+DEVICE_1(nvmlDeviceGetMaxPcieLinkGeneration)
+DEVICE_1(nvmlDeviceGetMaxPcieLinkWidth)
+DEVICE_1(nvmlDeviceGetMaxMigDeviceCount)
+DEVICE_1(nvmlDeviceGetGpuInstanceId)
+DEVICE_1(nvmlDeviceGetComputeInstanceId)
+DEVICE_2(nvmlDeviceGetCudaComputeCapability)
+DEVICE_2(nvmlDeviceGetEccMode)
+DEVICE_2(nvmlDeviceGetMigMode)
+LINK_1(nvmlDeviceGetNvLinkState)
+LINK_1(nvmlDeviceGetNvLinkVersion)
+
+int nvmlDeviceGetPciInfo_v3(Device *device, PciInfo *to) {
+    return give_pci(ask("nvmlDeviceGetPciInfo_v3", device, -1), to);
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device *device, unsigned link, PciInfo *to) {
+    return give_pci(ask("nvmlDeviceGetNvLinkRemotePciInfo_v2", device, (int)link), to);
+}
+
+int nvmlDeviceGetMemoryInfo(Device *device, Memory *to) {
+    Answer answer = ask("nvmlDeviceGetMemoryInfo", device, -1);
+    if (answer.code != SUCCESS) return answer.code;
+    memset(to, 0xa5, sizeof *to);
+    if (answer.garbage) return SUCCESS;
+    to->total = strtoull(part(&answer, 0), NULL, 0);
+    to->free = strtoull(part(&answer, 1), NULL, 0);
+    to->used = strtoull(part(&answer, 2), NULL, 0);
+    return SUCCESS;
+}
+
+/* The file has the kernel's CPU list, `0-55,112-167`; NVML hands out words of a mask. */
+int nvmlDeviceGetCpuAffinity(Device *device, unsigned words, unsigned long *mask) {
+    Answer answer = ask("nvmlDeviceGetCpuAffinity", device, -1);
+    const unsigned width = 8 * sizeof *mask;
+    if (answer.code != SUCCESS) return answer.code;
+    memset(mask, answer.garbage ? 0xa5 : 0, words * sizeof *mask);
+    for (char *run = strtok(answer.text, ","); run; run = strtok(NULL, ",")) {
+        char *rest;
+        unsigned long first = strtoul(run, &rest, 10), last = first;
+        if (*rest == '-') last = strtoul(rest + 1, NULL, 10);
+        for (unsigned long cpu = first; cpu <= last && cpu / width < words; cpu++)
+            mask[cpu / width] |= 1ul << cpu % width;
+    }
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned slot, Device **to) {
+    Answer answer = ask("nvmlDeviceGetMigDeviceHandleByIndex", device, (int)slot);
+    if (answer.code == SUCCESS && slot >= MAX_MIG) return INVALID_ARGUMENT;
+    if (answer.code == SUCCESS) *to = &devices[device->gpu][slot + 1];
+    return answer.code;
+}
+
+int nvmlDeviceGetTopologyCommonAncestor(Device *a, Device *b, unsigned *to) {
+    return give_pair("nvmlDeviceGetTopologyCommonAncestor", a, b, -1, to);
+}
+
+int nvmlDeviceGetP2PStatus(Device *a, Device *b, unsigned caps, unsigned *to) {
+    return give_pair("nvmlDeviceGetP2PStatus", a, b, (int)caps, to);
+}
+
+static void give_field(const Device *device, FieldValue *field) {
+    char name[32];
+    Answer answer;
+    name_of(device, name, sizeof name);
+    answer = ask_at("nvmlDeviceGetFieldValue", device->gpu, " %s %u %u", name, field->field,
+                    field->scope);
+    if (answer.code == NOT_SUPPORTED && field->scope == 0)
+        answer = ask_at("nvmlDeviceGetFieldValue", device->gpu, " %s %u", name, field->field);
+    field->code = (uint32_t)answer.code;
+    field->type = answer.garbage ? 0xa5a5a5a5u : 1; /* 1: unsigned int */
+    field->value.ull = answer.garbage ? 0xa5a5a5a5a5a5a5a5ull : strtoull(answer.text, NULL, 0);
+    if (field->value.ull >> 32 && !answer.garbage) field->type = 3; /* unsigned long long */
+}
+
+int nvmlDeviceGetFieldValues(Device *device, int count, FieldValue *fields) {
+    int is_garbage, code;
+    if (!device || count < 1) return INVALID_ARGUMENT;
+    code = enter("nvmlDeviceGetFieldValues", device->gpu, &is_garbage);
+    if (code != -1) return code;
+    for (int i = 0; i < count; i++) give_field(device, &fields[i]);
+    return SUCCESS;
+}
+
+static int give_fabric(const Answer *answer, FabricInfo *to) {
+    const char *digits = part(answer, 2);
+    unsigned byte;
+    if (answer->code != SUCCESS) return answer->code;
+    memset(to, answer->garbage ? 0xa5 : 0, sizeof *to);
+    if (answer->garbage) return SUCCESS;
+    for (int i = 0; i < 16 && sscanf(digits, "%2x", &byte) == 1; i++) {
+        to->cluster[i] = (uint8_t)byte;
+        digits += 2;
+        if (*digits == '-') digits++;
+    }
+    to->state = number(answer, 0), to->status = number(answer, 1), to->clique = number(answer, 3);
+    return SUCCESS;
+}
+
+#ifndef WITHOUT_NEWER
+int nvmlDeviceGetRemappedRows(Device *device, unsigned *correctable, unsigned *uncorrectable,
+                              unsigned *pending, unsigned *failed) {
+    Answer answer = ask("nvmlDeviceGetRemappedRows", device, -1);
+    if (answer.code != SUCCESS) return answer.code;
+    *correctable = number(&answer, 0), *uncorrectable = number(&answer, 1);
+    *pending = number(&answer, 2), *failed = number(&answer, 3);
+    return SUCCESS;
+}
+#endif
+
+/* The older call reads the same line as the newer one: one machine, two libraries. */
+int nvmlDeviceGetGpuFabricInfo(Device *device, FabricInfo *to) {
+    Answer answer = ask("nvmlDeviceGetGpuFabricInfoV", device, -1);
+    return give_fabric(&answer, to);
+}
+
+#ifndef WITHOUT_NEWER
+int nvmlSystemGetCudaDriverVersion_v2(unsigned *to) {
+    return give_1(ask_at("nvmlSystemGetCudaDriverVersion_v2", -1, ""), to);
+}
+
+LINK_1(nvmlDeviceGetNvLinkRemoteDeviceType)
+
+/* The low 24 bits of a version are the size of the caller's struct: 36 bytes in 2, 40 in 3. */
+int nvmlDeviceGetGpuFabricInfoV(Device *device, FabricInfoV *to) {
+    if (!to || (to->version != 0x2000024u && to->version != 0x3000028u)) return VERSION_MISMATCH;
+    Answer answer = ask("nvmlDeviceGetGpuFabricInfoV", device, -1);
+    int code = give_fabric(&answer, &to->info);
+    if (code == SUCCESS) to->health_mask = number(&answer, 4);
+    if (code == SUCCESS && to->version >> 24 == 3) to->health_summary = (uint8_t)number(&answer, 5);
+    return code;
+}
+#endif

@@ -1,0 +1,1 @@
+"""The bundled machines, and how they come to be."""

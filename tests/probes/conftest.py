@@ -1,0 +1,47 @@
+"""Fixtures around the fake NVML library; their names begin with ``nvml_``."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.probes.nvml_supervisor import NvmlSupervisor
+from tests.fake_nvml.build import library
+from tests.fake_nvml.fake import FakeNvml
+from tests.probes.nvml_pair import ANSWERS
+
+Supervise = Callable[..., NvmlSupervisor]
+
+
+@pytest.fixture(scope="session")
+def nvml_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where this run keeps compiled libraries."""
+    return tmp_path_factory.mktemp("nvml")
+
+
+@pytest.fixture(scope="session")
+def nvml_library(nvml_cache: Path) -> Path:
+    """The directory of the compiled fake library."""
+    return library(nvml_cache)
+
+
+@pytest.fixture
+def nvml_fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """The pair of GPUs in :mod:`tests.probes.nvml_pair`, which every child sees."""
+    fake = FakeNvml(tmp_path / "nvml", ANSWERS)
+    monkeypatch.setenv("NODETOPO_FAKE_NVML", str(fake.directory))
+    return fake
+
+
+@pytest.fixture
+def nvml_supervise(nvml_library: Path) -> Iterator[Supervise]:
+    """Make supervisors on the fake library; they are closed when the test ends."""
+    made: list[NvmlSupervisor] = []
+
+    def supervise(directory: Path = nvml_library, **settings: object) -> NvmlSupervisor:
+        made.append(NvmlSupervisor(directory, **settings))  # type: ignore[arg-type] # by name
+        return made[-1]
+
+    yield supervise
+    for supervisor in made:
+        supervisor.close()

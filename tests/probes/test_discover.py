@@ -1,0 +1,95 @@
+"""The join of NVML and sysfs, and what becomes of their disagreements."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from agent.errors import NvmlUnavailable
+from agent.machines.bundled import machine
+from agent.model.numa import CpuSet
+from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.probes.discover import Roots, discover
+from agent.probes.nvml import NvmlReading
+
+SHAPE = "l40sx4-pcie-2numa"
+L40S = machine("l40s-pcie-4")
+BARE = tuple(replace(gpu, path=None, numa_node=None, pci_class=None) for gpu in L40S.gpus)
+"""Its GPUs as NVML alone knows them."""
+
+Unpacked = Callable[[str], Path]
+
+
+def found(root: Path, nvml: Callable[[], NvmlReading] | None) -> Snapshot:
+    """Return what is found below *root*, without the issues of the kubelet's probe."""
+    roots = Roots(sysfs=root / "sys", procfs=root / "proc", host=root)
+    snapshot = discover(roots, nvml, node="n", captured_at=None)
+    issues = tuple(issue for issue in snapshot.issues if issue.probe != "kubelet")
+    return replace(snapshot, issues=issues)
+
+
+def unavailable() -> NvmlReading:
+    """Play a node without a driver."""
+    raise NvmlUnavailable("cannot load libnvidia-ml.so.1", "install the NVIDIA driver")
+
+
+def test_gpus_get_their_place_from_sysfs(unpacked: Unpacked) -> None:
+    snapshot = found(unpacked(SHAPE), lambda: NvmlReading(gpus=BARE))
+    assert (snapshot.gpus, snapshot.issues) == (L40S.gpus, ())
+
+
+def test_a_gpu_without_cpu_affinity_from_nvml_gets_that_of_sysfs(unpacked: Unpacked) -> None:
+    bare = tuple(replace(gpu, cpu_affinity=None) for gpu in BARE)
+    snapshot = found(unpacked(SHAPE), lambda: NvmlReading(gpus=bare))
+    assert snapshot.gpus == L40S.gpus
+
+
+def test_the_affinity_that_nvml_gives_is_kept(unpacked: Unpacked) -> None:
+    cut = tuple(replace(gpu, cpu_affinity=CpuSet.of([0])) for gpu in BARE)
+    snapshot = found(unpacked(SHAPE), lambda: NvmlReading(gpus=cut))
+    assert {gpu.cpu_affinity for gpu in snapshot.gpus} == {CpuSet.of([0])}
+
+
+def test_without_nvml_the_rest_is_found_and_the_gpus_are_counted(unpacked: Unpacked) -> None:
+    snapshot = found(unpacked(SHAPE), unavailable)
+    assert (snapshot.gpus, snapshot.nvlinks, snapshot.numa_nodes, snapshot.issues) == (
+        (),
+        None,
+        L40S.numa_nodes,
+        (
+            ProbeIssue(probe="nvml", subject="library", reason="cannot load libnvidia-ml.so.1"),
+            ProbeIssue(
+                probe="pcie", subject="4 NVIDIA GPUs on PCI", reason="NVML lists none of them"
+            ),
+        ),
+    )
+
+
+def test_nvml_that_was_not_asked_is_said_so(unpacked: Unpacked) -> None:
+    snapshot = found(unpacked(SHAPE), None)
+    assert [issue.reason for issue in snapshot.issues] == ["NVML was not asked about them"]
+
+
+def test_a_gpu_that_nvml_does_not_list_is_named(unpacked: Unpacked) -> None:
+    snapshot = found(unpacked(SHAPE), lambda: NvmlReading(gpus=BARE[:3]))
+    assert snapshot.issues == (
+        ProbeIssue(
+            probe="pcie",
+            subject="0000:e1:00.0",
+            reason="an NVIDIA GPU on PCI that NVML does not list",
+        ),
+    )
+
+
+def test_what_nvml_could_not_tell_stays_told(unpacked: Unpacked) -> None:
+    issue = ProbeIssue(probe="nvml", subject="GPU0", reason="GPU is lost")
+    snapshot = found(unpacked(SHAPE), lambda: NvmlReading(gpus=BARE, issues=(issue,)))
+    assert snapshot.issues == (issue,)
+
+
+def test_an_empty_host_gives_a_snapshot_of_issues(host_tree: Callable[[str], Path]) -> None:
+    snapshot = found(host_tree("sys/\nproc/\n"), unavailable)
+    unread = (snapshot.bridges, snapshot.nvswitches, snapshot.numa_nodes, snapshot.cpu)
+    assert (unread, [issue.probe for issue in snapshot.issues]) == (
+        (None,) * 4,
+        ["nvml", "pcie", "numa", "cpu"],
+    )

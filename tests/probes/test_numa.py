@@ -1,0 +1,78 @@
+"""NUMA nodes from sysfs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.model.numa import CpuSet, HugePages, NumaNode
+from agent.model.snapshot import ProbeIssue
+from agent.probes.numa import read_numa
+
+POWER9 = """\
+sys/devices/system/node/
+  online = 0,8,255
+sys/devices/system/node/node8/
+  cpulist = 64-127
+  distance = 40 10 80
+  meminfo |
+    |Node 8 MemTotal:       2048 kB
+    |Node 8 MemFree:        1024 kB
+sys/devices/system/node/node8/hugepages/hugepages-1048576kB/
+  nr_hugepages = 4
+  free_hugepages = 3
+sys/devices/system/node/node8/hugepages/hugepages-2048kB/
+  nr_hugepages = 0
+  free_hugepages = 0
+sys/devices/system/node/node0/
+  cpulist = 0-63
+  distance = 10 40 80
+  meminfo = Node 0 MemTotal: 1024 kB
+sys/devices/system/node/node255/
+  cpulist =
+  distance = 80 80 10
+  meminfo = Node 255 MemTotal: 16515072 kB
+"""
+
+
+def test_sparse_ids_and_nodes_without_cpus_are_read_in_order_of_id(
+    host_tree: Callable[[str], Path],
+) -> None:
+    assert read_numa(host_tree(POWER9) / "sys") == (
+        (
+            NumaNode(id=0, cpus=CpuSet.parse("0-63"), memory_mib=1, distances=(10, 40, 80)),
+            NumaNode(
+                id=8,
+                cpus=CpuSet.parse("64-127"),
+                memory_mib=2,
+                distances=(40, 10, 80),
+                hugepages=(
+                    HugePages(size_kib=2048, total=0, free=0),
+                    HugePages(size_kib=1048576, total=4, free=3),
+                ),
+            ),
+            NumaNode(id=255, cpus=CpuSet(), memory_mib=16128, distances=(80, 80, 10)),
+        ),
+        (),
+    )
+
+
+def test_a_kernel_without_numa_is_none_and_an_issue(host_tree: Callable[[str], Path]) -> None:
+    assert read_numa(host_tree("sys/\n") / "sys") == (
+        None,
+        (
+            ProbeIssue(
+                probe="numa",
+                subject="devices/system/node",
+                reason="the kernel lists no NUMA nodes",
+            ),
+        ),
+    )
+
+
+def test_broken_files_cost_their_own_field_only(host_tree: Callable[[str], Path]) -> None:
+    broken = POWER9.replace("10 40 80", "near far").replace("Node 0 MemTotal: 1024 kB", "?")
+    nodes, issues = read_numa(host_tree(broken) / "sys")
+    assert nodes is not None
+    assert (nodes[0], [issue.subject for issue in issues]) == (
+        NumaNode(id=0, cpus=CpuSet.parse("0-63")),
+        ["devices/system/node/node0/meminfo", "devices/system/node/node0/distance"],
+    )

@@ -1,0 +1,254 @@
+"""The parent's side: what happens when the child hangs, dies, or cannot load the library."""
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.errors import NvmlUnavailable
+from agent.probes.nvml_supervisor import NvmlSupervisor
+from tests.fake_nvml.fake import FakeNvml
+from tests.probes.conftest import Supervise
+from tests.probes.nvml_pair import READING
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+def _failure(supervisor: NvmlSupervisor) -> NvmlUnavailable:
+    with pytest.raises(NvmlUnavailable) as caught:
+        supervisor.scan()
+    return caught.value
+
+
+def _cause(supervisor: NvmlSupervisor) -> str:
+    return _failure(supervisor).cause
+
+
+def _child_pid(supervisor: NvmlSupervisor) -> int:
+    child = supervisor._child or supervisor._stuck
+    assert child is not None
+    return child.pid
+
+
+def test_a_hanging_driver_is_unavailable_after_the_timeout(
+    nvml_fake: FakeNvml,
+    nvml_supervise: Supervise,
+) -> None:
+    nvml_fake.fail("hang nvmlDeviceGetName")
+    assert _cause(nvml_supervise(timeout_s=1.0)) == "NVML did not answer within 1 s"
+
+
+def test_after_a_hang_a_new_child_reads_again(
+    nvml_fake: FakeNvml,
+    nvml_supervise: Supervise,
+) -> None:
+    clock = Clock()
+    nvml_fake.fail("hang nvmlDeviceGetName")
+    supervisor = nvml_supervise(timeout_s=5.0, clock=clock)
+    _cause(supervisor)
+    nvml_fake.fail()
+    clock.now += 1.0
+    assert supervisor.scan() == READING
+
+
+def test_no_second_child_is_started_while_one_is_stuck(
+    nvml_fake: FakeNvml,
+    nvml_supervise: Supervise,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    nvml_fake.fail("hang nvmlDeviceGetName")
+    supervisor = nvml_supervise(timeout_s=1.0, clock=clock)
+    with monkeypatch.context() as immortal:  # as in uninterruptible sleep: signals do nothing
+        immortal.setattr(subprocess.Popen, "send_signal", lambda *_: None)
+        _cause(supervisor)
+        pid = _child_pid(supervisor)
+        clock.now += 3600.0
+        assert _cause(supervisor) == f"a call is stuck in the NVIDIA driver (process {pid})"
+
+
+def test_waits_between_attempts_double_up_to_a_minute(
+    nvml_fake: FakeNvml,
+    nvml_supervise: Supervise,
+) -> None:
+    clock = Clock()
+    nvml_fake.fail("code nvmlInitWithFlags 9")
+    supervisor = nvml_supervise(clock=clock)
+    waits = []
+    for _ in range(8):
+        assert _cause(supervisor) == "NVML does not initialise: Driver Not Loaded"
+        waiting = _failure(supervisor)
+        # The cause goes into snapshots: counting down there would make each one a change.
+        assert waiting.cause == "NVML does not initialise: Driver Not Loaded"
+        waits.append(waiting.cure.rpartition("next attempt in ")[2])
+        clock.now += 60.0
+    assert waits == ["1 s", "2 s", "4 s", "8 s", "16 s", "32 s", "60 s", "60 s"]
+
+
+def test_a_driver_that_comes_back_is_read_and_the_wait_starts_over(
+    nvml_fake: FakeNvml,
+    nvml_supervise: Supervise,
+) -> None:
+    clock = Clock()
+    supervisor = nvml_supervise(clock=clock)
+    for _ in range(2):
+        nvml_fake.fail("code nvmlInitWithFlags 18")
+        _cause(supervisor)
+        clock.now += 1.0
+        nvml_fake.fail()
+        assert supervisor.scan() == READING
+
+
+def test_a_child_killed_between_scans_is_replaced_unnoticed(
+    nvml_fake: FakeNvml,
+    nvml_supervise: Supervise,
+) -> None:
+    nvml_fake.fail()
+    supervisor = nvml_supervise()
+    supervisor.scan()
+    pid = _child_pid(supervisor)
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert supervisor.scan() == READING
+
+
+def test_a_child_that_dies_during_a_scan_says_how(
+    nvml_fake: FakeNvml,
+    nvml_supervise: Supervise,
+) -> None:
+    nvml_fake.fail("crash nvmlDeviceGetName")
+    assert _cause(nvml_supervise()) == "the NVML process was killed by signal 9"
+
+
+def test_after_a_death_during_a_scan_a_new_child_reads_again(
+    nvml_fake: FakeNvml,
+    nvml_supervise: Supervise,
+) -> None:
+    clock = Clock()
+    nvml_fake.fail("crash nvmlDeviceGetName")
+    supervisor = nvml_supervise(clock=clock)
+    _cause(supervisor)
+    nvml_fake.fail()
+    clock.now += 1.0
+    assert supervisor.scan() == READING
+
+
+@pytest.mark.usefixtures("nvml_fake")
+def test_one_child_serves_many_scans(nvml_supervise: Supervise) -> None:
+    supervisor = nvml_supervise()
+    supervisor.scan()
+    first = _child_pid(supervisor)
+    supervisor.scan()
+    assert _child_pid(supervisor) == first
+
+
+def test_a_missing_library_is_named(nvml_supervise: Supervise, tmp_path: Path) -> None:
+    with pytest.raises(NvmlUnavailable) as caught:
+        nvml_supervise(tmp_path).scan()
+    assert str(caught.value) == (
+        f"cannot load libnvidia-ml.so.1 from {tmp_path}: no such file — "
+        "name the driver's library, or its directory, with --nvml-library"
+    )
+
+
+def test_a_library_that_appears_later_is_found_at_once(
+    nvml_fake: FakeNvml,
+    nvml_supervise: Supervise,
+    nvml_library: Path,
+    tmp_path: Path,
+) -> None:
+    nvml_fake.fail()
+    directory = tmp_path / "driver"
+    supervisor = nvml_supervise(directory)
+    _cause(supervisor)
+    shutil.copytree(nvml_library, directory)
+    assert supervisor.scan() == READING
+
+
+def test_a_file_that_is_no_library_is_refused_in_the_loaders_words(
+    nvml_supervise: Supervise,
+    tmp_path: Path,
+) -> None:
+    broken = tmp_path / "libnvidia-ml.so.1"
+    broken.write_text("not a library")
+    assert _cause(nvml_supervise(broken)) == (
+        f"cannot load libnvidia-ml.so.1 from {broken}: {broken}: file too short"
+    )
+
+
+@pytest.mark.usefixtures("nvml_fake")
+def test_the_library_file_may_have_any_name(
+    nvml_supervise: Supervise,
+    nvml_library: Path,
+    tmp_path: Path,
+) -> None:
+    versioned = tmp_path / "libnvidia-ml.so.580.95.05"
+    shutil.copy(nvml_library / "libnvidia-ml.so.1", versioned)
+    assert nvml_supervise(versioned).scan() == READING
+
+
+@pytest.mark.usefixtures("nvml_fake")
+def test_the_child_finds_its_code_wherever_the_parent_runs(
+    nvml_supervise: Supervise,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "agent.py").write_text("raise SystemExit('the wrong module')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONSTARTUP", "/nowhere")
+    monkeypatch.setenv("LD_PRELOAD", "/nowhere.so")
+    assert nvml_supervise().scan() == READING
+
+
+def test_a_thread_that_waits_for_anothers_scan_shares_its_outcome(
+    nvml_fake: FakeNvml,
+    nvml_supervise: Supervise,
+) -> None:
+    nvml_fake.fail("slow nvmlInitWithFlags 1000")
+    supervisor = nvml_supervise()
+    first: list[object] = []
+    thread = threading.Thread(target=lambda: first.append(supervisor.scan()))
+    thread.start()
+    while not supervisor._lock.locked():
+        pass
+    second = supervisor.scan()
+    thread.join(timeout=60)
+    assert first[0] is second
+
+
+def test_close_ends_a_hanging_scan(nvml_fake: FakeNvml, nvml_supervise: Supervise) -> None:
+    nvml_fake.fail("hang nvmlDeviceGetName")
+    supervisor = nvml_supervise(timeout_s=120.0)
+    causes: list[str] = []
+    thread = threading.Thread(target=lambda: causes.append(_cause(supervisor)))
+    thread.start()
+    while supervisor._child is None:
+        pass
+    supervisor.close()
+    thread.join(timeout=60)
+    assert causes == ["the NVML process was killed by signal 9"]
+
+
+def test_close_ends_the_child(nvml_fake: FakeNvml, nvml_supervise: Supervise) -> None:
+    nvml_fake.fail()
+    supervisor = nvml_supervise()
+    supervisor.scan()
+    pid = _child_pid(supervisor)
+    supervisor.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -1,0 +1,146 @@
+"""Against a server of the real API on a real socket."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import grpc
+import pytest
+
+from agent.errors import UnreadableError
+from agent.model.numa import CpuSet
+from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
+from agent.probes.pb import podresources_pb2 as pb
+from agent.probes.podresources import assigned
+
+Answer = Callable[[pb.ListPodResourcesRequest, grpc.ServicerContext], pb.ListPodResourcesResponse]
+Serve = Callable[[Answer], Path]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="nodetopo-")))
+
+        def start(answer: Answer) -> Path:
+            handler = grpc.unary_unary_rpc_method_handler(
+                answer,
+                request_deserializer=pb.ListPodResourcesRequest.FromString,
+                response_serializer=pb.ListPodResourcesResponse.SerializeToString,
+            )
+            server = grpc.server(stack.enter_context(ThreadPoolExecutor(2)))
+            server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler}),)
+            )
+            server.add_insecure_port(f"unix://{directory}/kubelet.sock")
+            server.start()
+            stack.callback(lambda: server.stop(None).wait())
+            return directory / "kubelet.sock"
+
+        yield start
+
+
+def answering(*pods: pb.PodResources) -> Answer:
+    return lambda _request, _context: pb.ListPodResourcesResponse(pod_resources=pods)
+
+
+def device(resource: str, name: str, *nodes: int) -> pb.ContainerDevices:
+    topology = pb.TopologyInfo(nodes=[pb.NUMANode(ID=node) for node in nodes])
+    return pb.ContainerDevices(resource_name=resource, device_ids=[name], topology=topology)
+
+
+def test_a_container_has_its_devices_by_resource_its_cpus_and_its_memory(serve: Serve) -> None:
+    trainer = pb.ContainerResources(
+        name="trainer",
+        devices=[
+            device("rdma/hca", "mlx5_1", 0),
+            device("nvidia.com/gpu", "GPU-2", 0),
+            device("nvidia.com/gpu", "GPU-1", 0),
+        ],
+        cpu_ids=[3, 2, 1],
+        memory=[
+            pb.ContainerMemory(
+                memory_type="memory",
+                size=1 << 33,
+                topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=1), pb.NUMANode(ID=0)]),
+            )
+        ],
+    )
+    socket = serve(answering(pb.PodResources(name="a", namespace="ml", containers=[trainer])))
+    expected = Container(
+        name="trainer",
+        devices=(
+            AssignedDevices(resource="nvidia.com/gpu", ids=("GPU-1", "GPU-2")),
+            AssignedDevices(resource="rdma/hca", ids=("mlx5_1",)),
+        ),
+        cpus=CpuSet.parse("1-3"),
+        memory=(AssignedMemory(kind="memory", size_bytes=1 << 33, numa_nodes=(0, 1)),),
+    )
+    assert assigned(socket) == (Pod(namespace="ml", name="a", containers=(expected,)),)
+
+
+def test_a_device_near_two_nodes_is_one_device(serve: Serve) -> None:
+    gpu = "nvidia.com/gpu"
+    twice = pb.ContainerResources(
+        name="c", devices=[device(gpu, "GPU-1", 0), device(gpu, "GPU-1", 1)]
+    )
+    socket = serve(answering(pb.PodResources(name="a", namespace="ml", containers=[twice])))
+    (pod,) = assigned(socket)
+    assert pod.containers[0].devices == (AssignedDevices(resource=gpu, ids=("GPU-1",)),)
+
+
+def test_a_container_that_shares_everything_has_empty_parts(serve: Serve) -> None:
+    plain = pb.PodResources(name="a", namespace="b", containers=[pb.ContainerResources(name="c")])
+    (pod,) = assigned(serve(answering(plain)))
+    assert pod.containers == (Container(name="c", devices=(), cpus=CpuSet(), memory=()),)
+
+
+def test_pods_come_by_namespace_and_name(serve: Serve) -> None:
+    names = (("z", "a"), ("a", "z"), ("a", "b"))
+    socket = serve(answering(*(pb.PodResources(namespace=ns, name=n) for ns, n in names)))
+    assert [(pod.namespace, pod.name) for pod in assigned(socket)] == sorted(names)
+
+
+def test_an_answer_of_many_pods_is_read_whole(serve: Serve) -> None:
+    pods = [pb.PodResources(namespace="n", name=f"{n:0250}") for n in range(24_000)]
+    assert len(assigned(serve(answering(*pods)))) == 24_000
+
+
+def test_a_missing_socket_tells_what_to_mount(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match=r"No such file.* — start the kubelet, or mount"):
+        assigned(tmp_path / "kubelet.sock")
+
+
+def test_a_path_too_long_for_a_socket_is_told() -> None:
+    with pytest.raises(UnreadableError, match="longer than the 107 bytes"):
+        assigned(Path("/" + "x" * 107))
+
+
+def test_a_socket_that_nobody_serves_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "kubelet.sock").touch()
+    with pytest.raises(UnreadableError, match=r"UNAVAILABLE.* — see whether the kubelet runs"):
+        assigned(tmp_path / "kubelet.sock")
+
+
+def test_the_kubelets_rate_limit_is_told(serve: Serve) -> None:
+    def limited(
+        _: pb.ListPodResourcesRequest, context: grpc.ServicerContext
+    ) -> pb.ListPodResourcesResponse:
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+
+    with pytest.raises(UnreadableError, match="rejected by rate limit — try again"):
+        assigned(serve(limited))
+
+
+def test_a_kubelet_that_does_not_answer_ends_the_wait(serve: Serve) -> None:
+    def hanging(
+        _: pb.ListPodResourcesRequest, context: grpc.ServicerContext
+    ) -> pb.ListPodResourcesResponse:
+        while context.is_active():
+            pass
+        return pb.ListPodResourcesResponse()
+
+    with pytest.raises(UnreadableError, match="DEADLINE_EXCEEDED"):
+        assigned(serve(hanging), timeout_s=0.1)
