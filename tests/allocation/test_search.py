@@ -1,0 +1,157 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.allocation.policy import Allocator
+from agent.allocation.score import Score
+from agent.machines.bundled import machine
+from agent.model.nvlink import ReportedPair
+from agent.model.snapshot import Snapshot
+from tests.allocation.brute_force import BruteForce
+from tests.strategies import machines, node, requests
+
+Request = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def key(score: Score) -> tuple[object, ...]:
+    """The terms of *score* as the brute force writes them."""
+    return (
+        -(score.bandwidth_gb_s or 0.0),
+        -score.pair_bandwidth_gb_s,
+        score.numa_nodes,
+        score.sockets,
+        -score.remainder_value,
+        score.hca_far,
+        score.rail_loss,
+        score.hca_distance,
+        score.broken_partitions,
+        score.order,
+    )
+
+
+def all_requests(count: int) -> Iterator[Request]:
+    """Every free set and size, without required GPUs and with one or two of them."""
+    for free_count in range(1, count + 1):
+        for free in combinations(range(count), free_count):
+            for size in range(1, free_count + 1):
+                yield free, (), size
+                picked = (free[(size * 3) % free_count],)
+                yield free, picked, size
+                if size > 1:
+                    yield free, tuple(sorted({free[0], free[-1]})), size
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "dgx-1v", "l40s-pcie-4"])
+def test_the_answer_is_the_best_set_for_every_request_to_a_bundled_machine(name: str) -> None:
+    snapshot = machine(name)
+    allocator, truth = Allocator(snapshot), BruteForce(snapshot)
+    wrong = []
+    for free, required, size in all_requests(len(snapshot.gpus)):
+        answer = allocator.allocate(
+            available=[snapshot.gpus[i].id for i in free],
+            required=[snapshot.gpus[i].id for i in required],
+            size=size,
+        )
+        found = [key(answer.score), *(key(other.score) for other in answer.alternatives)]
+        if found != truth.ranked(free, required, size)[:4]:
+            wrong.append((free, required, size))
+    assert wrong == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_the_answer_is_the_best_set_on_any_small_machine(data: st.DataObject) -> None:
+    snapshot = data.draw(machines(max_gpus=6))
+    available, required, size = data.draw(requests(snapshot))
+    answer = Allocator(snapshot).allocate(available=available, required=required, size=size)
+    index = {gpu.id: gpu.index for gpu in snapshot.gpus}
+    best = BruteForce(snapshot).ranked(
+        [index[i] for i in available], [index[i] for i in required], size
+    )
+    found = [key(answer.score), *(key(other.score) for other in answer.alternatives)]
+    assert found == best[:4]
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_the_answer_is_the_best_set_on_any_machine_of_up_to_eight(data: st.DataObject) -> None:
+    snapshot = data.draw(machines(max_gpus=8).filter(lambda s: len(s.gpus) > 6))
+    available, required, size = data.draw(requests(snapshot))
+    answer = Allocator(snapshot).allocate(available=available, required=required, size=size)
+    index = {gpu.id: gpu.index for gpu in snapshot.gpus}
+    best = BruteForce(snapshot).ranked(
+        [index[i] for i in available], [index[i] for i in required], size
+    )
+    assert key(answer.score) == best[0]
+
+
+@given(data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_the_request_does_not_matter(data: st.DataObject) -> None:
+    snapshot = data.draw(machines(max_gpus=7))
+    available, required, size = data.draw(requests(snapshot))
+    allocator = Allocator(snapshot)
+    shuffled = allocator.allocate(
+        available=data.draw(st.permutations(available)),
+        required=data.draw(st.permutations(required)),
+        size=size,
+    )
+    straight = Allocator(snapshot).allocate(
+        available=sorted(available), required=sorted(required), size=size
+    )
+    assert shuffled == straight
+
+
+def renumbered(snapshot: Snapshot, number: list[int]) -> Snapshot:
+    """The same machine with GPU i called ``number[i]``."""
+    gpus = [replace(gpu, index=number[gpu.index]) for gpu in snapshot.gpus]
+    links = [replace(link, gpu=number[link.gpu]) for link in snapshot.nvlinks or ()]
+
+    def name(row: str) -> str:
+        return f"GPU{number[int(row[3:])]}" if row.startswith("GPU") else row
+
+    return replace(
+        snapshot,
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+        nvlinks=tuple(sorted(links, key=lambda link: (link.gpu, link.link))),
+        pairs=tuple(
+            ReportedPair(a=name(pair.a), b=name(pair.b), closeness=pair.closeness)
+            for pair in snapshot.pairs
+        ),
+    )
+
+
+@given(data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_the_score_does_not_depend_on_how_gpus_are_numbered(data: st.DataObject) -> None:
+    snapshot = data.draw(machines(max_gpus=7))
+    available, required, size = data.draw(requests(snapshot))
+    number = data.draw(st.permutations(range(len(snapshot.gpus))))
+    one = Allocator(snapshot).allocate(available=available, required=required, size=size)
+    other = Allocator(renumbered(snapshot, number)).allocate(
+        available=available, required=required, size=size
+    )
+    # Index pairs and the last tie-break are about numbers; everything before is not.
+    assert key(one.score)[:8] == key(other.score)[:8]
+
+
+def test_sixteen_switched_gpus_are_placed_on_one_numa_node_and_proven() -> None:
+    snapshot = node(numa=[0] * 8 + [1] * 8, switch_links=6, sockets={0: 0, 1: 1}, nvlink_version=2)
+    ids = [gpu.id for gpu in snapshot.gpus]
+    answer = Allocator(snapshot).allocate(available=ids, required=[ids[9]], size=6)
+    assert (answer.indices, answer.score.numa_nodes, answer.is_optimal) == (
+        (8, 9, 10, 11, 12, 13),
+        1,
+        True,
+    )
+
+
+def test_beyond_sixteen_gpus_the_answer_does_not_claim_to_be_proven() -> None:
+    snapshot = node(numa=[0] * 10 + [1] * 10)
+    ids = [gpu.id for gpu in snapshot.gpus]
+    answer = Allocator(snapshot).allocate(available=ids[3:], size=8)
+    assert (answer.indices, answer.is_optimal) == (tuple(range(10, 18)), False)
