@@ -1,0 +1,12 @@
+"""The reference page."""
+
+from pathlib import Path
+
+from agent.labels.page import page
+
+PAGE = Path(__file__).parents[2] / "docs" / "labels.md"
+
+
+def test_the_page_in_docs_is_the_generated_one() -> None:
+    # To refresh: python -c "from agent.labels.page import page; print(page(), end='')"
+    assert PAGE.read_text("utf-8") == page()
