@@ -1,0 +1,60 @@
+"""All rules in the order of a report, and how a person finds one."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from agent.checks import gpu, kubelet, numa, nvlink, pcie, qos, rdma
+from agent.checks.rule import Area, Rule, Suite
+from agent.errors import InputError
+
+RULES: tuple[Rule, ...] = (
+    *gpu.RULES,
+    *nvlink.RULES,
+    *pcie.RULES,
+    *numa.RULES,
+    *rdma.RULES,
+    *kubelet.RULES,
+    *qos.RULES,
+)
+HEALTH: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.suite is Suite.HEALTH)
+AUDIT: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.suite is Suite.AUDIT)
+
+
+def rule(code: str) -> Rule:
+    """Return the rule with *code*, in either case.
+
+    Raises:
+        InputError: there is none.
+    """
+    by_code = {rule.code: rule for rule in RULES}
+    found = by_code.get(code.strip().upper())
+    if found is None:
+        cure = _cure(code.upper(), tuple(by_code), "checks are")
+        raise InputError(f"unknown check {code!r}", cure)
+    return found
+
+
+def select(rules: Iterable[Rule], only: Iterable[str]) -> tuple[Rule, ...]:
+    """Return those of *rules* that *only* names, by area (``kubelet``) or by code.
+
+    Raises:
+        InputError: a name is neither.
+    """
+    names = {_area_or_code(name.strip()) for name in only}
+    return tuple(rule for rule in rules if names & {rule.area.value, rule.code})
+
+
+def _area_or_code(name: str) -> str:
+    areas = tuple(area.value for area in Area)
+    if name.lower() in areas:
+        return name.lower()
+    if name.upper() in {rule.code for rule in RULES}:
+        return name.upper()
+    cure = _cure(name.lower(), areas, "subjects are codes and")
+    raise InputError(f"unknown subject {name!r}", cure)
+
+
+def _cure(name: str, known: Sequence[str], lead: str) -> str:
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}{lead}: {', '.join(known)}"

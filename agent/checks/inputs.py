@@ -1,0 +1,102 @@
+"""What rules need to know of a node, and how to say that it is not known."""
+
+from collections.abc import Callable
+
+from agent.model.gpu import Gpu
+from agent.model.kubelet import KubeletSettings
+from agent.model.snapshot import ProbeIssue, Snapshot
+
+Inputs = tuple[str, ...]
+"""Names of missing inputs, as a person reads them; empty when nothing is missing."""
+
+
+def because(snapshot: Snapshot, *probes: str) -> str:
+    """Return the first issue that one of *probes* met, in brackets; empty without any."""
+    for issue in snapshot.issues:
+        if issue.probe in probes:
+            return f" ({_words(issue)})"
+    return ""
+
+
+def _words(issue: ProbeIssue) -> str:
+    return f"{issue.subject}: {issue.reason}" if issue.subject else issue.reason
+
+
+def missing_gpus(snapshot: Snapshot) -> Inputs:
+    """Return "GPUs" when none is listed and NVML or the PCI census met trouble."""
+    reason = because(snapshot, "nvml", "pcie")
+    return (f"GPUs{reason}",) if reason and not snapshot.gpus else ()
+
+
+def missing_answers(snapshot: Snapshot) -> Inputs:
+    """Return what NVML as a whole withholds: the GPUs, or any answer newer than an old scan.
+
+    Issues of NVML with a call or a device name their subject, ``GPU3 nvml…``; one with
+    another subject, or none, means that NVML did not answer this time.
+    """
+    for issue in snapshot.issues:
+        is_whole = not issue.subject.startswith(("GPU", "system"))
+        if issue.probe == "nvml" and is_whole and snapshot.gpus:
+            return (f"present state of the GPUs ({_words(issue)})",)
+    return missing_gpus(snapshot)
+
+
+def missing_of_gpus(
+    what: str,
+    is_known: Callable[[Gpu], bool],
+) -> Callable[[Snapshot], Inputs]:
+    """Need *what* of every GPU; what a lost GPU last said does not count as known."""
+
+    def missing(snapshot: Snapshot) -> Inputs:
+        silent = [gpu.name for gpu in snapshot.gpus if gpu.is_lost or not is_known(gpu)]
+        return missing_answers(snapshot) + ((f"{what} of {', '.join(silent)}",) if silent else ())
+
+    return missing
+
+
+def missing_numa_nodes(snapshot: Snapshot) -> Inputs:
+    """Return "NUMA nodes" when they were not read."""
+    return (f"NUMA nodes{because(snapshot, 'numa')}",) if snapshot.numa_nodes is None else ()
+
+
+def has_one_numa_node(snapshot: Snapshot) -> bool:
+    """Return whether the node is known to have a single NUMA node.
+
+    Nodes without CPUs do not count: the memory of a Grace GPU is a node of its own, and no
+    CPU manager aligns to it.
+    """
+    nodes = snapshot.numa_nodes
+    return nodes is not None and sum(len(node.cpus) > 0 for node in nodes) <= 1
+
+
+def has_no_gpus(snapshot: Snapshot) -> bool:
+    """Return whether the node is known to have no GPU."""
+    return not snapshot.gpus and not missing_gpus(snapshot)
+
+
+def needs_alignment(snapshot: Snapshot) -> bool:
+    """Return whether the node is known to have GPUs and several NUMA nodes."""
+    is_known = snapshot.numa_nodes is not None and bool(snapshot.gpus)
+    return is_known and not has_one_numa_node(snapshot)
+
+
+def missing_setting(
+    what: str,
+    setting: Callable[[KubeletSettings], str | None],
+) -> Callable[[Snapshot], Inputs]:
+    """Need the kubelet's *setting*, called *what*, unless the node has nothing to align."""
+
+    def missing(snapshot: Snapshot) -> Inputs:
+        if has_no_gpus(snapshot) or has_one_numa_node(snapshot):
+            return ()
+        absent = missing_gpus(snapshot) + missing_numa_nodes(snapshot)
+        if snapshot.kubelet is None:
+            return (*absent, f"kubelet settings{because(snapshot, 'kubelet')}")
+        return absent if setting(snapshot.kubelet) is not None else (*absent, what)
+
+    return missing
+
+
+def gpu_label(gpu: Gpu) -> str:
+    """Return the name under which a finding speaks of *gpu*: row name and PCI address."""
+    return gpu.name if gpu.pci is None else f"{gpu.name} {gpu.pci}"

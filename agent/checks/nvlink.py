@@ -1,0 +1,192 @@
+"""Rules on NVLink: every link that is wired is up, and both ends count the same."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from agent.checks.inputs import Inputs, because, gpu_label, has_no_gpus, missing_answers
+from agent.checks.rule import Area, Finding, Rule, Severity, Suite
+from agent.model.gpu import Gpu
+from agent.model.nvlink import NvLink, PeerKind
+from agent.model.snapshot import Snapshot
+
+_REFERENCE = "https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html"
+
+
+def _has_switches(snapshot: Snapshot) -> bool:
+    links = snapshot.nvlinks or ()
+    return bool(snapshot.nvswitches) or any(link.peer_kind is PeerKind.SWITCH for link in links)
+
+
+def _wired_gpus(snapshot: Snapshot) -> frozenset[int]:
+    """Return the GPUs whose links must all be up.
+
+    A PCIe card without a bridge lists links too, all down and with no far end: that is no
+    fault. An SXM module, a GPU beside NVSwitches, and one with any link that is up or
+    names its far end is wired.
+    """
+    if _has_switches(snapshot):
+        return frozenset(gpu.index for gpu in snapshot.gpus)
+    linked = {link.gpu for link in snapshot.nvlinks or () if link.is_active or _has_peer(link)}
+    is_alone = len(snapshot.gpus) == 1  # a virtual machine may own one module of a board
+    modules = {gpu.index for gpu in snapshot.gpus if _is_module(gpu) and not is_alone}
+    return frozenset(linked | modules)
+
+
+def _has_peer(link: NvLink) -> bool:
+    return link.peer is not None or link.peer_kind is not None
+
+
+def _is_module(gpu: Gpu) -> bool:
+    return "SXM" in (gpu.product or "")
+
+
+def _inactive(snapshot: Snapshot) -> tuple[Finding, ...]:
+    wired = _wired_gpus(snapshot)
+    return tuple(
+        Finding(subject=_name(link), observed="inactive", expected="active")
+        for link in snapshot.nvlinks or ()
+        if link.is_active is False and link.gpu in wired
+    ) + tuple(_without_links(snapshot))
+
+
+def _without_links(snapshot: Snapshot) -> Iterator[Finding]:
+    if snapshot.nvlinks is None or not _has_switches(snapshot):
+        return
+    known = {link.gpu for link in snapshot.nvlinks} | _unread_gpus(snapshot)
+    for gpu in snapshot.gpus:
+        if gpu.index not in known:
+            yield Finding(
+                subject=gpu_label(gpu),
+                observed="no NVLinks",
+                expected="NVLinks to the NVSwitches of the node",
+            )
+
+
+def _unread_gpus(snapshot: Snapshot) -> frozenset[int]:
+    """Return the GPUs that are lost, or of which NVML would tell nothing about any link."""
+    linked = {link.gpu for link in snapshot.nvlinks or ()}
+    refused = {
+        issue.subject.split()[0]
+        for issue in snapshot.issues
+        if issue.probe == "nvml" and "NvLinkState" in issue.subject
+    }
+    return frozenset(
+        gpu.index
+        for gpu in snapshot.gpus
+        if gpu.is_lost or (gpu.name in refused and gpu.index not in linked)
+    )
+
+
+def _missing_states(snapshot: Snapshot) -> Inputs:
+    if has_no_gpus(snapshot):
+        return ()
+    absent = missing_answers(snapshot)
+    if snapshot.nvlinks is None:
+        return (*absent, f"NVLinks{because(snapshot, 'nvml')}")
+    silent = [_name(link) for link in snapshot.nvlinks if link.is_active is None]
+    unread = [f"GPU{gpu}" for gpu in sorted(_unread_gpus(snapshot))]
+    return (
+        *absent,
+        *((f"state of {', '.join(silent)}",) if silent else ()),
+        *((f"NVLinks of {', '.join(unread)}",) if unread else ()),
+        *_missing_wiring(snapshot),
+    )
+
+
+def _missing_wiring(snapshot: Snapshot) -> Inputs:
+    """Name the GPUs of which nobody can tell whether a bridge is absent or dead."""
+    wired = _wired_gpus(snapshot)
+    down = {link.gpu for link in snapshot.nvlinks or () if link.is_active is False} - wired
+    names = ", ".join(f"GPU{gpu}" for gpu in sorted(down))
+    return (f"whether {names} should be bridged",) if down and wired else ()
+
+
+def _unequal(snapshot: Snapshot) -> tuple[Finding, ...]:
+    return (*_unequal_pairs(snapshot), *_unequal_switch_links(snapshot))
+
+
+def _unequal_pairs(snapshot: Snapshot) -> Iterator[Finding]:
+    index = {gpu.pci: gpu.index for gpu in snapshot.gpus if gpu.pci is not None}
+    direct = [link for link in snapshot.nvlinks or () if link.peer in index]
+    wired = Counter((link.gpu, index[link.peer]) for link in direct if link.peer)
+    silent = {(link.gpu, index[link.peer]) for link in direct if link.peer and _is_silent(link)}
+    up = Counter((link.gpu, index[link.peer]) for link in direct if link.peer and link.is_active)
+    for a, b in sorted({(min(pair), max(pair)) for pair in wired}):
+        # Links that are down at both ends agree, and yet are not what the wiring gives.
+        expected = max(wired[a, b], wired[b, a])
+        if {(a, b), (b, a)} & silent or up[a, b] == up[b, a] == expected:
+            continue
+        yield Finding(
+            subject=f"GPU{a} and GPU{b}",
+            observed=f"{up[a, b]} up at GPU{a}, {up[b, a]} up at GPU{b}",
+            expected=f"{expected} at both",
+        )
+
+
+def _unequal_switch_links(snapshot: Snapshot) -> Iterator[Finding]:
+    links = [link for link in snapshot.nvlinks or () if link.peer_kind is PeerKind.SWITCH]
+    silent = {link.gpu for link in snapshot.nvlinks or () if _is_silent(link)}
+    silent |= _unread_gpus(snapshot)
+    wired = Counter(link.gpu for link in links)
+    up = Counter(link.gpu for link in links if link.is_active)
+    expected = max(wired.values(), default=0)
+    for gpu in snapshot.gpus:
+        if up[gpu.index] != expected and gpu.index not in silent:
+            yield Finding(
+                subject=gpu_label(gpu),
+                observed=f"{up[gpu.index]} links to NVSwitches up",
+                expected=f"{expected}, as many as its peers have",
+            )
+
+
+def _is_silent(link: NvLink) -> bool:
+    return link.is_active is None
+
+
+def _missing_ends(snapshot: Snapshot) -> Inputs:
+    """Need the far end of every wired link; NVML names none for a link that is down."""
+    wired = _wired_gpus(snapshot)
+    ends = [
+        _name(link)
+        for link in snapshot.nvlinks or ()
+        if link.gpu in wired
+        and link.is_active is not None
+        and (link.peer_kind is None or (link.peer_kind is PeerKind.GPU and link.peer is None))
+    ]
+    return _missing_states(snapshot) + ((f"far end of {', '.join(ends)}",) if ends else ())
+
+
+def _name(link: NvLink) -> str:
+    return f"GPU{link.gpu} link {link.link}"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        code="NVL-001",
+        claim="every NVLink of every GPU is active",
+        why="Collectives run at the speed of the slowest link, and a GPU that lost its links "
+        "falls back to PCIe without an error.",
+        area=Area.NVLINK,
+        suite=Suite.HEALTH,
+        severity=Severity.ERROR,
+        needs=_missing_states,
+        check=_inactive,
+        remedy="look for XID 74 in the kernel log; on NVSwitch machines check that the fabric "
+        "manager runs in the driver's version; reset the GPUs, and if a link stays down have "
+        "the board serviced",
+        reference=_REFERENCE,
+    ),
+    Rule(
+        code="NVL-002",
+        claim="both ends of every NVLink count the same links",
+        why="A link that one end calls up and the other down carries nothing, and GPUs with "
+        "fewer links than their peers hold all of them back.",
+        area=Area.NVLINK,
+        suite=Suite.HEALTH,
+        severity=Severity.ERROR,
+        needs=_missing_ends,
+        check=_unequal,
+        remedy="reset both GPUs together; if the counts still differ have the link serviced",
+        reference=_REFERENCE,
+    ),
+)

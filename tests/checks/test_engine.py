@@ -1,0 +1,147 @@
+"""The engine: verdicts, overrides, waivers, counts, JSON."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from agent.checks.catalogue import HEALTH, RULES, rule
+from agent.checks.engine import Result, Summary, evaluate, report_to_plain
+from agent.checks.rule import Area, Finding, Rule, Severity, Suite, Verdict
+from agent.model.snapshot import Snapshot
+from tests.checks.judge import healthy, with_gpu
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "checks.json"
+FOUND = Finding(subject="it", observed="this", expected="that")
+
+
+def a_rule(severity: Severity, *, finds: bool, misses: bool) -> Rule:
+    return Rule(
+        code="TST-001",
+        claim="all is well",
+        why="it matters",
+        area=Area.GPU,
+        suite=Suite.HEALTH,
+        severity=severity,
+        needs=lambda _: ("an input",) if misses else (),
+        check=lambda _: (FOUND,) if finds else (),
+        remedy="repair it",
+        reference="https://example.org/",
+    )
+
+
+def lost(snapshot: Snapshot) -> Snapshot:
+    return with_gpu(snapshot, 0, lambda gpu: replace(gpu, is_lost=True))
+
+
+@pytest.mark.parametrize(
+    ("severity", "finds", "misses", "verdict"),
+    [
+        (Severity.ERROR, False, False, Verdict.PASS),
+        (Severity.ERROR, True, False, Verdict.FAIL),
+        (Severity.ERROR, False, True, Verdict.UNKNOWN),
+        (Severity.ERROR, True, True, Verdict.FAIL),
+        (Severity.WARNING, True, False, Verdict.WARN),
+        (Severity.WARNING, False, True, Verdict.UNKNOWN),
+        (Severity.WARNING, True, True, Verdict.WARN),
+        (Severity.INFO, True, False, Verdict.PASS),
+        (Severity.INFO, True, True, Verdict.UNKNOWN),
+    ],
+)
+def test_the_verdict_follows_from_severity_findings_and_knowledge(
+    severity: Severity,
+    finds: bool,
+    misses: bool,
+    verdict: Verdict,
+) -> None:
+    report = evaluate(Snapshot(), (a_rule(severity, finds=finds, misses=misses),))
+    assert report.results[0].verdict is verdict
+
+
+def test_an_override_changes_the_severity_and_so_the_verdict() -> None:
+    report = evaluate(lost(healthy()), (rule("PCI-002"),), overrides={"PCI-002": Severity.WARNING})
+    assert (report.results[0].severity, report.results[0].verdict) == (
+        Severity.WARNING,
+        Verdict.WARN,
+    )
+
+
+def test_a_waiver_keeps_the_verdict_and_counts_apart() -> None:
+    broken = a_rule(Severity.ERROR, finds=True, misses=False)
+    report = evaluate(Snapshot(), (broken,), waivers={"TST-001": "known, ticket 7"})
+    assert (report.results, report.summary) == (
+        (
+            Result(
+                rule=broken,
+                severity=Severity.ERROR,
+                verdict=Verdict.FAIL,
+                findings=(FOUND,),
+                waived="known, ticket 7",
+            ),
+        ),
+        Summary(passed=0, warned=0, failed=0, unknown=0, waived=1),
+    )
+
+
+def test_a_waiver_of_a_rule_that_passes_does_nothing() -> None:
+    report = evaluate(healthy(), (rule("PCI-002"),), waivers={"PCI-002": "expected"})
+    assert report.results[0].waived is None
+
+
+def test_the_summary_counts_each_result_once() -> None:
+    rules = (
+        a_rule(Severity.ERROR, finds=False, misses=False),
+        a_rule(Severity.ERROR, finds=True, misses=False),
+        a_rule(Severity.ERROR, finds=True, misses=True),
+        a_rule(Severity.WARNING, finds=True, misses=False),
+        a_rule(Severity.ERROR, finds=False, misses=True),
+    )
+    assert evaluate(Snapshot(), rules).summary == Summary(
+        passed=1, warned=1, failed=2, unknown=1, waived=0
+    )
+
+
+def test_results_stand_in_the_order_of_the_rules() -> None:
+    report = evaluate(healthy(), reversed(HEALTH))
+    assert [result.rule for result in report.results] == list(reversed(HEALTH))
+
+
+def test_the_plain_report_carries_all_that_a_program_needs() -> None:
+    failed = evaluate(lost(healthy()), (rule("PCI-002"),))
+    dated = replace(failed, node="gpu-17", captured_at=datetime(2026, 8, 22, 9, 14, 3, tzinfo=UTC))
+    assert report_to_plain(dated) == {
+        "schema": "nodetopo/checks/v1",
+        "node": "gpu-17",
+        "captured_at": "2026-08-22T09:14:03Z",
+        "results": [
+            {
+                "id": "PCI-002",
+                "area": "pcie",
+                "claim": "every GPU is on the bus and answers",
+                "verdict": "fail",
+                "severity": "error",
+                "findings": [
+                    {
+                        "subject": "GPU0 0000:1b:00.0",
+                        "observed": "lost",
+                        "expected": "answers the driver",
+                    }
+                ],
+                "missing": [],
+                "waived": None,
+                "hint": rule("PCI-002").remedy,
+                "url": "docs/checks.md#pci-002",
+            }
+        ],
+        "summary": {"pass": 0, "warn": 0, "fail": 1, "unknown": 0, "waived": 0},
+    }
+
+
+@pytest.mark.parametrize("snapshot", [healthy(), lost(healthy()), Snapshot()])
+def test_the_plain_report_keeps_to_its_schema(snapshot: Snapshot) -> None:
+    schema = json.loads(SCHEMA.read_text("utf-8"))
+    plain = report_to_plain(evaluate(snapshot, RULES, waivers={"PCI-002": "known"}))
+    jsonschema.validate(json.loads(json.dumps(plain)), schema)

@@ -1,0 +1,127 @@
+"""The NVLink rules: what breaks them, what leaves them unknown, what is no fault."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from agent.checks.rule import Finding, Verdict
+from agent.model.nvlink import NvLink
+from agent.model.snapshot import ProbeIssue, Snapshot
+from tests.checks.judge import healthy, result
+
+
+def changed_links(snapshot: Snapshot, change: Callable[[NvLink], NvLink]) -> Snapshot:
+    return replace(snapshot, nvlinks=tuple(map(change, snapshot.nvlinks or ())))
+
+
+def links_at(gpu: int, link: int, is_active: bool | None) -> Callable[[NvLink], NvLink]:
+    def change(old: NvLink) -> NvLink:
+        return replace(old, is_active=is_active) if (old.gpu, old.link) == (gpu, link) else old
+
+    return change
+
+
+def test_a_gpu_whose_nvlinks_nvml_refused_to_tell_is_unknown_and_no_fault() -> None:
+    whole = healthy()
+    rest = tuple(link for link in whole.nvlinks or () if link.gpu != 5)
+    issue = ProbeIssue(probe="nvml", subject="GPU5 nvmlDeviceGetNvLinkState", reason="Unknown")
+    refused = replace(whole, nvlinks=rest, issues=(issue,))
+    verdicts = {code: result(code, refused).missing for code in ("NVL-001", "NVL-002")}
+    assert verdicts == dict.fromkeys(verdicts, ("NVLinks of GPU5",))
+
+
+def test_a_link_that_is_down_and_names_no_far_end_leaves_the_ends_unknown() -> None:
+    def cut(link: NvLink) -> NvLink:
+        is_it = (link.gpu, link.link) in ((0, 0), (3, 0))
+        return replace(link, is_active=False, peer=None, peer_kind=None) if is_it else link
+
+    found = result("NVL-002", changed_links(healthy("dgx-1v"), cut))
+    assert (found.verdict, found.missing) == (
+        Verdict.UNKNOWN,
+        ("far end of GPU0 link 0, GPU3 link 0",),
+    )
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "dgx-1v"])
+def test_one_inactive_nvlink_is_named(name: str) -> None:
+    down = changed_links(healthy(name), links_at(2, 3, is_active=False))
+    assert result("NVL-001", down).findings == (
+        Finding(subject="GPU2 link 3", observed="inactive", expected="active"),
+    )
+
+
+def test_an_nvlink_of_unknown_state_leaves_both_rules_unknown() -> None:
+    silent = changed_links(healthy(), links_at(2, 3, is_active=None))
+    verdicts = {code: result(code, silent).verdict for code in ("NVL-001", "NVL-002")}
+    assert verdicts == dict.fromkeys(("NVL-001", "NVL-002"), Verdict.UNKNOWN)
+
+
+def test_unread_nvlinks_leave_the_rule_unknown() -> None:
+    found = result("NVL-001", replace(healthy(), nvlinks=None))
+    assert (found.verdict, found.missing) == (Verdict.UNKNOWN, ("NVLinks",))
+
+
+def test_links_of_cards_without_a_bridge_are_no_fault() -> None:
+    cards = healthy("l40s-pcie-4")
+    idle = tuple(NvLink(gpu=gpu.index, link=0, is_active=False) for gpu in cards.gpus)
+    assert result("NVL-001", replace(cards, nvlinks=idle)).verdict is Verdict.PASS
+
+
+def test_a_card_without_links_beside_bridged_ones_is_unknown() -> None:
+    cards = healthy("l40s-pcie-4")
+    pair = (
+        NvLink(gpu=0, link=0, is_active=True, peer=cards.gpus[1].pci),
+        NvLink(gpu=1, link=0, is_active=True, peer=cards.gpus[0].pci),
+        NvLink(gpu=2, link=0, is_active=False),
+    )
+    found = result("NVL-001", replace(cards, nvlinks=pair))
+    assert (found.verdict, found.missing) == (
+        Verdict.UNKNOWN,
+        ("whether GPU2 should be bridged",),
+    )
+
+
+def test_a_module_whose_links_are_all_down_fails_though_no_far_end_is_named() -> None:
+    dead = changed_links(
+        healthy("dgx-1v"),
+        lambda link: replace(link, is_active=False, peer=None, peer_kind=None),
+    )
+    assert len(result("NVL-001", dead).findings) == 48
+
+
+def test_a_gpu_that_lists_no_links_beside_nvswitches_fails() -> None:
+    whole = healthy()
+    rest = tuple(link for link in whole.nvlinks or () if link.gpu != 5)
+    assert [it.subject for it in result("NVL-001", replace(whole, nvlinks=rest)).findings] == [
+        "GPU5 0000:c3:00.0"
+    ]
+
+
+def test_a_link_that_one_end_calls_down_makes_the_ends_disagree() -> None:
+    half = changed_links(healthy("dgx-1v"), links_at(0, 0, is_active=False))
+    assert result("NVL-002", half).findings == (
+        Finding(
+            subject="GPU0 and GPU3",
+            observed="1 up at GPU0, 2 up at GPU3",
+            expected="2 at both",
+        ),
+    )
+
+
+def test_a_link_that_both_ends_call_down_is_found_too() -> None:
+    ends = ((0, 5), (2, 4))  # GPU0's only link to GPU2
+    cut = changed_links(
+        healthy("dgx-1v"),
+        lambda link: replace(link, is_active=(link.gpu, link.link) not in ends),
+    )
+    assert [finding.subject for finding in result("NVL-002", cut).findings] == ["GPU0 and GPU2"]
+
+
+def test_a_gpu_with_fewer_switch_links_than_its_peers_is_named() -> None:
+    slow = changed_links(healthy(), links_at(4, 0, is_active=False))
+    (finding,) = result("NVL-002", slow).findings
+    assert (finding.observed, finding.expected) == (
+        "17 links to NVSwitches up",
+        "18, as many as its peers have",
+    )
