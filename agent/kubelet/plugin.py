@@ -1,0 +1,98 @@
+"""One resource's device plugin: the service and its life with the kubelet, put together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from agent.kubelet.devices import PluginDevice
+from agent.kubelet.gpu import GpuServicer, Prefer
+from agent.kubelet.lifecycle import Lifecycle
+from agent.kubelet.settings import PluginSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginState:
+    """Where a plugin stands at one moment.
+
+    Attributes:
+        is_running: between :meth:`DevicePlugin.start` and the end; false besides means a
+            fault of ours, and a restart is the cure.
+        is_detached: the socket directory was deleted while a mount held it; only a new
+            container sees the new directory.
+        registrations: how often the kubelet has accepted the resource since the start.
+        endpoint: file name of the socket served; ``None`` while the directory is missing.
+        stream_count: clients that watch the device list now.
+        devices: how many devices are offered, healthy or not.
+        last_problem: why the last attempt to serve or register failed; ``None`` after one
+            that did not.
+    """
+
+    is_running: bool
+    is_registered: bool
+    is_detached: bool
+    registrations: int
+    endpoint: str | None
+    stream_count: int
+    devices: int
+    last_problem: str | None
+
+
+class DevicePlugin:
+    """Offer the devices of one resource to the kubelet.
+
+    Registration waits for the first :meth:`update` that has a device: a node whose GPUs are
+    not known yet must not look like one that has none.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        socket_dir: Path,
+        prefer: Prefer,
+        settings: PluginSettings | None = None,
+        log: FilteringBoundLogger | None = None,
+    ) -> None:
+        bound = (log or structlog.get_logger()).bind(resource=resource)
+        self._log = bound
+        self._servicer = GpuServicer(resource, prefer, settings or PluginSettings(), bound)
+        self._lifecycle = Lifecycle(resource, socket_dir, self._servicer, bound)
+
+    @property
+    def state(self) -> PluginState:
+        """Where the plugin stands now."""
+        return PluginState(
+            is_running=self._lifecycle.is_running,
+            is_registered=self._lifecycle.is_registered,
+            is_detached=self._lifecycle.is_detached,
+            registrations=self._lifecycle.registrations,
+            endpoint=self._lifecycle.endpoint,
+            stream_count=self._servicer.streams_open,
+            devices=len(self._servicer.devices),
+            last_problem=self._lifecycle.last_problem,
+        )
+
+    @property
+    def devices(self) -> tuple[PluginDevice, ...]:
+        """What is offered now; the *previous* that :func:`agent.kubelet.devices.merge` wants."""
+        return self._servicer.devices
+
+    def start(self) -> None:
+        """Serve and register in the background; call it once.
+
+        Raises:
+            InputError: no socket fits into the directory's path.
+        """
+        self._lifecycle.start()
+
+    def update(self, devices: Sequence[PluginDevice]) -> None:
+        """Offer *devices* from now on; a list equal to the last one is not sent again."""
+        if self._servicer.update(devices):
+            unhealthy = [device.id for device in devices if not device.is_healthy]
+            self._log.info("device list changed", devices=len(devices), unhealthy=unhealthy)
+
+    def stop(self) -> None:
+        """Leave within a second; the kubelet then counts the devices as unhealthy."""
+        self._lifecycle.stop()

@@ -1,0 +1,146 @@
+"""Unix sockets in the kubelet's device-plugin directory: names, identity, leftovers."""
+
+import os
+import re
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from time import time_ns
+
+from agent.errors import InputError
+
+KUBELET_SOCKET = "kubelet.sock"
+"""Where the kubelet serves Registration, beside the plugins' own sockets."""
+
+MAX_PATH_BYTES = 107
+"""``sun_path`` is 108 bytes with its closing zero (linux/un.h)."""
+
+_LONGEST_SUFFIX = "-4194304-00000000.sock"
+"""4194304 is the largest process id (PID_MAX_LIMIT, linux/threads.h)."""
+
+SETTLED_NS = 100_000_000
+"""Ten times the longest kernel tick (CONFIG_HZ=100)."""
+
+Identity = tuple[int, int, int]
+"""Device, inode, ctime in ns: a file made anew differs, even where the inode is used again."""
+
+
+def endpoint_name(resource: str) -> str:
+    """Return a socket file name for *resource* that no other start of any process has had.
+
+    The process id alone is not enough: in a container it is the same after each start, and
+    a kubelet that still holds the old connection refuses the name (1.37, pull request 135437).
+    """
+    return f"{_stem(resource)}-{os.getpid()}-{token_hex(4)}.sock"
+
+
+def check_path_length(resource: str, directory: Path) -> None:
+    """Refuse a directory in which a socket for *resource* could not be bound.
+
+    Raises:
+        InputError: the path would be longer than a unix socket's may be.
+    """
+    longest = directory.absolute() / (_stem(resource) + _LONGEST_SUFFIX)
+    length = len(os.fsencode(longest))
+    if length > MAX_PATH_BYTES:
+        raise InputError(
+            f"the socket path {longest} has {length} bytes; a unix socket may have "
+            f"{MAX_PATH_BYTES}",
+            "choose a shorter --device-plugin-dir",
+        )
+
+
+def identity(path: Path) -> Identity | None:
+    """Return what tells *path* from an earlier file of its name; ``None`` if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None  # missing, or its directory is: for a poller both are "not now"
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+class Entries:
+    """Notice cheaply that something was made or removed in *directory*."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._seen: tuple[int, ...] | None = None
+
+    def may_have_changed(self) -> bool:
+        """Tell whether an entry came or went since the last call, or may have.
+
+        The kernel stamps directories with its tick (1…10 ms), so a second change in the tick
+        of the first leaves no trace; a stamp younger than :data:`SETTLED_NS` proves nothing.
+        """
+        try:
+            status = self._directory.stat()
+        except OSError:
+            self._seen = None
+            return True
+        before, self._seen = self._seen, (status.st_dev, status.st_ino, status.st_mtime_ns)
+        is_settled = time_ns() - status.st_mtime_ns > SETTLED_NS
+        return self._seen != before or not is_settled
+
+
+def is_deleted_directory(directory: Path) -> bool:
+    """Tell whether *directory* lives on only because something, such as a mount, holds it."""
+    try:
+        return directory.stat().st_nlink == 0
+    except OSError:
+        return False
+
+
+def is_listening(path: Path) -> bool:
+    """Tell whether some process accepts connections on the socket *path*."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fspath(path))
+        except BlockingIOError:
+            return True  # its queue is full
+        except OSError:
+            return False
+        return True
+
+
+def remove_leftovers(resource: str, directory: Path) -> tuple[str, ...]:
+    """Remove sockets of ours for *resource* that nobody listens on; return their names.
+
+    Listening is asked of the socket, not of the process id in its name, which means nothing
+    in another container.
+    """
+    ours = re.compile(re.escape(_stem(resource)) + r"-[0-9]+-[0-9a-f]+\.sock")
+    removed = []
+    for path in _sockets(directory):
+        if ours.fullmatch(path.name) and not is_listening(path):
+            with suppress(OSError):
+                path.unlink()
+                removed.append(path.name)
+    return tuple(removed)
+
+
+def remove_all_sockets(directory: Path) -> None:
+    """Do what a kubelet does when it starts: remove every socket in its directory."""
+    for path in _sockets(directory):
+        path.unlink(missing_ok=True)
+
+
+def _sockets(directory: Path) -> tuple[Path, ...]:
+    try:
+        paths = sorted(directory.iterdir())
+    except OSError:
+        return ()
+    return tuple(path for path in paths if _is_socket(path))
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _stem(resource: str) -> str:
+    return "nodetopo-" + re.sub(r"[^A-Za-z0-9.-]", "_", resource.rpartition("/")[2])

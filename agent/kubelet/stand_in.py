@@ -1,0 +1,263 @@
+"""A stand-in for the kubelet, for machines that have none: the device manager's half.
+
+It speaks the real protocol over real sockets (kubelet 1.36 pkg/kubelet/cm/devicemanager):
+it empties the directory of sockets, serves Registration, dials who registers, asks for
+options and watches the devices. It admits no pods.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Condition, Thread
+from time import monotonic, sleep
+from types import MappingProxyType
+from typing import Any, Self
+
+import grpc
+
+from agent.errors import InputError, UnreadableError
+from agent.kubelet import sockets
+from agent.kubelet.devices import PluginDevice
+from agent.kubelet.gpu import HEALTHY
+from agent.kubelet.pb import deviceplugin_pb2 as pb
+from agent.kubelet.pb import deviceplugin_pb2_grpc as service
+from agent.kubelet.registration import CHANNEL_OPTIONS, VERSION
+
+DIAL_TIMEOUT_S = 10.0
+"""What a kubelet gives a plugin to answer the connection."""
+
+CALL_TIMEOUT_S = 5.0
+"""A kubelet sets none; a stand-in must not hang with whoever runs it."""
+
+STOP_TIMEOUT_S = 1.0
+"""How long gRPC may take to remove the socket file of a server that has stopped."""
+
+GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandInView:
+    """What the kubelet knows of a resource: who serves it, and its devices as listed."""
+
+    resource: str
+    endpoint: str
+    devices: tuple[PluginDevice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateView:
+    """An Allocate answer for one container; *device_nodes* are (container, host, access)."""
+
+    cdi_devices: tuple[str, ...]
+    envs: Mapping[str, str]
+    device_nodes: tuple[tuple[str, str, str], ...]
+
+
+class StandInKubelet(service.RegistrationServicer):
+    """Serve ``kubelet.sock`` in *socket_dir* until :meth:`stop`; a context manager too.
+
+    Raises:
+        InputError: a kubelet serves there already.
+    """
+
+    def __init__(self, socket_dir: Path) -> None:
+        self._socket = socket_dir / sockets.KUBELET_SOCKET
+        if sockets.is_listening(self._socket):
+            raise InputError(f"a kubelet serves {self._socket}", "use a directory of its own")
+        socket_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        sockets.remove_all_sockets(socket_dir)
+        self._changed = Condition()  # guards the endpoints
+        self._endpoints: dict[str, _Endpoint] = {}
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="stand-in kubelet")
+        self._server = grpc.server(self._pool)
+        service.add_RegistrationServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"unix://{self._socket.absolute()}")
+        self._server.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def Register(  # noqa: N802 - the service's own name
+        self, request: pb.RegisterRequest, context: grpc.ServicerContext
+    ) -> pb.Empty:
+        """Dial the plugin, then take it in the place of an earlier one of its resource."""
+        if request.version != VERSION:
+            context.abort(grpc.StatusCode.UNKNOWN, f"version {request.version!r} is not {VERSION}")
+        path = self._socket.parent / request.endpoint
+        endpoint = _Endpoint(request.resource_name, path, self._changed)
+        try:
+            endpoint.connect()
+        except UnreadableError as error:
+            context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {error}")
+        with self._changed:
+            earlier = self._endpoints.get(request.resource_name)
+            self._endpoints[request.resource_name] = endpoint
+            endpoint.watch()
+        if earlier is not None:
+            earlier.close()
+        return pb.Empty()
+
+    def wait_registered(self, timeout_s: float, resource: str = GPU) -> StandInView:
+        """Return the first device list of *resource*, waiting for it if need be.
+
+        Raises:
+            TimeoutError: none came in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._view(resource) is not None, timeout_s):
+                raise TimeoutError(f"{resource} was not registered within {timeout_s} s")
+            view = self._view(resource)
+        assert view is not None
+        return view
+
+    def view(self, resource: str = GPU) -> StandInView | None:
+        """Return what is known of *resource* now; ``None`` unless a plugin is connected."""
+        with self._changed:
+            return self._view(resource)
+
+    def preferred(
+        self,
+        size: int,
+        available: Sequence[str] | None = None,
+        required: Sequence[str] = (),
+        resource: str = GPU,
+    ) -> tuple[str, ...]:
+        """Ask which *size* devices to take; *available* defaults to all healthy ones.
+
+        Raises:
+            UnreadableError: no plugin, or it answered with an error.
+        """
+        endpoint = self._endpoint(resource)
+        if available is None:
+            available = [device.id for device in endpoint.devices or () if device.is_healthy]
+        container = pb.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=required, allocation_size=size
+        )
+        request = pb.PreferredAllocationRequest(container_requests=[container])
+        answer = endpoint.call("GetPreferredAllocation", request)
+        return tuple(answer.container_responses[0].deviceIDs)
+
+    def allocate(self, ids: Sequence[str], resource: str = GPU) -> AllocateView:
+        """Ask how a container gets to see *ids*.
+
+        Raises:
+            UnreadableError: no plugin, or it answered with an error.
+        """
+        container = pb.ContainerAllocateRequest(devices_ids=ids)
+        request = pb.AllocateRequest(container_requests=[container])
+        answer = self._endpoint(resource).call("Allocate", request).container_responses[0]
+        return AllocateView(
+            cdi_devices=tuple(device.name for device in answer.cdi_devices),
+            envs=MappingProxyType(dict(answer.envs)),
+            device_nodes=tuple(
+                (spec.container_path, spec.host_path, spec.permissions) for spec in answer.devices
+            ),
+        )
+
+    def disconnect(self, resource: str = GPU) -> None:
+        """Drop the connection to the plugin, as a kubelet does that lost or mistook it."""
+        self._endpoint(resource).close()
+
+    def stop(self) -> None:
+        """End, leaving no socket behind; plugins see what a killed kubelet leaves them."""
+        self._server.stop(None).wait()
+        self._pool.shutdown()
+        with self._changed:
+            endpoints = tuple(self._endpoints.values())
+            self._endpoints.clear()
+        for endpoint in endpoints:
+            endpoint.close()
+        # gRPC removes the file when it gets to it, and by name: the next kubelet's, if late.
+        until = monotonic() + STOP_TIMEOUT_S
+        while self._socket.exists() and monotonic() < until:
+            sleep(0.005)
+
+    def _view(self, resource: str) -> StandInView | None:
+        endpoint = self._endpoints.get(resource)
+        if endpoint is None or endpoint.devices is None:
+            return None
+        return StandInView(resource=resource, endpoint=endpoint.path.name, devices=endpoint.devices)
+
+    def _endpoint(self, resource: str) -> "_Endpoint":
+        with self._changed:
+            endpoint = self._endpoints.get(resource)
+        if endpoint is None:
+            raise UnreadableError(f"no plugin serves {resource}", "wait until it has registered")
+        return endpoint
+
+
+class _Endpoint:
+    """The connection to one plugin; *devices* is ``None`` unless it is being watched."""
+
+    def __init__(self, resource: str, path: Path, changed: Condition) -> None:
+        self.resource = resource
+        self.path = path
+        self.devices: tuple[PluginDevice, ...] | None = None
+        self._changed = changed
+        self._channel = grpc.insecure_channel(f"unix://{path.absolute()}", options=CHANNEL_OPTIONS)
+        self._stub: Any = service.DevicePluginStub(self._channel)
+        self._stream: Any = None
+        self._thread = Thread(target=self._follow, name=f"watch {path.name}", daemon=True)
+
+    def connect(self) -> None:
+        """Dial and read the options.
+
+        Raises:
+            UnreadableError: no answer in time.
+        """
+        try:
+            self._stub.GetDevicePluginOptions(pb.Empty(), timeout=DIAL_TIMEOUT_S)
+        except grpc.RpcError as error:
+            self._channel.close()
+            raise UnreadableError(f"{self.path}: {_words(error)}") from error
+
+    def watch(self) -> None:
+        """Begin to follow the device list."""
+        self._stream = self._stub.ListAndWatch(pb.Empty())
+        self._thread.start()
+
+    def call(self, method: str, request: Any) -> Any:
+        """Call *method* and return its answer.
+
+        Raises:
+            UnreadableError: the plugin answered with an error.
+        """
+        try:
+            return getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise UnreadableError(f"{self.resource} {method}: {_words(error)}") from error
+
+    def close(self) -> None:
+        """Hang up and wait until the watching thread has seen it."""
+        self._stream.cancel()
+        self._thread.join()
+        self._channel.close()
+
+    def _follow(self) -> None:
+        try:
+            for message in self._stream:
+                self._set(tuple(map(_device, message.devices)))
+        except grpc.RpcError:
+            pass  # every way a stream ends is one of these, our own cancel included
+        self._set(None)
+
+    def _set(self, devices: tuple[PluginDevice, ...] | None) -> None:
+        with self._changed:
+            self.devices = devices
+            self._changed.notify_all()
+
+
+def _device(message: pb.Device) -> PluginDevice:
+    return PluginDevice(
+        id=message.ID,
+        is_healthy=message.health == HEALTHY,
+        numa_nodes=tuple(node.ID for node in message.topology.nodes),
+    )
+
+
+def _words(error: Any) -> str:
+    return f"{error.code().name}: {error.details()}"

@@ -1,0 +1,83 @@
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from agent.errors import InputError
+from agent.kubelet.sockets import (
+    check_path_length,
+    endpoint_name,
+    identity,
+    is_deleted_directory,
+    is_listening,
+    remove_leftovers,
+)
+
+RESOURCE = "nvidia.com/gpu"
+
+
+def left_behind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+def test_two_starts_of_one_process_use_two_names() -> None:
+    assert endpoint_name(RESOURCE) != endpoint_name(RESOURCE)
+
+
+def test_the_name_tells_the_resource_and_the_process() -> None:
+    assert endpoint_name(RESOURCE).startswith(f"nodetopo-gpu-{os.getpid()}-")
+
+
+def test_a_directory_too_long_for_a_socket_is_refused_with_the_cure() -> None:
+    with pytest.raises(InputError, match="a unix socket may have 107 — choose a shorter"):
+        check_path_length(RESOURCE, Path("/" + "x" * 90))
+
+
+def test_the_kubelets_own_directory_is_short_enough() -> None:
+    check_path_length("nvidia.com/mig-1g.10gb", Path("/var/lib/kubelet/device-plugins"))
+
+
+def test_a_socket_made_anew_has_another_identity(socket_dir: Path) -> None:
+    path = socket_dir / "kubelet.sock"
+    left_behind(path)
+    before = identity(path)
+    path.unlink()
+    left_behind(path)
+    assert identity(path) != before
+
+
+def test_a_missing_socket_has_no_identity(socket_dir: Path) -> None:
+    assert identity(socket_dir / "no/kubelet.sock") is None
+
+
+def test_a_socket_whose_process_ended_is_not_listening(socket_dir: Path) -> None:
+    left_behind(socket_dir / "a.sock")
+    assert not is_listening(socket_dir / "a.sock")
+
+
+def test_leftovers_are_our_dead_sockets_of_this_resource_alone(socket_dir: Path) -> None:
+    for name in ("nodetopo-gpu-1-0a.sock", "nodetopo-gpu-x-1-0a.sock", "nvidia-gpu.sock"):
+        left_behind(socket_dir / name)
+    (socket_dir / "nodetopo-gpu-2-0a.sock").touch()
+    with socket.socket(socket.AF_UNIX) as living:
+        living.bind(str(socket_dir / "nodetopo-gpu-3-0a.sock"))
+        living.listen()
+        removed = remove_leftovers(RESOURCE, socket_dir)
+    assert removed == ("nodetopo-gpu-1-0a.sock",)
+    assert not (socket_dir / "nodetopo-gpu-1-0a.sock").exists()
+
+
+def test_a_directory_deleted_under_its_mount_is_told_from_a_missing_one(tmp_path: Path) -> None:
+    directory = tmp_path / "device-plugins"
+    directory.mkdir()
+    held = os.open(directory, os.O_RDONLY)
+    through_mount = Path(f"/proc/self/fd/{held}")
+    try:
+        before = is_deleted_directory(through_mount)
+        directory.rmdir()
+        after = is_deleted_directory(through_mount)
+    finally:
+        os.close(held)
+    assert (before, after, is_deleted_directory(directory)) == (False, True, False)
