@@ -1,0 +1,103 @@
+"""Files that a person names: read with a cap, written whole or not at all."""
+
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import BinaryIO
+
+from agent.cli.output import say
+from agent.errors import InputError
+from agent.model.codec import MAX_BYTES
+
+STDIO = "-"
+"""Stands for standard input or output, as everywhere."""
+
+
+def read_text(name: str) -> str:
+    """Return the text of the file *name*, or of standard input for ``-``.
+
+    Regular files and pipes only, up to 16 MiB: a device node could never end.
+
+    Raises:
+        InputError: missing, unreadable, too large, not a file, or not UTF-8.
+    """
+    try:
+        content = _read(sys.stdin.buffer) if name == STDIO else _read_named(name)
+    except IsADirectoryError:
+        raise InputError(f"{name} is a directory", "name a file") from None
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror}", "check the path") from None
+    except ValueError as error:  # a NUL byte in the name
+        raise InputError(f"cannot read {name!r}: {error}", "check the path") from None
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{name} is larger than {MAX_BYTES >> 20} MiB", "name a smaller file")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{name} is not UTF-8 text", "save it as UTF-8 or name another") from None
+
+
+def _read_named(name: str) -> bytes:
+    # Without O_NONBLOCK, opening a FIFO that has no writer would wait for ever.
+    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            raise InputError(f"{name} is not a regular file", "name a file, or - for stdin")
+        os.set_blocking(descriptor, True)
+        return _read(file)
+
+
+def _read(file: BinaryIO) -> bytes:
+    return file.read(MAX_BYTES + 1)
+
+
+def write_text(name: str, text: str) -> None:
+    """Write *text* to the file *name*, or to standard output for ``-``.
+
+    A file appears whole under its name or not at all.
+
+    Raises:
+        InputError: the place cannot be written.
+    """
+    if name == STDIO:
+        say(text)
+        return
+    target = Path(name)
+    if target.is_dir():
+        raise InputError(f"{name} is a directory", "name a file")
+    try:
+        _replace(target, text)
+    except OSError as error:
+        raise InputError(f"cannot write {name}: {error.strerror}", "check the path") from None
+
+
+def _replace(target: Path, text: str) -> None:
+    if target.exists() and not target.is_file():  # a FIFO or /dev/stdout: nothing to replace
+        target.write_text(text, encoding="utf-8")
+        return
+    with tempfile.NamedTemporaryFile(
+        "w",
+        encoding="utf-8",
+        dir=target.parent,
+        prefix=f".{target.name}.",
+        delete=False,
+    ) as file:
+        written = Path(file.name)
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            written.chmod(0o666 & ~_umask())  # the temporary file is private, the result is not
+            written.replace(target)
+        except BaseException:
+            written.unlink(missing_ok=True)
+            raise
+
+
+def _umask() -> int:
+    current = os.umask(0o077)
+    os.umask(current)
+    return current

@@ -1,0 +1,35 @@
+"""``nodetopo health``: checks of the hardware."""
+
+from argparse import Namespace
+
+from agent.cli.parser import Parser, Subparsers, add_command, add_output
+from agent.cli.source import add_source, load
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(subparsers, "health", "check the hardware")
+    add_only(parser)
+    add_output(parser)
+    add_source(parser)
+    parser.set_defaults(run=run)
+
+
+def add_only(parser: Parser) -> None:
+    """Add ``--only``."""
+    parser.add_argument(
+        "--only",
+        metavar="SUBJECT",
+        action="append",
+        default=[],
+        help="an area (nvlink, kubelet, …) or a code; several by comma or repetition",
+    )
+
+
+def run(args: Namespace) -> int:
+    """Run the health rules; 1 when one failed, 3 when one could not tell."""
+    from agent.checks.catalogue import HEALTH  # noqa: PLC0415 - keeps the other commands fast
+    from agent.cli import judge  # noqa: PLC0415 - same
+
+    rules = judge.selected(HEALTH, args.only, "health")
+    return judge.judge(load(args, needs_gpus=False), rules, args)

@@ -1,0 +1,127 @@
+"""Where a reader's snapshot comes from: a file, a bundled machine, a matrix text, or the node."""
+
+import os
+from argparse import SUPPRESS, Namespace
+
+from agent.cli.files import read_text
+from agent.cli.output import note, warn
+from agent.cli.parser import Parser
+from agent.config import Resolved, options
+from agent.config.settings import key
+from agent.errors import DecodeError, InputError, NvmlUnavailable
+from agent.machines import bundled
+from agent.model.codec import decode
+from agent.model.snapshot import Snapshot
+
+_ROOTS = ("sysfs_root", "procfs_root", "host_root", "nvml_library", "node_name")
+_PODS = ("kubeconfig", "pod_resources_socket")
+_MATRIX_MARK = "GPU0"
+"""Every ``nvidia-smi topo -m`` text holds it, no JSON snapshot begins with it."""
+
+
+def add_source(parser: Parser, *, pods: bool = False) -> None:
+    """Add the flags that choose the source; *pods* adds those that find running pods."""
+    group = parser.add_argument_group("source", "default: the live node")
+    source = group.add_mutually_exclusive_group()
+    source.add_argument("--snapshot", metavar="FILE", help="a captured snapshot, - for stdin")
+    source.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="a bundled machine, see `nodetopo simulate machines`",
+    )
+    source.add_argument(
+        "--topo-m",
+        metavar="FILE",
+        help="the text of `nvidia-smi topo -m`, - for stdin",
+    )
+    add_settings(parser, _ROOTS + (_PODS if pods else ()), "live node")
+
+
+def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
+    """Add a flag for each of the settings *names*; those not given stay out of the result."""
+    group = parser.add_argument_group(title)
+    for name in names:
+        option = options()[name]
+        group.add_argument(
+            f"--{key(name)}",
+            dest=name,
+            metavar=option.metavar,
+            default=SUPPRESS,
+            help=option.help,
+        )
+
+
+def given(args: Namespace) -> dict[str, object]:
+    """Return the settings that were given as flags, by field name."""
+    return {name: value for name, value in vars(args).items() if name in options()}
+
+
+def load(args: Namespace, *, needs_gpus: bool = True, pods: bool = False) -> Snapshot:
+    """Return the snapshot that the flags ask for; what a file holds too much is a warning.
+
+    Where the live node has no NVML: with *needs_gpus* that ends the command; without, the
+    error is printed, the rest of the node returned, and ``args.incomplete`` set.
+
+    Raises:
+        InputError: the file or the name cannot be used.
+        UnreadableError: the live node will not tell.
+    """
+    if args.snapshot is not None:
+        return _from_snapshot(args, args.snapshot)
+    if args.machine is not None:
+        return bundled.machine(args.machine)
+    if args.topo_m is not None:
+        return _from_topo_m(args.topo_m)
+    return _from_settings(args, needs_gpus=needs_gpus, pods=pods)
+
+
+def _from_snapshot(args: Namespace, name: str) -> Snapshot:
+    text = read_text(name)
+    try:
+        decoded = decode(text)
+    except DecodeError as error:
+        is_matrix = _MATRIX_MARK in text[:200] and not text.lstrip().startswith("{")
+        cure = "this looks like `nvidia-smi topo -m`: use --topo-m" if is_matrix else error.cure
+        raise InputError(f"{name}: {error.cause}", cure) from None
+    for warning in decoded.warnings:
+        warn(args, f"{name}: {warning}")
+    return decoded.snapshot
+
+
+def _from_topo_m(name: str) -> Snapshot:
+    from agent.probes.topo_m import parse_topo_m  # noqa: PLC0415 - only this source needs it
+
+    text = read_text(name)
+    try:
+        return parse_topo_m(text)
+    except DecodeError as error:
+        cure = "this looks like a snapshot: use --snapshot" if text[:1] == "{" else error.cure
+        raise InputError(
+            f"{name}: {error.cause}",
+            cure or "give the whole output of `nvidia-smi topo -m`",
+        ) from None
+
+
+def _from_settings(args: Namespace, *, needs_gpus: bool, pods: bool) -> Snapshot:
+    """Follow the daemon's own variables, so that `kubectl exec` sees what the daemon sees."""
+    flags = {name: value for name, value in given(args).items() if value is not None}
+    settings = Resolved.of(flags=flags, environment=os.environ).settings
+    if settings.snapshot is not None:
+        return _from_snapshot(args, str(settings.snapshot))
+    if settings.machine is not None:
+        return bundled.machine(settings.machine)
+    from agent.cli import live  # noqa: PLC0415 - loads the probes, which only a live node needs
+
+    reading = live.read(settings, pods=pods)
+    if reading.nvml_failure is not None:
+        _without_nvml(args, reading.nvml_failure, needs_gpus=needs_gpus)
+    for text in reading.warnings:
+        warn(args, text)
+    return reading.snapshot
+
+
+def _without_nvml(args: Namespace, failure: NvmlUnavailable, *, needs_gpus: bool) -> None:
+    if needs_gpus:
+        raise failure
+    note("error", str(failure))
+    args.incomplete = True

@@ -1,0 +1,36 @@
+"""``nodetopo topo``: the matrix, the tree, and the way between two devices."""
+
+from argparse import Namespace
+
+from agent.cli.parser import Parser, Subparsers, add_command, add_output
+from agent.cli.source import add_source
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command and its subcommands."""
+    parser = add_command(subparsers, "topo", "print the topology: matrix, tree, path")
+    what = parser.add_subparsers(metavar="WHAT", required=True)
+    _reader(add_command(what, "matrix", "print every device against every other"), "matrix")
+    _reader(add_command(what, "tree", "print what hangs where, and the NVLink islands"), "tree")
+    path = add_command(what, "path", "print the way between two devices")
+    path.add_argument("a", metavar="A", help="index, GPU0, UUID, PCI address, or name of a NIC")
+    path.add_argument("b", metavar="B", help="same")
+    _reader(path, "path")
+
+
+def _reader(parser: Parser, what: str) -> None:
+    add_output(parser)
+    add_source(parser)
+    parser.set_defaults(run=run, what=what)
+
+
+def run(args: Namespace) -> int:
+    """Run the subcommand; 0.
+
+    Raises:
+        InputError: `path` names a device that is unknown, or one twice.
+    """
+    from agent.cli import topo_matrix, topo_path, topo_tree  # noqa: PLC0415 - keeps others fast
+
+    runs = {"matrix": topo_matrix.run, "tree": topo_tree.run, "path": topo_path.run}
+    return runs[args.what](args)

@@ -1,0 +1,25 @@
+"""``nodetopo version``."""
+
+import platform
+from argparse import Namespace
+
+from agent import __version__
+from agent.cli.output import Answer, emit
+from agent.cli.parser import Subparsers, add_command, add_output
+from agent.model.snapshot import SCHEMA
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(subparsers, "version", "print the version")
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    """Print versions; 0."""
+    python = platform.python_version()
+    plain = {"version": __version__, "snapshot_schema": SCHEMA, "python": python}
+    table = f"nodetopo {__version__} (snapshot schema {SCHEMA}, Python {python})\n"
+    emit(Answer(plain=plain, table=table, short=f"{__version__}\n"), args)
+    return 0

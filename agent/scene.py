@@ -1,0 +1,131 @@
+"""What the daemon runs on: which machine it reads and which kubelet it serves.
+
+Plain settings mean this node and its kubelet, and nothing is ever simulated. A named machine
+or a snapshot file is simulated; its GPUs do not exist, so they are offered to an embedded
+stand-in, not to the kubelet of the host, unless a directory other than the host's own was
+asked for by name (a lab).
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent.config.settings import Settings
+from agent.errors import InputError, NvmlUnavailable
+from agent.kubelet.stand_in import StandInKubelet
+from agent.machines.bundled import DEFAULT, machine
+from agent.model.codec import MAX_BYTES, decode
+from agent.model.snapshot import Snapshot
+from agent.probes.discover import Roots
+from agent.probes.node import NodeReader
+from agent.probes.nvml_supervisor import NvmlSupervisor
+
+HOST_DIRECTORY = Path("/var/lib/kubelet/device-plugins")
+"""Where every kubelet listens, whatever its root (k8s.io/kubelet v1beta1 DevicePluginPath)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """The machine and the kubelet of one run.
+
+    Attributes:
+        read: returns the machine as it is now.
+        simulated: the name of the simulated machine, ``None`` on real hardware.
+        socket_dir: where the kubelet listens.
+        stand_in: the embedded kubelet; ``None`` with a real one.
+    """
+
+    read: Callable[[], Snapshot]
+    simulated: str | None
+    resource: str
+    socket_dir: Path
+    stand_in: StandInKubelet | None = None
+
+    def kubelet_has_devices(self) -> bool:
+        """Tell whether the kubelet took the list; a real one does so once it is registered."""
+        return self.stand_in is None or self.stand_in.view(self.resource) is not None
+
+    def preferred(self, size: int) -> tuple[str, ...] | None:
+        """Ask as a kubelet would, over the socket; ``None`` with a real one."""
+        if self.stand_in is None:
+            return None
+        return self.stand_in.preferred(size, resource=self.resource)
+
+
+@contextmanager
+def set_up(settings: Settings) -> Iterator[Scene]:
+    """Yield the scene that *settings* ask for, and clear it away afterwards.
+
+    Raises:
+        InputError: the machine or the snapshot cannot be used.
+    """
+    with ExitStack() as stack:
+        named = _named(settings)
+        if named is None and settings.or_simulate and not _has_gpu(settings):
+            named = DEFAULT, machine(DEFAULT)
+        read = _live(settings, stack) if named is None else _fixed(settings, named[1])
+        socket_dir, stand_in = _kubelet(settings, stack, is_simulated=named is not None)
+        yield Scene(
+            read=read,
+            simulated=named[0] if named else None,
+            resource=settings.resource_name,
+            socket_dir=socket_dir,
+            stand_in=stand_in,
+        )
+
+
+def _named(settings: Settings) -> tuple[str, Snapshot] | None:
+    if settings.machine is not None:
+        return settings.machine, machine(settings.machine)
+    if settings.snapshot is not None:
+        return settings.snapshot.name, _snapshot_file(settings.snapshot)
+    return None
+
+
+def _snapshot_file(path: Path) -> Snapshot:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        return decode(content.decode("utf-8")).snapshot
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}", "give a readable snapshot file") from error
+
+
+def _has_gpu(settings: Settings) -> bool:
+    supervisor = NvmlSupervisor(settings.nvml_library)
+    try:
+        return len(supervisor.scan().gpus) > 0
+    except NvmlUnavailable:
+        return False
+    finally:
+        supervisor.close()
+
+
+def _fixed(settings: Settings, snapshot: Snapshot) -> Callable[[], Snapshot]:
+    here = replace(snapshot, node=settings.node_name)
+    return lambda: here
+
+
+def _live(settings: Settings, stack: ExitStack) -> Callable[[], Snapshot]:
+    roots = Roots(sysfs=settings.sysfs_root, procfs=settings.procfs_root, host=settings.host_root)
+    reader = NodeReader(roots, node=settings.node_name, nvml_library=settings.nvml_library)
+    stack.callback(reader.close)
+    return reader.read
+
+
+def _kubelet(
+    settings: Settings, stack: ExitStack, *, is_simulated: bool
+) -> tuple[Path, StandInKubelet | None]:
+    """Return where to register; GPUs that do not exist never reach the host's own kubelet."""
+    asked = settings.device_plugin_dir
+    is_host = os.path.realpath(asked) == os.path.realpath(HOST_DIRECTORY)
+    is_missing = settings.or_simulate and not (asked / "kubelet.sock").is_socket()
+    if not is_missing and not (is_simulated and is_host):
+        return asked, None
+    directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodetopo-")))
+    stand_in = StandInKubelet(directory)
+    stack.callback(stand_in.stop)
+    return directory, stand_in

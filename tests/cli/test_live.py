@@ -1,0 +1,138 @@
+"""The live node: our NVML library, loaded by the real bindings, over an unpacked sysfs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.cli.live import join
+from agent.model.pod import AssignedDevices, Container, Pod
+from tests.cli.conftest import Cli
+from tests.cli.outcome import READERS, slug
+
+NODES = Path(__file__).parents[1] / "nodes"
+SHAPE = "h100x8-nvswitch-2numa-8cx7"
+GPU_COMMANDS = tuple(command for command in READERS if command[0] not in ("health", "audit"))
+
+Live = Callable[..., tuple[str, ...]]
+
+
+@pytest.fixture
+def live(
+    fake_nvml_library: Path,
+    unpacked: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Live:
+    """Return a function that gives the flags of the node *shape*; without NVML on request."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
+
+    def flags(*, library: Path = fake_nvml_library) -> tuple[str, ...]:
+        host = unpacked(SHAPE)
+        monkeypatch.setenv("NODETOPO_FAKE_NVML", str(NODES / SHAPE))
+        return (
+            f"--nvml-library={library}",
+            f"--sysfs-root={host / 'sys'}",
+            f"--procfs-root={host / 'proc'}",
+            f"--host-root={host}",
+            "--node-name=dgx-h100",
+        )
+
+    return flags
+
+
+def test_a_live_node_prints_the_matrix_of_its_machine(cli: Cli, live: Live) -> None:
+    expected = cli("topo", "matrix", "--machine", "dgx-h100")
+    assert cli("topo", "matrix", *live()) == expected
+
+
+@pytest.mark.parametrize("command", GPU_COMMANDS, ids=map(slug, GPU_COMMANDS))
+def test_a_captured_node_answers_as_the_live_one(
+    cli: Cli,
+    live: Live,
+    tmp_path: Path,
+    command: tuple[str, ...],
+) -> None:
+    path = str(tmp_path / "node.json")
+    assert cli("capture", "-o", path, *live()).code == 0
+    expected = cli(*command, "-o", "json", *live())
+    assert cli(*command, "-o", "json", "--snapshot", path) == expected
+
+
+@pytest.mark.parametrize("command", ["health", "audit"])
+def test_a_captured_node_passes_the_checks_that_the_live_one_does(
+    cli: Cli,
+    live: Live,
+    tmp_path: Path,
+    command: str,
+) -> None:
+    path = str(tmp_path / "node.json")
+    cli("capture", "-o", path, *live())
+    found = cli(command, "-o", "json", "--snapshot", path)
+    expected = cli(command, "-o", "json", *live())
+    assert (found.code, _results(found.out)) == (expected.code, _results(expected.out))
+
+
+@pytest.mark.parametrize("command", GPU_COMMANDS, ids=map(slug, GPU_COMMANDS))
+def test_a_gpu_command_without_nvml_could_not_tell(
+    cli: Cli,
+    live: Live,
+    tmp_path: Path,
+    command: tuple[str, ...],
+) -> None:
+    outcome = cli(*command, *live(library=tmp_path / "libnvidia-ml.so.1"))
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (3, "", 1)
+    assert outcome.err.startswith("error: cannot load ")
+    assert " — " in outcome.err
+
+
+def test_health_without_nvml_says_why_and_could_not_tell(
+    cli: Cli,
+    live: Live,
+    tmp_path: Path,
+) -> None:
+    outcome = cli("health", *live(library=tmp_path / "libnvidia-ml.so.1"))
+    assert (outcome.code, outcome.err.count("\n")) == (3, 1)
+    assert "GPU-001" in outcome.out
+
+
+def test_a_capture_without_nvml_is_written_and_called_incomplete(
+    cli: Cli,
+    live: Live,
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "node.json"
+    outcome = cli("capture", "-o", str(path), *live(library=tmp_path / "libnvidia-ml.so.1"))
+    assert outcome.code == 3
+    assert json.loads(path.read_text(encoding="utf-8"))["hcas"]
+
+
+def test_a_command_in_the_daemon_s_container_follows_its_variables(
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NODETOPO_MACHINE", "dgx-1v")
+    assert cli("labels") == cli("labels", "--machine", "dgx-1v")
+
+
+def test_a_pod_gets_the_devices_that_the_kubelet_reports() -> None:
+    amounts = {"nvidia.com/gpu": 1}
+    given = (AssignedDevices(resource="nvidia.com/gpu", ids=("GPU-1",)),)
+    specified = Pod(namespace="a", name="b", containers=(Container(name="c", requests=amounts),))
+    assigned = Pod(namespace="a", name="b", containers=(Container(name="c", devices=given),))
+    both = Container(name="c", requests=amounts, devices=given)
+    assert join((specified,), (assigned,)) == (Pod(namespace="a", name="b", containers=(both,)),)
+
+
+def test_a_pod_that_only_the_kubelet_knows_is_kept() -> None:
+    lone = Pod(namespace="a", name="static")
+    assert join((), (lone,)) == (lone,)
+
+
+def test_pods_that_nobody_reports_are_unknown() -> None:
+    assert join(None, None) is None
+
+
+def _results(text: str) -> object:
+    return json.loads(text)["results"]

@@ -1,0 +1,149 @@
+"""The command as a process: pipes, signals, terminals, and what it loads."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = (sys.executable, "-m", "agent")
+TIMEOUT_S = 60
+HEAVY = ("grpc", "kubernetes", "pynvml", "yaml", "prometheus_client", "structlog", "psutil")
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """Return this process's environment without settings of ours or anybody's wish for colour."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("NODETOPO_") and name not in ("NO_COLOR", "TERM")
+    }
+    return {**kept, "TERM": "xterm", **extra}
+
+
+def on_terminal(*arguments: str, **extra: str) -> str:
+    """Return what a command prints to a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([*COMMAND, *arguments], stdout=theirs, env=environment(**extra)) as child:
+        os.close(theirs)
+        printed = b""
+        while chunk := _read(ours):
+            printed += chunk
+        child.wait(TIMEOUT_S)
+    os.close(ours)
+    return printed.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # EIO: Linux reports so that nobody holds the terminal's other end
+        return b""
+
+
+def piped(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with both outputs in pipes."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=TIMEOUT_S,
+        env=environment(**extra),
+        check=False,
+    )
+
+
+def test_a_terminal_gets_colour() -> None:
+    assert "\x1b[32m✓\x1b[0m" in on_terminal("health", "--machine", "dgx-1v")
+
+
+def test_a_pipe_gets_no_colour() -> None:
+    assert "\x1b" not in piped("health", "--machine", "dgx-1v").stdout
+
+
+def test_a_terminal_gets_no_colour_after_no_color() -> None:
+    assert "\x1b" not in on_terminal("health", "--machine", "dgx-1v", NO_COLOR="1")
+
+
+def test_a_terminal_gets_no_colour_after_the_flag() -> None:
+    assert "\x1b" not in on_terminal("health", "--machine", "dgx-1v", "--no-color")
+
+
+def test_marks_survive_a_locale_without_them() -> None:
+    done = piped("health", "--machine", "dgx-1v", LC_ALL="C", PYTHONUTF8="0")
+    assert (done.returncode, "✓" in done.stdout) == (0, True)
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [*COMMAND, "topo", "matrix", "--machine", "dgx-h100"]
+    done = subprocess.run(
+        command,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        timeout=TIMEOUT_S,
+        env=environment(),
+        check=False,
+    )
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_clear_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "labels", "--machine", "dgx-h100"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            timeout=TIMEOUT_S,
+            env=environment(),
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        3,
+        "error: cannot write the output: No space left on device — free the space, then repeat\n",
+    )
+
+
+def test_ctrl_c_is_quiet() -> None:
+    command = [*COMMAND, "topo", "matrix", "--snapshot", "-"]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as child:
+        assert child.stdin is not None
+        child.stdin.write(b" " * (1 << 20))  # more than a pipe holds: the command is reading now
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=TIMEOUT_S)
+    assert (child.returncode, errors) == (130, b"")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("version",), ("labels", "--machine", "dgx-1v", "-o", "json"), ("completion", "bash")],
+)
+def test_a_small_command_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    program = (
+        "import sys; from agent.cli.main import main; "
+        f"main({arguments!r}); print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=environment(),
+        check=True,
+    )
+    assert done.stderr == "[]\n"

@@ -1,0 +1,58 @@
+"""Results of checks as text."""
+
+from dataclasses import replace
+
+from agent.checks.catalogue import RULES, rule
+from agent.checks.engine import evaluate
+from agent.cli.render import Style
+from agent.cli.report import answer
+from agent.model.pci import PcieLink
+from agent.model.snapshot import Snapshot
+from tests.checks.judge import healthy, with_gpu
+from tests.cli.conftest import Cli
+
+PLAIN = Style(is_on=False)
+
+
+def narrow() -> Snapshot:
+    """Return the healthy node with one GPU on half its lanes."""
+    link = PcieLink(generation=5, width=8, max_generation=5, max_width=16)
+    return with_gpu(healthy(), 2, lambda gpu: replace(gpu, pcie=link))
+
+
+def test_a_failure_shows_what_was_seen_and_what_to_do() -> None:
+    checked = rule("PCI-001")
+    lines = answer(evaluate(narrow(), (checked,)), PLAIN).table.splitlines()
+    assert lines[0] == f"pcie     ✗ PCI-001 {checked.claim}"
+    assert "observed x8" in lines[1]
+    assert "expected x16" in lines[1]
+    assert lines[2] == f"             → {checked.remedy}; `nodetopo explain PCI-001`"
+
+
+def test_the_short_form_of_a_good_node_is_empty() -> None:
+    assert answer(evaluate(healthy(), RULES), PLAIN).short == ""
+
+
+def test_the_short_form_has_a_line_for_each_problem() -> None:
+    short = answer(evaluate(narrow(), RULES), PLAIN).short
+    assert [line.split()[1] for line in short.splitlines()] == ["PCI-001"]
+
+
+def test_a_waived_failure_is_no_problem_and_says_why() -> None:
+    report = evaluate(narrow(), RULES, waivers={"PCI-001": "riser ordered"})
+    shown = answer(report, PLAIN)
+    assert shown.short == ""
+    assert "~ PCI-001" in shown.table
+    assert "(waived: riser ordered)" in shown.table
+
+
+def test_names_from_a_stranger_s_file_do_not_steer_the_terminal(cli: Cli) -> None:
+    assert cli("health", "--machine", "dgx-1v").code == 0
+    hostile = replace(narrow(), node="\x1b[2Jnode")
+    assert "\x1b" not in answer(evaluate(hostile, RULES), PLAIN).table
+
+
+def test_every_area_is_named_once() -> None:
+    text = answer(evaluate(healthy(), RULES), PLAIN).table
+    areas = [line.split()[0] for line in text.splitlines()[:-1] if not line.startswith(" ")]
+    assert len(set(areas)) == len(areas)

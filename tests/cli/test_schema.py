@@ -1,0 +1,51 @@
+"""The JSON that other programs rely on has the shape that `docs/schema` promises."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.cli.conftest import Cli
+from tests.cli.outcome import MACHINES
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
+PROMISED = (
+    ("topo-matrix", ("topo", "matrix")),
+    ("labels", ("labels",)),
+    ("checks", ("health",)),
+    ("checks", ("audit",)),
+    ("allocate", ("allocate", "--size", "1")),
+    ("allocate", ("allocate", "--size", "4")),
+)
+
+
+def _validate(name: str, text: str) -> None:
+    schema = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(json.loads(text))
+
+
+@pytest.mark.parametrize(("schema", "command"), PROMISED)
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_prints_what_the_schema_promises(
+    cli: Cli,
+    name: str,
+    schema: str,
+    command: tuple[str, ...],
+) -> None:
+    _validate(schema, cli(*command, "--machine", name, "-o", "json").out)
+
+
+@pytest.mark.parametrize(("schema", "command"), PROMISED)
+def test_a_partial_source_prints_what_the_schema_promises(
+    cli: Cli,
+    schema: str,
+    command: tuple[str, ...],
+) -> None:
+    text = cli("topo", "matrix", "--machine", "dgx-h100").out
+    _validate(schema, cli(*command, "--topo-m", "-", "-o", "json", stdin=text).out)
+
+
+def test_the_list_of_machines_is_what_the_schema_promises(cli: Cli) -> None:
+    _validate("machines", cli("simulate", "machines", "-o", "json").out)
