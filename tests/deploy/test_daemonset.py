@@ -1,0 +1,146 @@
+"""The manifests: complete, and without privilege."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import agent
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "daemonset"
+BASE = DEPLOY / "base"
+FOLDERS = sorted(path.parent for path in DEPLOY.rglob("kustomization.yaml"))
+
+
+def documents(path: Path) -> list[Any]:
+    return list(yaml.safe_load_all(path.read_text("utf-8")))
+
+
+def pod_spec() -> dict[str, Any]:
+    (daemonset,) = documents(BASE / "daemonset.yaml")
+    spec: dict[str, Any] = daemonset["spec"]["template"]["spec"]
+    return spec
+
+
+def container() -> dict[str, Any]:
+    (only,) = pod_spec()["containers"]
+    found: dict[str, Any] = only
+    return found
+
+
+def mounted(path: str) -> dict[str, Any]:
+    (mount,) = [item for item in container()["volumeMounts"] if item["mountPath"] == path]
+    found: dict[str, Any] = mount
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(DEPLOY)))
+def test_a_kustomization_refers_to_what_exists(folder: Path) -> None:
+    (kustomization,) = documents(folder / "kustomization.yaml")
+    named = kustomization.get("resources", []) + kustomization.get("components", [])
+    assert [name for name in named if not (folder / name).exists()] == []
+
+
+def test_the_base_lists_all_its_files() -> None:
+    (kustomization,) = documents(BASE / "kustomization.yaml")
+    files = {path.name for path in BASE.iterdir()} - {"kustomization.yaml"}
+    assert set(kustomization["resources"]) == files
+
+
+def test_the_account_may_do_only_what_the_agent_does() -> None:
+    role = documents(BASE / "rbac.yaml")[0]
+    granted = {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == {("nodes", "get"), ("nodes", "patch"), ("pods", "list")}
+
+
+def test_the_binding_gives_the_role_to_the_account_of_the_pod() -> None:
+    role, binding = documents(BASE / "rbac.yaml")
+    (account,) = documents(BASE / "serviceaccount.yaml")
+    bound = (binding["roleRef"]["name"], binding["subjects"][0]["name"])
+    assert bound == (role["metadata"]["name"], account["metadata"]["name"])
+
+
+def test_the_pod_runs_under_that_account() -> None:
+    (account,) = documents(BASE / "serviceaccount.yaml")
+    assert pod_spec()["serviceAccountName"] == account["metadata"]["name"]
+
+
+def test_the_container_is_root_without_capabilities() -> None:
+    assert container()["securityContext"] == {
+        "runAsUser": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_pod_shares_no_namespace_with_the_host() -> None:
+    assert {"hostPID", "hostIPC", "hostNetwork"} & pod_spec().keys() == set()
+
+
+def test_system_calls_are_filtered() -> None:
+    assert pod_spec()["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_only_the_plugin_directory_of_the_host_is_writable() -> None:
+    on_host = {volume["name"] for volume in pod_spec()["volumes"] if "hostPath" in volume}
+    writable = [
+        mount["mountPath"]
+        for mount in container()["volumeMounts"]
+        if mount["name"] in on_host and not mount.get("readOnly")
+    ]
+    assert writable == ["/var/lib/kubelet/device-plugins"]
+
+
+def test_mounts_inside_sysfs_are_read_only_as_well() -> None:
+    assert mounted("/host/sys")["recursiveReadOnly"] == "IfPossible"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(DEPLOY)))
+def test_the_secrets_beside_the_kubelets_files_are_never_mounted(folder: Path) -> None:
+    text = "".join(path.read_text("utf-8") for path in folder.glob("*.yaml"))
+    lines = {line.strip().rstrip("/") for line in text.splitlines()}
+    assert lines & {"path: /var/lib/kubelet", "path: /"} == set()
+
+
+def test_every_mount_has_its_volume() -> None:
+    mounts = {mount["name"] for mount in container()["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod_spec()["volumes"]}
+
+
+def test_a_rollout_never_runs_two_agents_on_a_node() -> None:
+    (daemonset,) = documents(BASE / "daemonset.yaml")
+    assert daemonset["spec"]["updateStrategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"},
+    }
+
+
+def test_the_agent_is_scheduled_before_the_pods_that_need_it() -> None:
+    assert pod_spec()["priorityClassName"] == "system-node-critical"
+
+
+def test_memory_is_limited_and_cpu_is_not() -> None:
+    assert container()["resources"] == {
+        "requests": {"cpu": "20m", "memory": "64Mi"},
+        "limits": {"memory": "256Mi"},
+    }
+
+
+def test_the_probe_asks_where_the_agent_answers() -> None:
+    (port,) = container()["ports"]
+    asked = container()["livenessProbe"]["httpGet"]
+    assert (asked, f"--metrics-address=[$(POD_IP)]:{port['containerPort']}") == (
+        {"path": "/healthz", "port": port["name"]},
+        container()["args"][2],
+    )
+
+
+def test_the_image_is_of_this_version() -> None:
+    assert container()["image"] == f"nodetopo:{agent.__version__}"

@@ -1,0 +1,184 @@
+"""etcd, kube-apiserver and kube-scheduler, real ones, on 127.0.0.1."""
+
+import json
+import secrets
+import socket
+import urllib.error
+from pathlib import Path
+
+import yaml
+
+from tests.lab import deployment
+from tests.lab.api import Api, ApiError
+from tests.lab.processes import Processes
+from tests.lab.waiting import tail, wait_for
+
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "Metadata", "resources": [{"group": "", "resources": ["nodes", "nodes/status"]}]},
+        {"level": "None"},
+    ],
+}
+"""Who read and wrote Node objects, one JSON line each: the evidence for "no write"."""
+
+_NO_CONTROLLERS = "ServiceAccount,TaintNodesByCondition"
+"""Admission plugins that need the controller manager, which the lab does not run: without it
+nothing would create default service accounts or take the not-ready taint off a node."""
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class ControlPlane:
+    """The cluster without its nodes.
+
+    Attributes:
+        api: speaks as a cluster administrator.
+    """
+
+    api: Api
+
+    def __init__(self, run_dir: Path, programs: Path, processes: Processes) -> None:
+        self._dir = run_dir
+        self._programs = programs
+        self._processes = processes
+        self._tokens = {name: secrets.token_hex(16) for name in ("admin", "system:kube-scheduler")}
+        self._agent_kubeconfig: Path | None = None
+        self._audit_log = run_dir / "audit.jsonl"
+
+    def start(self) -> None:
+        """Start all three; return when the API server is ready to serve."""
+        self._write_credentials()
+        store = self._start_etcd()
+        self._start_apiserver(store)
+        self._start_scheduler()
+
+    def write_kubeconfig(self, name: str, token: str) -> Path:
+        """Write a kubeconfig that speaks with *token*; return its path."""
+        cluster = {"server": self.api.url, "certificate-authority": str(self.api.authority)}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "lab", "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": name}}],
+            "current-context": "lab",
+        }
+        path = self._dir / f"{name.rpartition(':')[2]}.kubeconfig"
+        path.write_text(yaml.safe_dump(document), "utf-8")
+        path.chmod(0o600)
+        return path
+
+    def agent_kubeconfig(self) -> Path:
+        """Return a kubeconfig with the rights that ``deploy/daemonset`` gives our agent."""
+        if self._agent_kubeconfig is None:
+            documents = deployment.manifests()
+            deployment.apply(self.api, documents)
+            token = deployment.service_account_token(self.api, documents)
+            self._agent_kubeconfig = self.write_kubeconfig("agent", token)
+        return self._agent_kubeconfig
+
+    def agent_verbs(self, node: str) -> tuple[str, ...]:
+        """Return what the agent asked of the Node object so far, such as ``get``, in order."""
+        text = self._audit_log.read_text("utf-8")
+        events = map(json.loads, text[: text.rfind("\n") + 1].splitlines())
+        return tuple(
+            event["verb"]
+            for event in events
+            if event["user"]["username"].endswith(":nodetopo")
+            and event["objectRef"].get("name") == node
+        )
+
+    def wait_agent_verbs(self, node: str, count: int) -> None:
+        """Wait until the agent has made *count* requests on the Node object."""
+        wait_for(
+            f"{count} requests of the agent on node {node}",
+            lambda: len(self.agent_verbs(node)) >= count,
+        )
+
+    def _write_credentials(self) -> None:
+        self._dir.joinpath("audit-policy.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY), "utf-8")
+        groups = {"admin": "system:masters"}
+        rows = (
+            f'{token},{user},{user},"{groups.get(user, "")}"'
+            for user, token in self._tokens.items()
+        )
+        tokens = self._dir / "tokens.csv"
+        tokens.write_text("\n".join(rows) + "\n", "utf-8")
+        tokens.chmod(0o600)
+
+    def _start_etcd(self) -> str:
+        client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self._processes.start(
+            "etcd",
+            [
+                self._programs / "etcd",
+                "--unsafe-no-fsync",
+                f"--data-dir={self._dir / 'etcd'}",
+                f"--listen-client-urls={client}",
+                f"--advertise-client-urls={client}",
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=default={peer}",
+            ],
+        )
+        return client
+
+    def _start_apiserver(self, store: str) -> None:
+        port = free_port()
+        # The server writes a key and a chain (its certificate, its authority) there before it
+        # reads the keys of service accounts, so that its own key can serve for them too.
+        certificates = self._dir / "certs"
+        program = self._processes.start(
+            "kube-apiserver",
+            [
+                self._programs / "kube-apiserver",
+                f"--etcd-servers={store}",
+                "--bind-address=127.0.0.1",
+                f"--secure-port={port}",
+                f"--cert-dir={certificates}",
+                f"--token-auth-file={self._dir / 'tokens.csv'}",
+                "--authorization-mode=Node,RBAC",
+                f"--disable-admission-plugins={_NO_CONTROLLERS}",
+                "--service-cluster-ip-range=10.0.0.0/24",
+                f"--service-account-key-file={certificates / 'apiserver.key'}",
+                f"--service-account-signing-key-file={certificates / 'apiserver.key'}",
+                "--service-account-issuer=https://lab.invalid",
+                f"--audit-policy-file={self._dir / 'audit-policy.yaml'}",
+                f"--audit-log-path={self._audit_log}",
+                "--endpoint-reconciler-type=none",
+            ],
+        )
+        authority = certificates / "apiserver.crt"
+        self.api = Api(f"https://127.0.0.1:{port}", self._tokens["admin"], authority)
+
+        def is_ready() -> bool:
+            program.check_running()
+            try:
+                return authority.exists() and self.api.text("/readyz") == "ok"
+            except (ApiError, urllib.error.URLError, OSError):
+                return False
+
+        log = program.log
+        wait_for("the API server is ready", is_ready, evidence=lambda: tail(log))
+
+    def _start_scheduler(self) -> None:
+        user = "system:kube-scheduler"
+        kubeconfig = self.write_kubeconfig(user, self._tokens[user])
+        self._processes.start(
+            "kube-scheduler",
+            [
+                self._programs / "kube-scheduler",
+                f"--kubeconfig={kubeconfig}",
+                "--leader-elect=false",
+                "--secure-port=0",
+            ],
+        )

@@ -1,0 +1,196 @@
+"""One simulated node: a real kubelet that is shown the machine of a test directory."""
+
+from pathlib import Path
+from typing import Any
+
+from agent.model.pod import Pod
+from agent.probes.archive import unpack
+from agent.probes.podresources import assigned
+from tests.lab import namespace
+from tests.lab.control_plane import ControlPlane, free_port
+from tests.lab.kubelet import Policies, configuration
+from tests.lab.node_agent import NodeAgent
+from tests.lab.processes import Processes, Program
+from tests.lab.waiting import tail, wait_for
+
+_START_TIMEOUT_S = 90.0
+"""A kubelet is Ready after about 10 s on two idle cores."""
+
+
+class Node:
+    """A simulated machine with a kubelet of its own, and the agent on request.
+
+    Attributes:
+        kubelet_dir: what the kubelet sees as ``/var/lib/kubelet``.
+        host: root of the machine's files; ``sys``, ``proc`` and the kubelet's lie below it.
+        agent: our daemon on this node; not started yet.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        machine_dir: Path,
+        policies: Policies,
+        *,
+        home: Path,
+        programs: Path,
+        control_plane: ControlPlane,
+        processes: Processes,
+    ) -> None:
+        self.name = name
+        self.machine_dir = machine_dir
+        self.host = home / "host"
+        self.kubelet_dir = self.host / "var" / "lib" / "kubelet"
+        self.agent = NodeAgent(
+            name,
+            machine_dir,
+            home=home,
+            host=self.host,
+            kubeconfig=control_plane.agent_kubeconfig(),
+            processes=processes,
+        )
+        self._policies = policies
+        self._home = home
+        self._programs = programs
+        self._control_plane = control_plane
+        self._processes = processes
+        self._kubelet: Program | None = None
+
+    @property
+    def is_kubelet_running(self) -> bool:
+        """Whether the kubelet's process is alive."""
+        return self._kubelet is not None and self._kubelet.is_running
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        """The kubelet's PodResources socket, by its path outside the namespace."""
+        return self.kubelet_dir / "pod-resources" / "kubelet.sock"
+
+    def start(self) -> None:
+        """Unpack the machine, start its runtime and kubelet, and wait until it is Ready."""
+        unpack((self.machine_dir / "sysfs.txt").read_text("utf-8"), self.host)
+        self.kubelet_dir.mkdir(parents=True, exist_ok=True)
+        runtime = self._home / "cri.sock"
+        flags = _namespace_flags()
+        text = configuration(
+            self._policies,
+            host=self.host,
+            runtime=runtime,
+            port=free_port(),
+            is_user_namespace=namespace.is_user_namespace(flags),
+        )
+        self.kubelet_dir.joinpath("config.yaml").write_text(text, "utf-8")
+        self._processes.start(
+            f"{self.name}-fakecri", [self._programs / "fakecri", f"unix://{runtime}"]
+        )
+        wait_for("the container runtime serves", runtime.exists)
+        self.start_kubelet()
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet, anew after :meth:`kill_kubelet`, and wait until it is Ready."""
+        flags = _namespace_flags()
+        api = self._control_plane.api
+        before = self._heartbeat()
+        self._kubelet = self._processes.start(
+            f"{self.name}-kubelet",
+            [
+                self._home / "bin" / "kubelet",
+                f"--config={namespace.KUBELET_DIR / 'config.yaml'}",
+                f"--kubeconfig={self._control_plane.write_kubeconfig('admin', api.token)}",
+                f"--root-dir={namespace.KUBELET_DIR}",
+                f"--cert-dir={namespace.KUBELET_DIR / 'pki'}",
+                f"--hostname-override={self.name}",
+            ],
+            prefix=namespace.entering(flags, self.host, self._programs),
+            directory=self._empty_directory(),
+        )
+        wait_for(
+            f"node {self.name} is Ready",
+            lambda: self._is_ready(before),
+            timeout_s=_START_TIMEOUT_S,
+            evidence=self.logs,
+        )
+
+    def kill_kubelet(self) -> None:
+        """End the kubelet with SIGKILL."""
+        assert self._kubelet is not None, "the kubelet was not started"
+        self._processes.kill(self._kubelet)
+
+    def object(self) -> dict[str, Any]:
+        """Return the Node object."""
+        return self._control_plane.api.get(f"/api/v1/nodes/{self.name}")
+
+    def allocatable(self, resource: str) -> int | None:
+        """Return how many of *resource* pods may ask for; ``None`` if the node has no such."""
+        amount = self.object()["status"]["allocatable"].get(resource)
+        return None if amount is None else int(amount)
+
+    def wait_allocatable(self, resource: str, amount: int, *, timeout_s: float = 60.0) -> None:
+        """Wait until the node offers *amount* of *resource*, as long as the agent runs."""
+
+        def offers() -> bool:
+            self.agent.check_running()
+            return self.allocatable(resource) == amount
+
+        wait_for(
+            f"node {self.name} offers {resource}: {amount}",
+            offers,
+            timeout_s=timeout_s,
+            evidence=self.logs,
+        )
+
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the Node object."""
+        labels: dict[str, str] = self.object()["metadata"]["labels"]
+        return labels
+
+    def wait_published(self) -> None:
+        """Wait until the agent has put its labels, all in one write, on the Node object."""
+        wait_for(
+            f"node {self.name} is labelled",
+            lambda: "nvidia.com/gpu.count" in self.labels(),
+            evidence=self.logs,
+        )
+
+    def pod_resources(self) -> tuple[Pod, ...]:
+        """Return what the kubelet assigned to each pod."""
+        return assigned(self.pod_resources_socket)
+
+    def logs(self) -> str:
+        """Return the ends of the node's logs, for a failure message."""
+        logs = self._processes.log_dir
+        return "\n".join(tail(logs / f"{self.name}-{part}.log") for part in ("kubelet", "agent"))
+
+    def _empty_directory(self) -> Path:
+        """Return where the kubelet may stand.
+
+        Containers of the in-memory runtime have no log, and removing the log of such a one
+        the kubelet deletes what matches ``*`` where it stands (1.36 container_log_manager.go,
+        Clean).
+        """
+        directory = self._home / "empty"
+        directory.mkdir(exist_ok=True)
+        return directory
+
+    def _heartbeat(self) -> str | None:
+        found = self._control_plane.api.find(f"/api/v1/nodes/{self.name}")
+        return _ready_condition(found).get("lastHeartbeatTime") if found else None
+
+    def _is_ready(self, before: str | None) -> bool:
+        """Tell whether the kubelet reported Ready after the report made at *before*."""
+        assert self._kubelet is not None
+        self._kubelet.check_running()
+        found = self._control_plane.api.find(f"/api/v1/nodes/{self.name}")
+        ready = _ready_condition(found) if found else {}
+        return ready.get("status") == "True" and ready.get("lastHeartbeatTime") != before
+
+
+def _ready_condition(node: dict[str, Any]) -> dict[str, str]:
+    conditions = node["status"].get("conditions", ())
+    return next((entry for entry in conditions if entry["type"] == "Ready"), {})
+
+
+def _namespace_flags() -> tuple[str, ...]:
+    flags = namespace.unshare_flags()
+    assert flags is not None, "neither root nor user namespaces here"
+    return flags

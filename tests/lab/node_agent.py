@@ -1,0 +1,133 @@
+"""Our daemon on a simulated node, started as a person would start it."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.fake_nvml.build import library
+from tests.fake_nvml.fake import FakeNvml
+from tests.lab.build import user_cache
+from tests.lab.processes import Processes, Program
+
+_REPOSITORY = Path(__file__).parents[2]
+_SCAN_INTERVAL_S = 5
+
+
+class NodeAgent:
+    """The agent of one node, outside of the kubelet's mount namespace."""
+
+    def __init__(
+        self,
+        node_name: str,
+        machine_dir: Path,
+        *,
+        home: Path,
+        host: Path,
+        kubeconfig: Path,
+        processes: Processes,
+    ) -> None:
+        self._node_name = node_name
+        self._host = host
+        self._kubelet_dir = host / "var" / "lib" / "kubelet"
+        self._kubeconfig = kubeconfig
+        self._processes = processes
+        self._program: Program | None = None
+        self._log_start = 0
+        self._is_faulty = False
+        self._answers = (machine_dir / "nvml.txt").read_text("utf-8")
+        self._nvml = FakeNvml(home / "nvml", self._answers)
+
+    @property
+    def socket_dir(self) -> Path:
+        """Where the kubelet and the device plugin have their sockets."""
+        return self._kubelet_dir / "device-plugins"
+
+    def start(self, extra_args: Sequence[str] = ()) -> None:
+        """Start the daemon; return at once, before it has registered."""
+        self._log_start = self._log.stat().st_size if self._log.exists() else 0
+        self._program = self._processes.start(
+            f"{self._node_name}-agent",
+            [sys.executable, "-m", "agent", "run", *self._flags(), *extra_args],
+            environment={"NODETOPO_FAKE_NVML": str(self._nvml.directory)},
+            directory=_REPOSITORY,
+        )
+
+    def stop(self) -> None:
+        """End the daemon as an operator would, with SIGTERM."""
+        self._processes.stop(self._started())
+        self._program = None
+
+    def kill(self) -> None:
+        """End the daemon and its NVML child with SIGKILL."""
+        self._processes.kill(self._started())
+        self._program = None
+
+    def check_running(self) -> None:
+        """Raise LabFailure with the end of the log if the daemon was started and ended."""
+        if self._program is not None:
+            self._program.check_running()
+
+    def fail(self, *faults: str) -> None:
+        """Make the fake NVML library misbehave from its next call on, until :meth:`heal`."""
+        self._is_faulty = True
+        self._nvml.fail(*faults)
+
+    def change_answer(self, call: str, answer: str) -> None:
+        """Make the fake NVML library answer *call* anew, until :meth:`heal`.
+
+        *answer* is the return code and the values, as ``nvml.txt`` writes them.
+        """
+        lines = self._answers.splitlines()
+        assert any(line.startswith(f"{call} = ") for line in lines), f"no {call!r} in nvml.txt"
+        changed = (
+            f"{call} = {answer}" if line.startswith(f"{call} = ") else line for line in lines
+        )
+        self._nvml.answer("\n".join(changed) + "\n")
+
+    def heal(self) -> None:
+        """Undo what a test did: the machine is well again, and the agent runs."""
+        self._nvml.answer(self._answers)
+        self._nvml.fail()
+        is_running = self._program is not None and self._program.is_running
+        if is_running and self._is_faulty:
+            self.kill()
+        if not is_running or self._is_faulty:
+            self.start()
+        self._is_faulty = False
+
+    def plugin_socket(self) -> Path:
+        """Return the socket on which the agent serves the kubelet."""
+        sockets = set(self.socket_dir.glob("*.sock")) - {self.socket_dir / "kubelet.sock"}
+        (found,) = sockets
+        return found
+
+    def log_since_start(self) -> str:
+        """Return what the agent logged since it was last started."""
+        return self._log.read_bytes()[self._log_start :].decode()
+
+    def registrations(self) -> int:
+        """Return how often the agent registered since it was last started."""
+        return self.log_since_start().count('"event": "resource registered"')
+
+    @property
+    def _log(self) -> Path:
+        return self._processes.log_dir / f"{self._node_name}-agent.log"
+
+    def _started(self) -> Program:
+        assert self._program is not None, "the agent was not started"
+        return self._program
+
+    def _flags(self) -> list[str]:
+        flags = {
+            "sysfs-root": self._host / "sys",
+            "procfs-root": self._host / "proc",
+            "host-root": self._host,
+            "nvml-library": library(user_cache()),
+            "node-name": self._node_name,
+            "kubeconfig": self._kubeconfig,
+            "device-plugin-dir": self.socket_dir,
+            "pod-resources-socket": self._kubelet_dir / "pod-resources" / "kubelet.sock",
+            "metrics-address": "127.0.0.1:0",
+            "scan-interval": _SCAN_INTERVAL_S,
+        }
+        return [text for name, value in flags.items() for text in (f"--{name}", str(value))]

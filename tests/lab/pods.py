@@ -1,0 +1,115 @@
+"""Pods for the tests: made, awaited and deleted through the API server."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from tests.lab.api import Api, Object
+from tests.lab.waiting import wait_for
+
+_COLLECTION = "/api/v1/namespaces/default/pods"
+_TIMEOUT_S = 60.0
+
+GPU = "nvidia.com/gpu"
+
+
+def guaranteed(name: str, node: str, resources: Mapping[str, str | int]) -> Object:
+    """Return a pod whose one container has *resources* as requests and as limits.
+
+    The scheduler places it; the node selector leaves it one choice. The image is never
+    pulled, and the container never has a process: the runtime is simulated.
+    """
+    amounts = {key: str(value) for key, value in resources.items()}
+    container = {
+        "name": "work",
+        "image": "registry.invalid/work:1",
+        "resources": {"requests": amounts, "limits": amounts},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "restartPolicy": "Never",
+            "dnsPolicy": "Default",
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+        },
+    }
+
+
+class Pods:
+    """The pods of namespace ``default``."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def create(self, pod: Object) -> None:
+        """Create *pod*; return before it is scheduled."""
+        self._api.create(_COLLECTION, pod)
+
+    def get(self, name: str) -> Object:
+        """Return the pod."""
+        return self._api.get(f"{_COLLECTION}/{name}")
+
+    def phase(self, name: str) -> str:
+        """Return the pod's phase as the API server has it."""
+        phase: str = self.get(name)["status"]["phase"]
+        return phase
+
+    def run(self, pod: Object) -> Object:
+        """Create *pod* and wait until it runs."""
+        self.create(pod)
+        return self.wait_phase(pod["metadata"]["name"], "Running")
+
+    def wait_phase(self, name: str, phase: str) -> Object:
+        """Wait until the pod is in *phase*; a pod that Failed instead fails at once."""
+
+        def reached() -> Object | None:
+            pod = self.get(name)
+            found = pod["status"].get("phase")
+            assert found in (phase, "Pending", "Running"), f"{name}: {_told(pod['status'])}"
+            return pod if found == phase else None
+
+        return wait_for(
+            f"pod {name} is {phase}",
+            reached,
+            timeout_s=_TIMEOUT_S,
+            evidence=lambda: _told(self.get(name)["status"]) + self._events(name),
+        )
+
+    def delete(self, *names: str) -> None:
+        """Delete the pods and wait until they are gone; their devices are free then."""
+        for name in names:
+            self._api.delete(f"{_COLLECTION}/{name}")
+        for name in names:
+            wait_for(
+                f"pod {name} is gone",
+                partial(self._is_gone, name),
+                timeout_s=_TIMEOUT_S,
+            )
+
+    def delete_all(self) -> None:
+        """Delete every pod and wait until all are gone."""
+        self.delete(*(pod["metadata"]["name"] for pod in self._api.get(_COLLECTION)["items"]))
+
+    def events(self, name: str) -> list[Object]:
+        """Return the events about the pod."""
+        query = f"fieldSelector=involvedObject.name={name}"
+        events: list[Object] = self._api.get(f"/api/v1/namespaces/default/events?{query}")["items"]
+        return events
+
+    def _is_gone(self, name: str) -> bool:
+        return self._api.find(f"{_COLLECTION}/{name}") is None
+
+    def _events(self, name: str) -> str:
+        return "".join(
+            f"\n{event['reason']}: {event.get('message')}" for event in self.events(name)
+        )
+
+
+def _told(status: Mapping[str, Any]) -> str:
+    keys = ("phase", "reason", "message", "conditions")
+    return "; ".join(f"{key}: {status[key]}" for key in keys if key in status)

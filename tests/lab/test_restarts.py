@@ -1,0 +1,82 @@
+"""Deaths of the kubelet and of the agent, and what must survive them."""
+
+import pytest
+
+from tests.lab.cluster import Cluster
+from tests.lab.machine_node import Node
+from tests.lab.pods import GPU, guaranteed
+from tests.lab.waiting import wait_for
+
+pytestmark = pytest.mark.lab
+
+_JOB: dict[str, str | int] = {"cpu": 2, "memory": "64Mi", GPU: 2}
+
+
+def test_a_new_kubelet_gets_the_gpus_back(cluster: Cluster, h100: Node) -> None:
+    _restart_kubelet(h100)
+
+    h100.wait_allocatable(GPU, 8)
+    # Until it has heard from the API server, a new kubelet counts the GPUs of pods that are
+    # gone as taken (1.36 devicemanager, UpdateAllocatedDevices); once a pod runs, it has.
+    cluster.pods.run(guaranteed("plain", "h100", {"cpu": 1, "memory": "64Mi"}))
+    # All GPUs, taken, prove that the number is not the old kubelet's.
+    for name in ("first", "second"):
+        cluster.pods.run(guaranteed(name, "h100", {**_JOB, GPU: 4}))
+
+
+def test_a_pod_runs_on_with_its_gpus_under_a_new_kubelet(cluster: Cluster, h100: Node) -> None:
+    cluster.pods.run(guaranteed("job", "h100", _JOB))
+    before = h100.pod_resources()
+
+    _restart_kubelet(h100)
+
+    after = wait_for("the new kubelet lists the pod", h100.pod_resources, evidence=h100.logs)
+    assert (cluster.pods.phase("job"), after) == ("Running", before)
+
+
+def test_a_new_agent_changes_no_label_and_no_running_pod(cluster: Cluster, h100: Node) -> None:
+    h100.wait_published()
+    running = cluster.pods.run(guaranteed("job", "h100", _JOB))["status"]["startTime"]
+    before = (h100.labels(), h100.pod_resources())
+    asked = len(cluster.control_plane.agent_verbs("h100"))
+
+    h100.agent.kill()
+    h100.agent.start()
+    # A second look, at a changed snapshot, proves that the first was over without a write.
+    for reads, mode in enumerate(("0 0", "0 1"), 1):
+        cluster.control_plane.wait_agent_verbs("h100", asked + reads)
+        h100.agent.change_answer("nvmlDeviceGetPersistenceMode 0", mode)
+
+    h100.wait_allocatable(GPU, 8)
+    verbs = cluster.control_plane.agent_verbs("h100")[asked:]
+    status = cluster.pods.get("job")["status"]
+    assert set(verbs) == {"get"}
+    assert (h100.labels(), h100.pod_resources()) == before
+    assert (status["phase"], status["startTime"]) == ("Running", running)
+
+
+def test_a_new_agent_serves_the_next_pod(cluster: Cluster, h100: Node) -> None:
+    cluster.pods.run(guaranteed("first", "h100", _JOB))
+
+    h100.agent.kill()
+    h100.agent.start()
+    wait_for(
+        "the new agent registered",
+        lambda: h100.agent.registrations() > 0,
+        evidence=h100.logs,
+    )
+    h100.wait_allocatable(GPU, 8)
+
+    assert cluster.pods.run(guaranteed("second", "h100", _JOB))["status"]["phase"] == "Running"
+
+
+def _restart_kubelet(node: Node) -> None:
+    """Crash the kubelet, start it, and wait until the agent has registered again."""
+    before = node.agent.registrations()
+    node.kill_kubelet()
+    node.start_kubelet()
+    wait_for(
+        "the agent registered with the new kubelet",
+        lambda: node.agent.registrations() > before,
+        evidence=node.logs,
+    )
