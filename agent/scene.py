@@ -13,8 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.config.settings import Settings
+from agent.config.settings import HOST_DEVICE_PLUGINS, Settings
 from agent.errors import InputError, NvmlUnavailable
+from agent.kubelet.sockets import KUBELET_SOCKET
 from agent.kubelet.stand_in import StandInKubelet
 from agent.machines.bundled import DEFAULT, machine
 from agent.model.codec import MAX_BYTES, decode
@@ -22,9 +23,6 @@ from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots
 from agent.probes.node import NodeReader
 from agent.probes.nvml_supervisor import NvmlSupervisor
-
-HOST_DIRECTORY = Path("/var/lib/kubelet/device-plugins")
-"""Where every kubelet listens, whatever its root (k8s.io/kubelet v1beta1 DevicePluginPath)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +119,8 @@ def _kubelet(
 ) -> tuple[Path, StandInKubelet | None]:
     """Return where to register; GPUs that do not exist never reach the host's own kubelet."""
     asked = settings.device_plugin_dir
-    is_host = os.path.realpath(asked) == os.path.realpath(HOST_DIRECTORY)
-    is_missing = settings.or_simulate and not (asked / "kubelet.sock").is_socket()
+    is_host = os.path.realpath(asked) == os.path.realpath(HOST_DEVICE_PLUGINS)
+    is_missing = settings.or_simulate and not (asked / KUBELET_SOCKET).is_socket()
     if not is_missing and not (is_simulated and is_host):
         return asked, None
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodetopo-")))

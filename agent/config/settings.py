@@ -8,6 +8,9 @@ from typing import Any
 from agent.config import values
 from agent.config.values import Option
 
+HOST_DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
+"""Where every kubelet listens, whatever its root (k8s.io/kubelet v1beta1 DevicePluginPath)."""
+
 PREFIX = "NODETOPO_"
 """Of every environment variable that is a setting."""
 
@@ -87,7 +90,7 @@ class Settings:
         ),
     )
     device_plugin_dir: Path = field(
-        default=Path("/var/lib/kubelet/device-plugins"),  # kubelet v1beta1 DevicePluginPath
+        default=HOST_DEVICE_PLUGINS,
         metadata=_option(values.path, "directory with the kubelet's registration socket", "DIR"),
     )
     pod_resources_socket: Path = field(
