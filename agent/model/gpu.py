@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from agent.model.mig import Mig
 from agent.model.numa import CpuSet
-from agent.model.pci import PciAddress, PcieLink, PciPath
+from agent.model.pci import PciAddress, PcieLink, PciFunction, PciPath
 
 
 class FabricState(StrEnum):
@@ -47,6 +47,44 @@ class RemappedRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EccErrors:
+    """Uncorrectable memory errors (``nvmlDeviceGetTotalEccErrors``).
+
+    Attributes:
+        volatile: since the driver was loaded.
+        aggregate: in the life of the GPU.
+    """
+
+    volatile: int | None = None
+    aggregate: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class C2c:
+    """The chip-to-chip link between a Grace CPU and its GPU; other GPUs report it disabled.
+
+    Attributes:
+        is_enabled: ``nvmlDeviceGetC2cModeInfoV``.
+        links: field ``NVML_FI_DEV_C2C_LINK_COUNT``.
+        speed_mbps: of one link, one direction (field ``NVML_FI_DEV_C2C_LINK_GET_MAX_BW``).
+    """
+
+    is_enabled: bool
+    links: int | None = None
+    speed_mbps: int | None = None
+
+
+class Virtualization(StrEnum):
+    """How the GPU reached this kernel (``nvmlGpuVirtualizationMode_t``, in its order)."""
+
+    NONE = "none"
+    PASSTHROUGH = "passthrough"
+    VGPU = "vgpu"
+    HOST_VGPU = "host-vgpu"
+    HOST_VSGA = "host-vsga"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One physical GPU.
 
@@ -57,15 +95,22 @@ class Gpu:
         product: ``nvmlDeviceGetName``.
         architecture: lower-case NVIDIA name, e.g. ``hopper``.
         compute_capability: (major, minor).
+        serial, vbios: of the board.
+        module_id: the place on the baseboard (``nvmlDeviceGetModuleId``).
+        board_id: equal for GPUs behind the same PCIe switch chip of one board
+            (``nvmlDeviceGetBoardId``, nvml.h).
         numa_node: the node of the PCI function; ``None`` where firmware gave none (sysfs −1).
         numa_affinity: all nodes that ``nvidia-smi topo -m`` lists, CPU node first;
             differs from *numa_node* where GPU memory is a node of its own (Grace).
+        memory_numa_node: the node that the GPU's own memory is (``GPU NUMA ID``); ``None``
+            where it is none, as on x86.
         cpu_affinity: the CPUs nearest to the GPU.
         is_lost: NVML answered GPU_IS_LOST; everything else here is then the last known.
-        pcie: NVML's own view of the link.
-        ecc: whether error correction is on.
+        pcie: NVML's own view of the link; sysfs's is in *function*.
+        ecc, ecc_pending: whether error correction is on, and will be after the next reset.
         recovery_action: NVML field 230; 0 none, 1 reset, 2 reboot, 3 drain P2P,
             4 drain and reset (nvml.h ``nvmlDeviceGpuRecoveryAction_t``).
+        retired_pages_pending: whether memory pages wait for a reset to be retired.
     """
 
     index: int
@@ -73,20 +118,30 @@ class Gpu:
     minor: int | None = None
     pci: PciAddress | None = None
     path: PciPath | None = None
+    function: PciFunction | None = None
     product: str | None = None
     architecture: str | None = None
     compute_capability: tuple[int, int] | None = None
     memory_mib: int | None = None
+    serial: str | None = None
+    vbios: str | None = None
+    module_id: int | None = None
+    board_id: int | None = None
     numa_node: int | None = None
     numa_affinity: tuple[int, ...] | None = None
+    memory_numa_node: int | None = None
     cpu_affinity: CpuSet | None = None
-    pci_class: str | None = None
     pcie: PcieLink | None = None
     persistence: bool | None = None
+    virtualization: Virtualization | None = None
     ecc: bool | None = None
+    ecc_pending: bool | None = None
+    ecc_errors: EccErrors | None = None
     mig: Mig | None = None
     fabric: Fabric | None = None
+    c2c: C2c | None = None
     remapped_rows: RemappedRows | None = None
+    retired_pages_pending: bool | None = None
     recovery_action: int | None = None
     is_lost: bool = False
 

@@ -1,9 +1,10 @@
 """RDMA host channel adapters and their ports, of every vendor."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agent.model.pci import PciAddress, PcieLink, PciPath
+from agent.model.pci import PciAddress, PciFunction, PciPath
 
 
 class LinkLayer(StrEnum):
@@ -11,6 +12,50 @@ class LinkLayer(StrEnum):
 
     INFINIBAND = "InfiniBand"
     ETHERNET = "Ethernet"
+
+
+class HcaKind(StrEnum):
+    """What stands behind an RDMA device."""
+
+    PHYSICAL = "physical"
+    VIRTUAL = "virtual-function"
+    SUBFUNCTION = "subfunction"
+    BOND = "bond"
+    SOFTWARE = "software"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gid:
+    """An entry of a port's GID table that is set.
+
+    Attributes:
+        gid: eight groups of four hex digits, as sysfs prints it.
+        type: ``IB/RoCE v1`` or ``RoCE v2``; ``None`` where the kernel refuses (EINVAL: its
+            network interface is in another namespace).
+        netdev: the network interface it belongs to.
+    """
+
+    index: int
+    gid: str
+    type: str | None = None
+    netdev: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetDevice:
+    """A network interface of an HCA.
+
+    Attributes:
+        port: of the HCA, from 1; ``None`` where the interface does not tell.
+        state: sysfs ``operstate``.
+        master: the bond or bridge it belongs to.
+    """
+
+    name: str
+    port: int | None = None
+    mtu: int | None = None
+    state: str | None = None
+    master: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +66,10 @@ class HcaPort:
         state: the word of sysfs ``state``, e.g. ``ACTIVE``, ``DOWN``.
         physical_state: the word of ``phys_state``, e.g. ``LinkUp``.
         rate_gbps: gigabits per second; a port that is down still states a rate.
+        lid, sm_lid: of InfiniBand; 0 before a subnet manager assigned them.
+        gids: the entries that are set, by index.
+        counters: error counters by name, only those that checks ask for; one that the
+            kernel refuses (EINVAL on restricted functions) is left out. ``None``: not read.
     """
 
     number: int
@@ -28,6 +77,10 @@ class HcaPort:
     physical_state: str | None = None
     layer: LinkLayer | None = None
     rate_gbps: float | None = None
+    lid: int | None = None
+    sm_lid: int | None = None
+    gids: tuple[Gid, ...] = ()
+    counters: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,22 +89,44 @@ class Hca:
 
     Attributes:
         name: as the kernel has it; never assume ``mlx5_*``.
+        kind: ``None`` where the source does not tell (text).
         pci: the nearest PCI function above it; ``None`` for software devices.
+        parent: the physical function that a virtual function or a subfunction is a part of.
+        subfunction: its number (``sfnum``).
         numa_node: ``None`` where sysfs says −1.
-        vendor: PCI vendor id, four lower-case hex digits.
         sys_image_guid: identifies the card, shared by the functions of one card.
+        board_id: the firmware's PSID.
+        char_devices: names under ``/dev/infiniband``, by kind (issm, umad, uverbs), then number.
     """
 
     name: str
+    kind: HcaKind | None = None
     pci: PciAddress | None = None
     path: PciPath | None = None
+    function: PciFunction | None = None
     numa_node: int | None = None
-    vendor: str | None = None
-    device: str | None = None
+    parent: PciAddress | None = None
+    subfunction: int | None = None
     hca_type: str | None = None
+    board_id: str | None = None
     firmware: str | None = None
     node_guid: str | None = None
     sys_image_guid: str | None = None
-    netdevs: tuple[str, ...] = ()
+    netdevs: tuple[NetDevice, ...] = ()
     ports: tuple[HcaPort, ...] = ()
-    pcie: PcieLink | None = None
+    char_devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataDirect:
+    """A PCI function that gives HCAs a second way to GPU memory (ConnectX-8, class 080100).
+
+    Attributes:
+        hcas: names of the HCAs it serves, sorted; empty where the source does not tell.
+    """
+
+    pci: PciAddress | None = None
+    path: PciPath | None = None
+    function: PciFunction | None = None
+    numa_node: int | None = None
+    hcas: tuple[str, ...] = ()

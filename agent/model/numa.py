@@ -57,13 +57,15 @@ class CpuSet:
 
 
 def _ranges(text: str) -> Iterator[int]:
+    named = 0  # also what is named again and again: hostile lists must end
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ValueError(f"not a CPU list: {text!r}")
+            raise ValueError(f"not a CPU list: {text[:60]!r}")
         low, high = int(first), int(last or first)
-        if high < low or high >= _MAX_CPU:
-            raise ValueError(f"not a CPU list: {text!r}")
+        named += high - low + 1
+        if high < low or high >= _MAX_CPU or named > _MAX_CPU:
+            raise ValueError(f"not a CPU list: {text[:60]!r}")
         yield from range(low, high + 1)
 
 
@@ -105,9 +107,16 @@ class CpuTopology:
     """The CPUs that the kernel has online, and how they share hardware.
 
     Attributes:
-        vendor, model: as ``/proc/cpuinfo`` spells them.
+        vendor, model: as ``/proc/cpuinfo`` spells them; on arm64, which prints numbers only,
+            ``ARM`` and the name of the core, e.g. ``Neoverse-V2``.
+        family, model_number: of x86 CPUs, as ``/proc/cpuinfo`` counts them.
         cores: one set per physical core, holding its hardware threads.
         l3_groups: one set per last-level cache; empty when sysfs lists no caches.
+        offline, isolated: CPUs that are there but not online, and those that the scheduler
+            leaves alone (``isolcpus``); ``None`` where the kernel does not say.
+        smt: whether hardware threads are in use.
+        governors: the distinct cpufreq governors, sorted; empty without cpufreq.
+        is_virtual: whether this is a guest (flag ``hypervisor``, x86 only).
     """
 
     online: CpuSet
@@ -116,3 +125,10 @@ class CpuTopology:
     sockets: tuple[Socket, ...] = ()
     cores: tuple[CpuSet, ...] = ()
     l3_groups: tuple[CpuSet, ...] = ()
+    family: int | None = None
+    model_number: int | None = None
+    offline: CpuSet | None = None
+    isolated: CpuSet | None = None
+    smt: bool | None = None
+    governors: tuple[str, ...] = ()
+    is_virtual: bool | None = None

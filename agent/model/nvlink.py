@@ -39,6 +39,7 @@ class NvLink:
         is_active: ``None`` if NVML would not say.
         peer: PCI address of the far end; for a switch it names the switch, or is ``None``
             where the driver hides it behind the sentinel ``ffffffff:ff:ff.f``.
+        peer_link: number of the link at the far end, by its own count.
         version: NVLink generation, 1…5.
         speed_mbps: megabytes per second, one direction, as the driver reports it.
     """
@@ -49,6 +50,7 @@ class NvLink:
     version: int | None = None
     peer: PciAddress | None = None
     peer_kind: PeerKind | None = None
+    peer_link: int | None = None
     speed_mbps: int | None = None
 
 
@@ -59,20 +61,57 @@ class NvSwitch:
     pci: PciAddress
 
 
+class P2pStatus(StrEnum):
+    """Whether the driver allows peer access (``nvmlGpuP2PStatus_t``, in its order)."""
+
+    OK = "ok"
+    CHIPSET_NOT_SUPPORTED = "chipset-not-supported"
+    GPU_NOT_SUPPORTED = "gpu-not-supported"
+    TOPOLOGY_NOT_SUPPORTED = "topology-not-supported"
+    DISABLED_BY_REGKEY = "disabled-by-regkey"
+    NOT_SUPPORTED = "not-supported"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedPair:
-    """What NVML or a matrix text says of two devices, order of the two without meaning.
+class PeerAccess:
+    """What one GPU may do with another's memory (``nvmlDeviceGetP2PStatus``), one direction.
 
     Attributes:
-        a, b: row names, ``GPU<index>`` or ``NIC<position>``, as the matrix prints them.
+        read, write: at all, over whatever path there is.
+        nvlink: over NVLink.
+    """
+
+    read: P2pStatus | None = None
+    write: P2pStatus | None = None
+    nvlink: P2pStatus | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedPair:
+    """What NVML or a matrix text says of two devices.
+
+    Attributes:
+        a, b: row names, ``GPU<index>``, ``NIC<position>`` or ``DD<position>``, as the matrix
+            prints them.
         closeness: PCIe distance; ``None`` where the source does not say.
         nvlinks: NVLinks between the two, where the source counts them itself (text);
             ``None`` means: derive it from the links.
-        p2p_nvlink: whether the driver allows peer access over NVLink.
+        forward, backward: access of *a* to *b*'s memory, and of *b* to *a*'s.
     """
 
     a: str
     b: str
     closeness: Closeness | None = None
     nvlinks: int | None = None
-    p2p_nvlink: bool | None = None
+    forward: PeerAccess | None = None
+    backward: PeerAccess | None = None
+
+    @property
+    def p2p_nvlink(self) -> bool | None:
+        """Whether both directions are allowed over NVLink; ``None`` if neither is known.
+
+        One refusal is enough for False: a pair is used both ways.
+        """
+        told = [way.nvlink for way in (self.forward, self.backward) if way is not None]
+        known = [status for status in told if status is not None]
+        return all(status is P2pStatus.OK for status in known) if known else None

@@ -3,8 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Self
+
+from agent.model.numa import CpuSet
 
 _ADDRESS = re.compile(
     r"(?P<domain>[0-9a-f]{4,8}):(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})\.(?P<function>[0-7])",
@@ -49,12 +52,16 @@ class PciPath:
     """The way from the host bridge down to a function, as sysfs's real path spells it.
 
     Attributes:
-        root: the host bridge, e.g. ``pci0000:16`` (the value of DRA's ``pcieRoot``).
+        root: the host bridge, e.g. ``pci0000:16`` (the value of DRA's ``pcieRoot``);
+            ``None`` where the source names none (an NCCL XML).
         hops: root port first, every bridge on the way, the function itself last.
+        is_collapsed: the source writes one hop for each switch, its upstream port, and no
+            root ports (NCCL's XML does), so that hops count switches and not ports.
     """
 
-    root: str
+    root: str | None
     hops: tuple[PciAddress, ...]
+    is_collapsed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,20 +78,93 @@ class PcieLink:
     max_width: int | None = None
 
 
+class IommuType(StrEnum):
+    """How the IOMMU treats a group (sysfs ``iommu_groups/N/type``, kernel ABI documentation).
+
+    ``identity`` passes addresses through; the two DMA types translate them, which sends peer
+    traffic through the root complex; ``unmanaged`` is a group whose driver maps by itself
+    (a virtual machine's), ``blocked`` one that no driver owns.
+    """
+
+    IDENTITY = "identity"
+    DMA = "DMA"
+    DMA_FQ = "DMA-FQ"
+    BLOCKED = "blocked"
+    UNMANAGED = "unmanaged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciFunction:
+    """What sysfs says of a GPU's or an HCA's PCI function, whatever driver it has.
+
+    Attributes:
+        pci_class: six lower-case hex digits.
+        vendor, device, subsystem_vendor, subsystem_device: PCI ids, four lower-case hex digits.
+        driver: the kernel driver that is bound, e.g. ``nvidia``, ``mlx5_core``, ``vfio-pci``.
+        link: the device's end; the other end is the last bridge of its path.
+        local_cpus: the CPUs that the kernel calls near.
+        iommu_group, iommu_type: ``None`` where the kernel uses no IOMMU.
+        max_payload, max_read_request: bytes (PCI Express device control, bits 7:5 and 14:12).
+        relaxed_ordering: whether the function may ask for it (device control, bit 4).
+        is_virtual: an SR-IOV virtual function.
+    """
+
+    pci_class: str | None = None
+    vendor: str | None = None
+    device: str | None = None
+    subsystem_vendor: str | None = None
+    subsystem_device: str | None = None
+    driver: str | None = None
+    link: PcieLink | None = None
+    local_cpus: CpuSet | None = None
+    iommu_group: int | None = None
+    iommu_type: IommuType | None = None
+    max_payload: int | None = None
+    max_read_request: int | None = None
+    relaxed_ordering: bool | None = None
+    is_virtual: bool = False
+
+
+class BridgeKind(StrEnum):
+    """What a bridge is (PCI Express capabilities register, device/port type)."""
+
+    ROOT_PORT = "root-port"
+    UPSTREAM = "switch-upstream"
+    DOWNSTREAM = "switch-downstream"
+    PCI_BRIDGE = "pci-bridge"
+
+
+ACS_REDIRECT_BITS = 0x04 | 0x08 | 0x20
+"""P2P Request Redirect, P2P Completion Redirect, P2P Egress Control (PCI Express Base
+Specification, ACS Control Register). Source validation alone, bit 0, turns no peer away."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciBridge:
     """A bridge on the way to a GPU or an HCA: root port, or a switch's port.
 
     Attributes:
-        vendor, device: PCI ids, four lower-case hex digits.
+        kind: ``None`` where config space could not be read, and it is not a root port.
+        vendor, device, subsystem_vendor, subsystem_device: four lower-case hex digits.
         numa_node: ``None`` where sysfs says −1.
-        acs: whether Access Control Services redirect peer traffic through the root;
-            ``None`` where the config space could not be read (it needs CAP_SYS_ADMIN).
+        link: of this port; for a downstream or root port the one to what hangs below.
+        max_payload: bytes (device control, bits 7:5).
+        acs_control: the Access Control Services control register, 0 for a bridge without
+            them; ``None`` where config space could not be read (it needs CAP_SYS_ADMIN).
     """
 
     address: PciAddress
+    kind: BridgeKind | None = None
     vendor: str | None = None
     device: str | None = None
+    subsystem_vendor: str | None = None
+    subsystem_device: str | None = None
     numa_node: int | None = None
     link: PcieLink | None = None
-    acs: bool | None = None
+    max_payload: int | None = None
+    acs_control: int | None = None
+
+    @property
+    def redirects_peers(self) -> bool | None:
+        """Whether ACS sends peer traffic up through the root complex; ``None`` is unknown."""
+        return None if self.acs_control is None else bool(self.acs_control & ACS_REDIRECT_BITS)

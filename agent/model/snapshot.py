@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from agent.model.driver import ConfidentialCompute, NvidiaDriver
 from agent.model.gpu import Gpu
-from agent.model.hca import Hca
+from agent.model.hca import DataDirect, Hca
 from agent.model.kubelet import KubeletSettings
 from agent.model.numa import CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
@@ -54,6 +55,8 @@ class Kernel:
     Attributes:
         modules: loaded modules, sorted; ``None`` if ``/proc/modules`` was not readable.
         sysctls: dotted name → value, only those that checks ask for.
+        transparent_hugepages: the chosen word of ``transparent_hugepage/enabled``.
+        rdma_netns: ``shared`` or ``exclusive`` (``ib_core``'s parameter ``netns_mode``).
     """
 
     release: str | None = None
@@ -61,14 +64,17 @@ class Kernel:
     machine: str | None = None
     modules: tuple[str, ...] | None = None
     sysctls: Mapping[str, str] | None = None
+    transparent_hugepages: str | None = None
+    rdma_netns: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One node at one moment.
 
-    Order: *gpus* by index, *nvlinks* by (gpu, link), *numa_nodes* by id, *hcas* by PCI
-    address then name (so that position N is the row ``NIC<N>``), *bridges* by address.
+    Order: *gpus* by index, *nvlinks* by (gpu, link), *numa_nodes* by id, *hcas* as the kernel
+    registered them (so that position N is nvidia-smi's row ``NIC<N>``), *data_directs* by
+    address (row ``DD<N>``), *bridges* by address.
     ``None`` for a part means that it was not read; an empty tuple means that it was, and
     that there is none.
 
@@ -77,6 +83,8 @@ class Snapshot:
         captured_at: UTC; ``None`` where the source is text without a date.
         cuda_version: of the driver's CUDA API, (major, minor).
         product_name: DMI name of the machine.
+        management_hcas: HCAs that belong to the NVLink fabric and not to jobs (their VPD says
+            ``SMDL=SW_MNG``); nvidia-smi hides them too.
     """
 
     node: str | None = None
@@ -87,6 +95,8 @@ class Snapshot:
     cuda_version: tuple[int, int] | None = None
     product_name: str | None = None
     kernel: Kernel | None = None
+    nvidia: NvidiaDriver | None = None
+    confidential_compute: ConfidentialCompute | None = None
     gpus: tuple[Gpu, ...] = ()
     nvlinks: tuple[NvLink, ...] | None = None
     nvswitches: tuple[NvSwitch, ...] | None = None
@@ -95,6 +105,8 @@ class Snapshot:
     numa_nodes: tuple[NumaNode, ...] | None = None
     cpu: CpuTopology | None = None
     hcas: tuple[Hca, ...] | None = None
+    data_directs: tuple[DataDirect, ...] | None = None
+    management_hcas: tuple[Hca, ...] | None = None
     kubelet: KubeletSettings | None = None
     pods: tuple[Pod, ...] | None = None
     issues: tuple[ProbeIssue, ...] = ()
