@@ -1,34 +1,32 @@
-"""The GPUs of this node, read through NVML with the real ``pynvml``.
+"""The GPUs of this node, read through NVML with the real ``pynvml``, in two depths.
 
-:func:`read_nvml` runs in the NVML child process only (:mod:`agent.probes.nvml_child`): a call
-can wait for ever in the driver. Importing this module does not load ``pynvml``, so that the
-parent can share :class:`NvmlReading` without its cost.
+:func:`read_nvml` and :func:`refresh_nvml` run in the NVML child process only
+(:mod:`agent.probes.nvml_child`): a call can wait for ever in the driver. Importing this module
+does not load ``pynvml``, so that the parent can share :class:`NvmlReading` without its cost.
+
+Neither keeps NVML initialised: an open handle would keep the driver from being unloaded.
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.errors import NvmlUnavailable
-from agent.model.gpu import Fabric, Gpu
-from agent.model.mig import Mig, MigInstance
+from agent.model.driver import ConfidentialCompute
+from agent.model.gpu import Gpu
 from agent.model.nvlink import NvLink, ReportedPair
-from agent.model.pci import PcieLink
 from agent.model.snapshot import ProbeIssue
 from agent.probes import nvml_values as values
-from agent.probes.nvml_ask import Asker
-from agent.probes.nvml_links import fields, links, pairs, with_what_gpus_tell
+from agent.probes.nvml_ask import Asker, Session, in_order
+from agent.probes.nvml_gpu import gpu_uuid, lasting, with_changing
+from agent.probes.nvml_links import are_links_as_known, links, uneven, with_peer_kinds
+from agent.probes.nvml_mig import with_known_mig, with_mig
+from agent.probes.nvml_pairs import pairs
 
 MAX_GPUS = 64
 """More GPUs than one node has; a higher count is a broken answer, not a machine."""
-
-MAX_MIG_DEVICES = 64
-"""Upper bound on slots asked; today's GPUs have 7 (NVIDIA MIG User Guide)."""
-
-AFFINITY_WORDS = 128
-"""64-bit words of the CPU mask: 8192 CPUs, the most that Linux builds for x86 take (NR_CPUS)."""
 
 _INSTALL = "install the NVIDIA driver, or name its library with --nvml-library"
 _CURES = {  # by nvmlReturn_t
@@ -46,32 +44,59 @@ class NvmlReading:
 
     Attributes:
         cuda_version: (major, minor) of the newest CUDA that the driver runs.
+        confidential_compute: ``None`` where the GPUs have no such mode.
         gpus: by index; only the fields that NVML knows are filled.
         nvlinks: by (gpu, link); ``None`` if NVML let us ask no GPU at all.
         pairs: every two GPUs about which NVML said anything.
-        issues: what it refused, probe ``nvml``.
+        issues: what it refused, probe ``nvml``, in the order of
+            :func:`agent.probes.nvml_ask.in_order`.
+        calls: how many NVML functions were called for it; equal readings may have cost
+            different numbers.
     """
 
     driver_version: str | None = None
     nvml_version: str | None = None
     cuda_version: tuple[int, int] | None = None
+    confidential_compute: ConfidentialCompute | None = None
     gpus: tuple[Gpu, ...] = ()
     nvlinks: tuple[NvLink, ...] | None = None
     pairs: tuple[ReportedPair, ...] = ()
     issues: tuple[ProbeIssue, ...] = ()
+    calls: int = field(default=0, compare=False)
 
 
-def read_nvml() -> NvmlReading:
+def read_nvml(around: Callable[[Any], Any] | None = None) -> NvmlReading:
     """Initialise NVML, read everything once, and shut it down.
+
+    Args:
+        around: takes the module ``pynvml`` and returns what is asked in its place
+            (:class:`agent.probes.nvml_record.Recorder`).
 
     Raises:
         NvmlUnavailable: the library does not load, does not initialise, does not count its
             GPUs, or answers for none of them.
     """
-    import pynvml  # noqa: PLC0415 - 6 MiB that only the child process pays
+    with _session(around) as session:
+        reading = _whole(session)
+    return replace(reading, calls=session.calls)
 
-    with _initialised(pynvml):
-        return _reading(pynvml)
+
+def refresh_nvml(previous: NvmlReading) -> NvmlReading:
+    """Initialise NVML, read what can change, and shut it down; the rest is that of *previous*.
+
+    Read are the PCIe links' present speed, persistence and pending MIG mode, the fabric, the
+    health of memory and GPU, and whether the NVLinks are up. Everything is read as by
+    :func:`read_nvml` where that is not all that changed: another driver, other GPUs or MIG
+    devices, a GPU that is or was lost, an NVLink that went up or down (its far end must tell
+    again), a fabric in another state (which decides on peer access). Of a node that stays as
+    it is, both give equal readings.
+
+    Raises:
+        NvmlUnavailable: as :func:`read_nvml`.
+    """
+    with _session() as session:
+        reading = _refreshed(session, previous) or _whole(session)
+    return replace(reading, calls=session.calls)
 
 
 def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
@@ -92,15 +117,19 @@ def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlR
 
 
 @contextmanager
-def _initialised(nvml: Any) -> Iterator[None]:
+def _session(around: Callable[[Any], Any] | None = None) -> Iterator[Session]:
+    import pynvml  # noqa: PLC0415 - 6 MiB that only the child process pays
+
     try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
         raise _unavailable("NVML does not initialise", error) from None
+    session = Session(pynvml if around is None else around(pynvml))
+    session.calls += 2  # nvmlInit, and the nvmlShutdown below
     try:
-        yield
+        yield session
     finally:
-        _shut_down(nvml)
+        _shut_down(pynvml)
 
 
 def _shut_down(nvml: Any) -> None:
@@ -124,53 +153,62 @@ def _loader_says() -> str:
     return ""
 
 
-def _reading(nvml: Any) -> NvmlReading:
-    system = Asker(nvml, "system")
-    versions = _versions(system)
-    askers = [Asker(nvml, f"GPU{index}") for index in range(_count(nvml))]
-    handles = {i: asker.ask("nvmlDeviceGetHandleByIndex", i) for i, asker in enumerate(askers)}
-    handles = {index: handle for index, handle in handles.items() if handle is not None}
+def _whole(session: Session) -> NvmlReading:
+    versions = _versions(session.asker("system"))
+    askers = [session.asker(f"GPU{index}") for index in range(_count(session))]
+    handles = _handles(askers)
     _check_some_answer(askers, handles)
-    gpus = tuple(_gpu(asker, i, handles.get(i)) for i, asker in enumerate(askers))
-    nvlinks = [links(askers[index], index, handle) for index, handle in handles.items()]
-    told = [link for of_gpu in nvlinks for link in of_gpu or ()]
+    gpus = [_gpu(asker, index, handles.get(index)) for index, asker in enumerate(askers)]
+    nvlinks = [links(askers[index], gpus[index], handle) for index, handle in handles.items()]
+    gpus = [replace(g, is_lost=asker.is_lost) for g, asker in zip(gpus, askers, strict=True)]
+    told = with_peer_kinds([link for of_gpu in nvlinks for link in of_gpu or ()], gpus)
     alive = {index: handle for index, handle in handles.items() if not askers[index].is_lost}
-    found_pairs, pair_issues = pairs(nvml, alive)
+    found_pairs = pairs(session, alive)
     return replace(
         versions,
-        gpus=tuple(
-            replace(gpu, is_lost=asker.is_lost) for gpu, asker in zip(gpus, askers, strict=True)
-        ),
-        nvlinks=None
-        if all(n is None for n in nvlinks) and gpus
-        else with_what_gpus_tell(told, gpus),
+        gpus=tuple(gpus),
+        nvlinks=None if gpus and all(of_gpu is None for of_gpu in nvlinks) else told,
         pairs=found_pairs,
-        issues=(*system.issues, *(i for asker in askers for i in asker.issues), *pair_issues),
+        issues=in_order((*session.issues, *uneven(told, gpus))),
     )
 
 
 def _versions(asker: Asker) -> NvmlReading:
-    """Read ``nvmlSystemGetDriverVersion``, ``…NVMLVersion``, ``…CudaDriverVersion[_v2]``."""
+    """Read ``nvmlSystemGet{DriverVersion,NVMLVersion,CudaDriverVersion_v2,ConfComputeState}``."""
     newest = "nvmlSystemGetCudaDriverVersion_v2"
-    cuda = asker.ask(newest, convert=values.cuda_version)
-    if newest in asker.missing:
-        cuda = asker.ask("nvmlSystemGetCudaDriverVersion", convert=values.cuda_version)
+    cuda = asker.answer(newest, convert=values.cuda_version)
+    if cuda.code == asker.nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+        cuda = asker.answer("nvmlSystemGetCudaDriverVersion", convert=values.cuda_version)
     return NvmlReading(
-        driver_version=asker.ask("nvmlSystemGetDriverVersion"),
+        driver_version=_driver_version(asker),
         nvml_version=asker.ask("nvmlSystemGetNVMLVersion"),
-        cuda_version=cuda,
+        cuda_version=cuda.value,
+        confidential_compute=asker.ask(
+            "nvmlSystemGetConfComputeState", convert=values.confidential_compute
+        ),
     )
 
 
-def _count(nvml: Any) -> int:
+def _driver_version(asker: Asker) -> str | None:
+    return asker.ask("nvmlSystemGetDriverVersion")
+
+
+def _count(session: Session) -> int:
     """Return ``nvmlDeviceGetCount_v2``, without which there is nothing to read."""
+    session.calls += 1
     try:
-        count = int(nvml.nvmlDeviceGetCount())
-    except nvml.NVMLError as error:
+        count = int(session.nvml.nvmlDeviceGetCount())
+    except session.nvml.NVMLError as error:
         raise _unavailable("NVML does not count its GPUs", error) from None
     if count > MAX_GPUS:
         raise NvmlUnavailable(f"NVML claims {count} GPUs", "check the driver's installation")
     return count
+
+
+def _handles(askers: Sequence[Asker]) -> dict[int, Any]:
+    """Return ``nvmlDeviceGetHandleByIndex_v2`` of each GPU that gives one, by index."""
+    found = {i: asker.ask("nvmlDeviceGetHandleByIndex", i) for i, asker in enumerate(askers)}
+    return {index: handle for index, handle in found.items() if handle is not None}
 
 
 def _check_some_answer(askers: list[Asker], handles: dict[int, Any]) -> None:
@@ -185,104 +223,50 @@ def _check_some_answer(askers: list[Asker], handles: dict[int, Any]) -> None:
 
 
 def _gpu(asker: Asker, index: int, handle: Any) -> Gpu:
-    """Read one GPU; each field from the call named beside it, or None with an issue."""
     if handle is None:
         return Gpu(index=index)
-    ask = asker.ask
-    return Gpu(
-        index=index,
-        uuid=ask("nvmlDeviceGetUUID", handle),
-        minor=ask("nvmlDeviceGetMinorNumber", handle, convert=values.small),
-        pci=ask("nvmlDeviceGetPciInfo_v3", handle, convert=values.pci_address),
-        product=ask("nvmlDeviceGetName", handle),
-        architecture=ask("nvmlDeviceGetArchitecture", handle, convert=values.architecture),
-        compute_capability=ask(
-            "nvmlDeviceGetCudaComputeCapability",
-            handle,
-            convert=values.capability,
-        ),
-        memory_mib=ask("nvmlDeviceGetMemoryInfo", handle, convert=values.memory_mib),
-        cpu_affinity=ask(
-            "nvmlDeviceGetCpuAffinity",
-            handle,
-            AFFINITY_WORDS,
-            convert=values.cpu_set,
-        ),
-        pcie=_pcie(asker, handle),
-        persistence=ask("nvmlDeviceGetPersistenceMode", handle, convert=values.flag),
-        ecc=ask("nvmlDeviceGetEccMode", handle, convert=lambda modes: values.flag(modes[0])),
-        mig=_mig(asker, handle),
-        fabric=_fabric(asker, handle),
-        remapped_rows=ask("nvmlDeviceGetRemappedRows", handle, convert=values.remapped_rows),
-        recovery_action=_recovery_action(asker, handle),
-    )
+    gpu = with_changing(asker, handle, lasting(asker, index, handle))
+    return with_mig(asker, handle, gpu)
 
 
-def _pcie(asker: Asker, handle: Any) -> PcieLink | None:
-    """Read ``nvmlDeviceGet{Curr,Max}PcieLink{Generation,Width}``; None if all are unknown."""
-    link = PcieLink(
-        generation=asker.ask(
-            "nvmlDeviceGetCurrPcieLinkGeneration", handle, convert=values.positive
-        ),
-        width=asker.ask("nvmlDeviceGetCurrPcieLinkWidth", handle, convert=values.positive),
-        max_generation=asker.ask(
-            "nvmlDeviceGetMaxPcieLinkGeneration", handle, convert=values.positive
-        ),
-        max_width=asker.ask("nvmlDeviceGetMaxPcieLinkWidth", handle, convert=values.positive),
-    )
-    return None if link == PcieLink() else link
+def _refreshed(session: Session, previous: NvmlReading) -> NvmlReading | None:
+    """Return *previous* with what may change, or ``None`` if all must be read again."""
+    attempt = Session(session.nvml)
+    try:
+        return _changes(attempt, previous)
+    finally:
+        session.calls += attempt.calls
 
 
-def _fabric(asker: Asker, handle: Any) -> Fabric | None:
-    """Read ``nvmlDeviceGetGpuFabricInfoV``, on older libraries ``nvmlDeviceGetGpuFabricInfo``."""
-    call = "nvmlDeviceGetGpuFabricInfoV"
-    info = asker.nvml.c_nvmlGpuFabricInfoV_t()
-    found = asker.ask(call, handle, ctypes.byref(info), convert=lambda _: values.fabric(info))
-    if call not in asker.missing:
-        return found
-    call, info = "nvmlDeviceGetGpuFabricInfo", asker.nvml.c_nvmlGpuFabricInfo_t()
-    return asker.ask(call, handle, ctypes.byref(info), convert=lambda _: values.fabric(info))
-
-
-def _recovery_action(asker: Asker, handle: Any) -> int | None:
-    """Read field ``NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`` (230)."""
-    return fields(asker, handle, [(asker.nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)])[0]
-
-
-def _mig(asker: Asker, handle: Any) -> Mig | None:
-    """Read ``nvmlDeviceGetMigMode``: the mode now, and whether another waits for a reset."""
-    modes = asker.ask("nvmlDeviceGetMigMode", handle, convert=lambda m: tuple(map(values.flag, m)))
-    if modes is None:
+def _changes(attempt: Session, previous: NvmlReading) -> NvmlReading | None:
+    if _driver_version(attempt.asker("system")) != previous.driver_version:
         return None
-    current, pending = modes
-    return Mig(
-        is_enabled=current,
-        is_pending=current != pending,
-        instances=tuple(_mig_instances(asker, handle)) if current else (),
-    )
+    if _count(attempt) != len(previous.gpus) or any(gpu.is_lost for gpu in previous.gpus):
+        return None
+    askers = [attempt.asker(known.name) for known in previous.gpus]
+    handles = _handles(askers)
+    gpus: list[Gpu] = []
+    for asker, known in zip(askers, previous.gpus, strict=True):
+        gpu = _changed(attempt, asker, handles.get(known.index), known, previous.nvlinks or ())
+        if gpu is None:
+            return None
+        gpus.append(gpu)
+    kept = (issue for issue in previous.issues if not attempt.was_asked(issue.subject))
+    return replace(previous, gpus=tuple(gpus), issues=in_order((*kept, *attempt.issues)))
 
 
-def _mig_instances(asker: Asker, handle: Any) -> Iterator[MigInstance]:
-    """Walk the slots of ``nvmlDeviceGetMaxMigDeviceCount``; an empty one is NOT_FOUND."""
-    slots = asker.ask("nvmlDeviceGetMaxMigDeviceCount", handle, convert=values.small) or 0
-    for slot in range(min(slots, MAX_MIG_DEVICES)):
-        device = asker.answer(
-            "nvmlDeviceGetMigDeviceHandleByIndex",
-            handle,
-            slot,
-            absent=(asker.nvml.NVML_ERROR_NOT_FOUND,),
-        ).value
-        uuid = device and asker.ask("nvmlDeviceGetUUID", device)
-        if uuid:
-            yield _mig_instance(asker, device, uuid)
-
-
-def _mig_instance(asker: Asker, device: Any, uuid: str) -> MigInstance:
-    """Read one MIG device; its profile is the end of ``nvmlDeviceGetName``."""
-    return MigInstance(
-        uuid=uuid,
-        profile=asker.ask("nvmlDeviceGetName", device, convert=values.mig_profile),
-        gpu_instance=asker.ask("nvmlDeviceGetGpuInstanceId", device, convert=values.small),
-        compute_instance=asker.ask("nvmlDeviceGetComputeInstanceId", device, convert=values.small),
-        memory_mib=asker.ask("nvmlDeviceGetMemoryInfo", device, convert=values.memory_mib),
-    )
+def _changed(
+    attempt: Session, asker: Asker, handle: Any, known: Gpu, nvlinks: Sequence[NvLink]
+) -> Gpu | None:
+    """Return *known* with what may change; ``None`` if it is not the GPU that was known."""
+    if handle is None:
+        return known if known == Gpu(index=known.index) and not asker.is_lost else None
+    if known == Gpu(index=known.index) or gpu_uuid(asker, handle) != known.uuid:
+        return None
+    gpu = with_known_mig(asker, handle, with_changing(asker, handle, known))
+    state = gpu and gpu.fabric and gpu.fabric.state
+    if gpu is None or asker.is_lost or state != (known.fabric and known.fabric.state):
+        return None
+    own = [link for link in nvlinks if link.gpu == known.index]
+    silent = attempt.asker(known.name, is_silent=True)
+    return gpu if are_links_as_known(silent, handle, own) else None

@@ -1,11 +1,16 @@
 """The process that NVML runs in: ``python -m agent.probes.nvml_child [LIBRARY]``.
 
-One request a line on standard input, ``scan``; one JSON document a line on standard output,
-``{"ok": reading}`` or ``{"error": {"cause": …, "cure": …}}``. It ends when its input does,
-which is also how it notices that its parent died, even while a call hangs in the driver.
+One request a line on standard input; one JSON document a line on standard output, ``{"ok":
+reading}`` or ``{"error": {"cause": …, "cure": …}}``. Requests:
+
+- ``scan`` reads everything;
+- ``refresh`` reads what changes and takes the rest from the last reading, which is kept here;
+- ``record`` reads everything, and adds ``"answers"``: all calls of it, written down.
+
+It ends when its input does, which is also how it notices that its parent died, even while a
+call hangs in the driver.
 """
 
-import ctypes
 import json
 import os
 import sys
@@ -17,21 +22,20 @@ from typing import Any, TextIO
 
 from agent.errors import NvmlUnavailable
 from agent.model.codec import to_plain
-from agent.probes.nvml import read_nvml
+from agent.probes.nvml import NvmlReading, read_nvml, refresh_nvml
+from agent.probes.nvml_library import load
+from agent.probes.nvml_record import Recorder
 
 GRACE_S = 2.0
 """How long a scan in progress may go on after the parent has closed our input."""
-
-SONAME = "libnvidia-ml.so.1"
-"""What ``pynvml`` asks the loader for; it knows no path."""
 
 
 def main() -> None:
     """Answer requests until the input ends."""
     replies = _claim_stdout()
-    library = sys.argv[1] if len(sys.argv) > 1 else None
+    reader = _Reader(sys.argv[1] if len(sys.argv) > 1 else None)
     for request in _requests():
-        replies.write(json.dumps(_answer(request, library)) + "\n")
+        replies.write(json.dumps(reader.answer(request)) + "\n")
         replies.flush()
 
 
@@ -58,41 +62,39 @@ def _read_requests(lines: SimpleQueue[str | None]) -> None:
     os._exit(1)  # the main thread is stuck in a driver call; only a daemon thread is left to say so
 
 
-def _answer(request: str, library: str | None) -> dict[str, Any]:
-    if request != "scan":
-        return _error(NvmlUnavailable(f"unknown request {request!r}"))
-    try:
-        if library is not None:
-            _load(library)
-        return {"ok": to_plain(read_nvml())}
-    except NvmlUnavailable as error:
-        return _error(error)
+class _Reader:
+    """Answers requests, and keeps the last reading for the next one."""
+
+    def __init__(self, library: str | None) -> None:
+        self._library = library
+        self._last: NvmlReading | None = None
+
+    def answer(self, request: str) -> dict[str, Any]:
+        try:
+            if self._library is not None:
+                load(self._library)
+            return self._read(request)
+        except NvmlUnavailable as error:
+            self._last = None
+            return _error(error)
+
+    def _read(self, request: str) -> dict[str, Any]:
+        match request:
+            case "scan":
+                self._last = read_nvml()
+            case "refresh":
+                self._last = read_nvml() if self._last is None else refresh_nvml(self._last)
+            case "record":
+                recorder = Recorder()
+                self._last = read_nvml(recorder.around)
+                return {"ok": to_plain(self._last), "answers": recorder.text}
+            case _:
+                raise NvmlUnavailable(f"unknown request {request!r}")
+        return {"ok": to_plain(self._last)}
 
 
 def _error(error: NvmlUnavailable) -> dict[str, Any]:
     return {"error": {"cause": error.cause, "cure": error.cure}}
-
-
-def _load(library: str) -> None:
-    """Load the library at that path, so that the loader finds it by name from then on.
-
-    A search path (``LD_LIBRARY_PATH``) would do too, but would make this interpreter take
-    its other libraries from there: with a mounted host directory, the host's libc.
-
-    Raises:
-        NvmlUnavailable: not loadable, or not known to the loader as ``libnvidia-ml.so.1``.
-    """
-    cure = "name the driver's library, or its directory, with --nvml-library"
-    try:
-        ours = ctypes.CDLL(library)
-    except OSError as error:
-        raise NvmlUnavailable(f"cannot load {SONAME} from {library}: {error}", cure) from None
-    try:
-        named = ctypes.CDLL(SONAME)
-    except OSError:
-        named = None
-    if named is None or named._handle != ours._handle:  # noqa: SLF001 - ctypes' only identity
-        raise NvmlUnavailable(f"{library} is not {SONAME}: its SONAME differs", cure)
 
 
 if __name__ == "__main__":

@@ -1,82 +1,83 @@
-"""NVLinks and pairs of GPUs, as NVML tells of them."""
+"""NVLinks, as NVML tells of each of their ends."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 from agent.model.gpu import Gpu
-from agent.model.nvlink import NvLink, PeerKind, ReportedPair
+from agent.model.nvlink import NvLink, PeerKind
+from agent.model.pci import PciAddress
 from agent.model.snapshot import ProbeIssue
 from agent.probes import nvml_values as values
 from agent.probes.nvml_ask import Answer, Asker
 
 
-def fields(asker: Asker, handle: Any, wanted: Sequence[tuple[int, int]]) -> list[int | None]:
-    """Return the values of the fields (id, scope), ``nvmlDeviceGetFieldValues``, in one call.
+def links(asker: Asker, gpu: Gpu, handle: Any) -> tuple[NvLink, ...] | None:
+    """Return the NVLinks of *gpu* by link number; ``None`` if NVML did not let us tell.
 
-    Older drivers answer INVALID_ARGUMENT for a field that they do not know yet.
-    """
-    call = "nvmlDeviceGetFieldValues"
-    answers = asker.ask(call, handle, list(wanted)) if wanted else None
-    if answers is None:
-        return [None] * len(wanted)
-    return [_field(asker, call, answer) for answer in answers]
-
-
-def _field(asker: Asker, call: str, field: Any) -> int | None:
-    if field.nvmlReturn != asker.nvml.NVML_SUCCESS:
-        asker.refused(call, field.nvmlReturn, absent=(asker.nvml.NVML_ERROR_INVALID_ARGUMENT,))
-        return None
-    try:
-        return values.field_value(field)
-    except ValueError as error:
-        asker.unusable(call, error)
-        return None
-
-
-def links(asker: Asker, gpu: int, handle: Any) -> tuple[NvLink, ...] | None:
-    """Return the NVLinks of a GPU by link number; ``None`` if NVML did not let us tell.
-
-    State from ``nvmlDeviceGetNvLinkState``, generation from ``nvmlDeviceGetNvLinkVersion``,
-    far end from ``nvmlDeviceGetNvLinkRemotePciInfo_v2`` and
-    ``nvmlDeviceGetNvLinkRemoteDeviceType``, speed from field ``NVML_FI_DEV_NVLINK_GET_SPEED``.
-    A link whose state alone failed is kept, with ``is_active=None``, if a higher one answered.
+    State from ``nvmlDeviceGetNvLinkState``; far end from
+    ``nvmlDeviceGetNvLinkRemotePciInfo_v2``, ``nvmlDeviceGetNvLinkRemoteDeviceType`` and field
+    ``NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID``; speed from field ``NVML_FI_DEV_NVLINK_GET_SPEED``;
+    generation from the architecture, and where that is unknown from
+    ``nvmlDeviceGetNvLinkVersion``. A link whose state alone failed is kept, with
+    ``is_active=None``, if a higher one answered.
     """
     states = _states(asker, handle)
     if asker.is_lost or (states and all(state.value is None for state in states.values())):
         return None
     last = max((link for link, state in states.items() if state.value is not None), default=-1)
     found = [_link(asker, gpu, handle, n, s.value) for n, s in states.items() if n <= last]
-    return tuple(_with_speeds(asker, handle, found))
+    return tuple(_with_fields(asker, handle, found))
+
+
+def are_links_as_known(asker: Asker, handle: Any, known: Sequence[NvLink]) -> bool:
+    """Say whether the links of a GPU still are as up or down as *known*.
+
+    One call reads field ``NVML_FI_DEV_NVLINK_GET_STATE`` of all. It knows more states than up
+    and down, and older drivers do not know it: where it does not say the same as *known*,
+    ``nvmlDeviceGetNvLinkState`` decides, as it did when they became known.
+    """
+    told = [link for link in known if link.is_active is not None]
+    field = asker.nvml.NVML_FI_DEV_NVLINK_GET_STATE
+    states = asker.fields(handle, [(field, link.link) for link in told])
+    return not asker.is_lost and all(
+        asker.field_value(state, values.field_value, link=link.link) == link.is_active
+        or _state(asker, handle, link.link).value is link.is_active
+        for link, state in zip(told, states, strict=True)
+    )
 
 
 def _states(asker: Asker, handle: Any) -> Mapping[int, Answer]:
     """Ask for every link number; drivers differ in how they refuse those without a link."""
-    nvml = asker.nvml
-    answers = {
-        link: asker.answer(
-            "nvmlDeviceGetNvLinkState",
-            handle,
-            link,
-            convert=values.flag,
-            absent=(nvml.NVML_ERROR_INVALID_ARGUMENT,),
-            link=link,
-        )
-        for link in range(nvml.NVML_NVLINK_MAX_LINKS)
-    }
+    numbers = range(asker.nvml.NVML_NVLINK_MAX_LINKS)
+    answers = {link: _state(asker, handle, link) for link in numbers}
     return {link: answer for link, answer in answers.items() if not answer.is_absent}
 
 
-def _link(asker: Asker, gpu: int, handle: Any, link: int, is_active: bool | None) -> NvLink:
+def _state(asker: Asker, handle: Any, link: int) -> Answer:
+    return asker.answer(
+        "nvmlDeviceGetNvLinkState",
+        handle,
+        link,
+        convert=values.flag,
+        absent=(asker.nvml.NVML_ERROR_INVALID_ARGUMENT,),
+        link=link,
+    )
+
+
+def _link(asker: Asker, gpu: Gpu, handle: Any, link: int, is_active: bool | None) -> NvLink:
     def ask(call: str, convert: Any) -> Any:
         return asker.answer(call, handle, link, convert=convert, link=link).value
 
-    version = ask("nvmlDeviceGetNvLinkVersion", values.nvlink_generation)
+    version = values.NVLINK_GENERATION.get(gpu.architecture or "")
+    if version is None:
+        version = ask("nvmlDeviceGetNvLinkVersion", values.nvlink_generation)
     if not is_active:  # nothing answers from the far end of a link that is down
-        return NvLink(gpu=gpu, link=link, is_active=is_active, version=version)
+        return NvLink(gpu=gpu.index, link=link, is_active=is_active, version=version)
     return NvLink(
-        gpu=gpu,
+        gpu=gpu.index,
         link=link,
         is_active=is_active,
         version=version,
@@ -85,60 +86,84 @@ def _link(asker: Asker, gpu: int, handle: Any, link: int, is_active: bool | None
     )
 
 
-def _with_speeds(asker: Asker, handle: Any, found: Sequence[NvLink]) -> Iterator[NvLink]:
-    field = asker.nvml.NVML_FI_DEV_NVLINK_GET_SPEED
-    active = [link for link in found if link.is_active]
-    speeds = fields(asker, handle, [(field, link.link) for link in active])
-    by_link = {link.link: speed for link, speed in zip(active, speeds, strict=True)}
+def _with_fields(asker: Asker, handle: Any, found: Sequence[NvLink]) -> Iterator[NvLink]:
+    """Add what one ``nvmlDeviceGetFieldValues`` tells of all links that are up."""
+    nvml = asker.nvml
+    speed, far_link = nvml.NVML_FI_DEV_NVLINK_GET_SPEED, nvml.NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID
+    wanted = [(field, n.link) for n in found if n.is_active for field in (speed, far_link)]
+    answers = dict(zip(wanted, asker.fields(handle, wanted), strict=True))
     for link in found:
-        # 0 is what drivers give where they do not know
-        yield replace(link, speed_mbps=by_link.get(link.link) or None)
+
+        def ask(field: int, at: int = link.link) -> int | None:
+            return asker.field_value(answers.get((field, at)), values.field_value, link=at)
+
+        # 0 is the speed that drivers give where they do not know it; link 0 is a link.
+        yield replace(link, speed_mbps=ask(speed) or None, peer_link=ask(far_link))
 
 
-def with_what_gpus_tell(found: Sequence[NvLink], gpus: Sequence[Gpu]) -> tuple[NvLink, ...]:
-    """Fill in what follows from the GPUs at the ends.
-
-    The peer's kind where the library is too old to say and the far end is a GPU; the
-    generation from the architecture where that is known.
-    """
+def with_peer_kinds(found: Sequence[NvLink], gpus: Sequence[Gpu]) -> tuple[NvLink, ...]:
+    """Fill in the peer's kind where the library is too old to say and the far end is a GPU."""
     addresses = {gpu.pci for gpu in gpus if gpu.pci is not None}
-    generations = {gpu.index: values.NVLINK_GENERATION.get(gpu.architecture or "") for gpu in gpus}
     return tuple(
-        replace(
-            link,
-            version=generations.get(link.gpu) or link.version,
-            peer_kind=link.peer_kind or (PeerKind.GPU if link.peer in addresses else None),
-        )
+        replace(link, peer_kind=PeerKind.GPU)
+        if link.peer_kind is None and link.peer in addresses
+        else link
         for link in found
     )
 
 
-def pairs(
-    nvml: Any,
-    handles: Mapping[int, Any],
-) -> tuple[tuple[ReportedPair, ...], tuple[ProbeIssue, ...]]:
-    """Return what NVML says of every two GPUs of *handles*, by index.
+def uneven(found: Sequence[NvLink], gpus: Sequence[Gpu]) -> tuple[ProbeIssue, ...]:
+    """Return an issue for whatever the two ends of an NVLink connection tell differently.
 
-    Closeness from ``nvmlDeviceGetTopologyCommonAncestor``, peer access from
-    ``nvmlDeviceGetP2PStatus`` with the NVLink capability. A pair of which neither is known
-    is left out.
+    A pair of GPUs whose ends count different numbers of direct links that are up; a single
+    link that is down at one end and up at the other; a GPU that has fewer links up to the
+    NVSwitches than another one. The weaker end is what counts
+    (:mod:`agent.topology.links`). GPUs that did not tell all of their links' states are not
+    judged: why they did not is an issue already.
     """
-    found: list[ReportedPair] = []
-    issues: list[ProbeIssue] = []
-    for a, b in combinations(sorted(handles), 2):
-        asker = Asker(nvml, f"GPU{a} GPU{b}")
-        found.append(_pair(asker, (a, b), (handles[a], handles[b])))
-        issues.extend(asker.issues)
-    known = (p for p in found if p.closeness is not None or p.p2p_nvlink is not None)
-    return tuple(known), tuple(issues)
-
-
-def _pair(asker: Asker, names: tuple[int, int], handles: tuple[Any, Any]) -> ReportedPair:
-    level = "nvmlDeviceGetTopologyCommonAncestor"
-    status, capability = "nvmlDeviceGetP2PStatus", asker.nvml.NVML_P2P_CAPS_INDEX_NVLINK
-    return ReportedPair(
-        a=f"GPU{names[0]}",
-        b=f"GPU{names[1]}",
-        closeness=asker.ask(level, *handles, convert=values.closeness),
-        p2p_nvlink=asker.ask(status, *handles, capability, convert=values.is_p2p_allowed),
+    silent = {gpu.index for gpu in gpus if gpu.is_lost}
+    silent |= {link.gpu for link in found if link.is_active is None}
+    by_pci = {gpu.pci: gpu.index for gpu in gpus if gpu.pci and gpu.index not in silent}
+    told = [link for link in found if link.gpu in by_pci.values()]
+    return (
+        *_half_down(told, by_pci),
+        *_uneven_pairs(told, by_pci),
+        *_fewer_to_switches(told),
     )
+
+
+def _half_down(told: Sequence[NvLink], by_pci: Mapping[PciAddress, int]) -> Iterator[ProbeIssue]:
+    down = {(link.gpu, link.link) for link in told if link.is_active is False}
+    for far in told:
+        near = by_pci.get(far.peer) if far.is_active and far.peer else None
+        if near is not None and (near, far.peer_link) in down:
+            yield ProbeIssue(
+                probe="nvml",
+                subject=f"GPU{near} NVLink {far.peer_link}",
+                reason=f"down here, up at its far end, NVLink {far.link} of GPU{far.gpu}",
+            )
+
+
+def _uneven_pairs(told: Sequence[NvLink], by_pci: Mapping[PciAddress, int]) -> Iterator[ProbeIssue]:
+    far = {link.peer: by_pci[link.peer] for link in told if link.peer in by_pci and link.peer}
+    counts = Counter((n.gpu, far[n.peer]) for n in told if n.is_active and n.peer in far)
+    # A GPU without any link in the list was refused the question, or cannot be a far end.
+    for a, b in combinations(sorted({link.gpu for link in told}), 2):
+        if counts[a, b] != counts[b, a]:
+            yield ProbeIssue(
+                probe="nvml",
+                subject=f"GPU{a} GPU{b} NVLink",
+                reason=f"links up between them: {counts[a, b]} by GPU{a}, {counts[b, a]} by GPU{b}",
+            )
+
+
+def _fewer_to_switches(told: Sequence[NvLink]) -> Iterator[ProbeIssue]:
+    counts = Counter(n.gpu for n in told if n.is_active and n.peer_kind is PeerKind.SWITCH)
+    most = max(counts.values(), default=0)
+    for gpu in sorted({link.gpu for link in told}):
+        if counts[gpu] < most:
+            yield ProbeIssue(
+                probe="nvml",
+                subject=f"GPU{gpu} NVLink",
+                reason=f"links up to the NVSwitches: {counts[gpu]}, other GPUs have {most}",
+            )

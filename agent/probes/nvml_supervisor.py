@@ -13,12 +13,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agent.errors import NvmlUnavailable
 from agent.model.codec import from_plain
 from agent.probes.nvml import NvmlReading, with_last_known
+from agent.probes.nvml_library import library_file
+from agent.probes.nvml_record import Recording
 
 FIRST_DELAY_S = 1.0
 """Wait before the second attempt; doubles with every failure in a row."""
@@ -26,7 +29,6 @@ FIRST_DELAY_S = 1.0
 MAX_DELAY_S = 60.0
 """Longest wait between attempts; a driver that comes back is noticed within it."""
 
-_LIBRARY = "libnvidia-ml.so.1"
 _EXIT_S = 1.0  # for a child that has nothing to do; it needs milliseconds
 _STUCK_CURE = (
     "look for NVRM and Xid lines in `dmesg`; the GPU may need a reset, or the node a reboot"
@@ -56,8 +58,9 @@ class NvmlSupervisor:
         self._timeout_s = timeout_s
         self._clock = clock
         self._lock = threading.Lock()
-        self._outcome: NvmlReading | NvmlUnavailable | None = None
+        self._outcome: Recording | NvmlUnavailable | None = None
         self._last_good: NvmlReading | None = None
+        self._decoded = b"", Recording(reading=NvmlReading())
         self._child: _Child | None = None
         self._stuck: _Child | None = None
         self._failures = 0
@@ -73,12 +76,33 @@ class NvmlSupervisor:
             NvmlUnavailable: NVML cannot be loaded or initialised, did not answer in time,
                 killed its process, or failed so recently that it is left alone.
         """
+        return self._outcome_of("scan").reading
+
+    def refresh(self) -> NvmlReading:
+        """As :meth:`scan`, with what cannot change taken from the child's last reading.
+
+        The child reads whole where it has none, or where GPUs, driver or MIG devices changed.
+
+        Raises:
+            NvmlUnavailable: as :meth:`scan`.
+        """
+        return self._outcome_of("refresh").reading
+
+    def record(self) -> Recording:
+        """As :meth:`scan`, together with all that was asked and answered.
+
+        Raises:
+            NvmlUnavailable: as :meth:`scan`.
+        """
+        return self._outcome_of("record")
+
+    def _outcome_of(self, request: str) -> Recording:
         seen = self._outcome
         if not self._lock.acquire(timeout=self._timeout_s):
             raise self._no_answer()
         try:
-            if self._outcome is seen:
-                self._outcome = self._attempt()
+            if self._outcome is seen or request == "record":
+                self._outcome = self._attempt(request)
             outcome = self._outcome
         finally:
             self._lock.release()
@@ -110,14 +134,14 @@ class NvmlSupervisor:
                 child.has_ended(within_s=_EXIT_S / 4)
         self._child = self._stuck = None
 
-    def _attempt(self) -> NvmlReading | NvmlUnavailable:
+    def _attempt(self, request: str) -> Recording | NvmlUnavailable:
         try:
-            reading = self._ask(self._ready_child())
+            recording = self._ask(self._ready_child(), request)
         except NvmlUnavailable as error:
             return error
         self._failures = 0
-        self._last_good = with_last_known(reading, self._last_good)
-        return self._last_good
+        self._last_good = with_last_known(recording.reading, self._last_good)
+        return replace(recording, reading=self._last_good)
 
     def _ready_child(self) -> "_Child":
         """Return a child that can be asked, a new one if need be and allowed."""
@@ -133,7 +157,11 @@ class NvmlSupervisor:
             # seconds that are left.
             cure = self._outcome.cure.partition("; next attempt")[0]
             raise NvmlUnavailable(self._outcome.cause, f"{cure}; next attempt in {wait:.0f} s")
-        self._child = _Child(None if self._library is None else _library_file(self._library))
+        try:
+            self._child = _Child(None if self._library is None else library_file(self._library))
+        except OSError as error:  # e.g. EAGAIN, at the pod's limit of processes
+            cause = f"cannot start the process that reads NVML: {error.strerror}"
+            raise self._failed(NvmlUnavailable(cause, "check the process limit")) from None
         return self._child
 
     def _check_stuck(self) -> None:
@@ -148,16 +176,20 @@ class NvmlSupervisor:
             )
         self._stuck = None
 
-    def _ask(self, child: "_Child") -> NvmlReading:
-        line = child.ask("scan", self._timeout_s)
+    def _ask(self, child: "_Child", request: str) -> Recording:
+        line = child.ask(request, self._timeout_s)
         if line is None:
             self._leave(child)
             raise self._failed(self._no_answer())
         if not line:
             raise self._failed(self._died(child))
+        if line == self._decoded[0]:  # a node that stays as it is spares us the decoding
+            return self._decoded[1]
         document = json.loads(line)
         if "ok" in document:
-            return from_plain(NvmlReading, document["ok"], [])
+            reading = from_plain(NvmlReading, document["ok"], [])
+            self._decoded = line, Recording(reading=reading, answers=document.get("answers", ""))
+            return self._decoded[1]
         # A fresh process loads the library anew: the driver may have been replaced meanwhile.
         self._leave(child)
         error = document["error"]
@@ -257,17 +289,6 @@ def _read_line(descriptor: int, timeout_s: float) -> bytes | None:
         if line.endswith(b"\n"):
             return bytes(line)
     return None
-
-
-def _library_file(library: Path) -> Path:
-    """Return the file that *library* names, by itself or as the directory around it."""
-    file = library / _LIBRARY if library.is_dir() else library
-    if not file.is_file():
-        raise NvmlUnavailable(
-            f"cannot load {_LIBRARY} from {library}: no such file",
-            "name the driver's library, or its directory, with --nvml-library",
-        )
-    return file.absolute()
 
 
 def _environment() -> dict[str, str]:

@@ -11,9 +11,11 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from agent.model.gpu import Fabric, FabricState, RemappedRows
+from agent.model.driver import ConfidentialCompute
+from agent.model.gpu import Fabric, FabricState, RemappedRows, Virtualization
+from agent.model.mig import MigAttributes, MigPlacement
 from agent.model.numa import CpuSet
-from agent.model.nvlink import Closeness, PeerKind
+from agent.model.nvlink import Closeness, P2pStatus, PeerKind
 from agent.model.pci import PciAddress
 
 ARCHITECTURES: Mapping[int, str] = MappingProxyType(
@@ -42,13 +44,17 @@ _NVLINK_GENERATIONS = (None, 1, 2, 2, 3, 3, 4, 5, 6)
 _FABRIC_STATES = tuple(FabricState)  # NVML_GPU_FABRIC_STATE_* counts 0…3 in this order
 _PEER_KINDS = {0: PeerKind.GPU, 1: PeerKind.CPU, 2: PeerKind.SWITCH}  # IBMNPU is a POWER9 CPU
 _PEER_UNKNOWN = 255  # NVML_NVLINK_DEVICE_TYPE_UNKNOWN
-_P2P_OK, _P2P_LAST_REFUSAL, _P2P_UNKNOWN = 0, 5, 6  # nvmlGpuP2PStatus_t
+_P2P_STATUSES = tuple(P2pStatus)  # nvmlGpuP2PStatus_t counts 0…5 in this order
+_P2P_UNKNOWN = 6
+_VIRTUALIZATIONS = tuple(Virtualization)  # nvmlGpuVirtualizationMode_t counts 0…4 in this order
 _HIDDEN_PEER = "ffffffff:ff:ff."
 _FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _MIG_PROFILE = re.compile(r" MIG (\S+)$")
 _SMALL = 1 << 16  # no index, width, generation or instance number comes near
 _MAX_FIELD = 1 << 31  # the fields we read are speeds in MB/s and small enumerations
 _MAX_MEMORY_MIB = 1 << 26  # 64 TiB
+_MAX_COUNT = 1 << 48  # ECC counters are 64 bits wide; no GPU lives to count so far
+_NO_NODE = (-1, 0xFFFFFFFF)  # NUMA_NO_NODE, read as a signed or an unsigned number
 
 
 def small(number: int) -> int:
@@ -61,6 +67,25 @@ def small(number: int) -> int:
 def positive(number: int) -> int | None:
     """Return *number*; ``None`` for the 0 that a driver gives where it does not know."""
     return small(number) or None
+
+
+def count(number: int) -> int:
+    """Return *number*, a counter of events, unless it cannot be one."""
+    if not 0 <= number < _MAX_COUNT:
+        raise ValueError(f"implausible count {number}")
+    return number
+
+
+def board(number: int) -> int:
+    """Return a board's id; NVML makes it of the PCI address of a bridge, above 16 bits too."""
+    if not 0 <= number < _MAX_FIELD:
+        raise ValueError(f"implausible number {number}")
+    return number
+
+
+def text(answer: str) -> str | None:
+    """Return a name or serial number without the blanks around it; an empty one tells nothing."""
+    return answer.strip() or None
 
 
 def nvlink_generation(number: int) -> int | None:
@@ -99,22 +124,54 @@ def capability(version: tuple[int, int]) -> tuple[int, int]:
 
 def memory_mib(memory: Any) -> int:
     """Return the whole memory of an ``nvmlMemory_t`` in MiB, rounded down."""
-    mib = int(memory.total) >> 20
-    if mib > _MAX_MEMORY_MIB:
-        raise ValueError(f"implausible memory of {memory.total} bytes")
-    return mib
+    return _mib(int(memory.total) >> 20)
+
+
+def _mib(number: int) -> int:
+    if not 0 <= number <= _MAX_MEMORY_MIB:
+        raise ValueError(f"implausible memory of {number} MiB")
+    return number
 
 
 def cpu_set(words: Iterable[int]) -> CpuSet | None:
     """Read a CPU mask, 64 CPUs a word, lowest first; an empty mask tells nothing."""
-    cpus = [
+    cpus = _bits(words)
+    return CpuSet.of(cpus) if cpus else None
+
+
+def node_set(words: Iterable[int]) -> tuple[int, ...] | None:
+    """Read a mask of NUMA nodes, 64 nodes a word, lowest first; an empty one tells nothing."""
+    return tuple(_bits(words)) or None
+
+
+def _bits(words: Iterable[int]) -> list[int]:
+    return [
         position * 64 + bit
         for position, word in enumerate(words)
         if word
         for bit in range(64)
         if word >> bit & 1
     ]
-    return CpuSet.of(cpus) if cpus else None
+
+
+def numa_node(number: int) -> int | None:
+    """Read the id of a NUMA node; ``None`` for the kernel's "no node"."""
+    return None if number in _NO_NODE else small(number)
+
+
+def virtualization(number: int) -> Virtualization:
+    """Read ``nvmlGpuVirtualizationMode_t``."""
+    if not 0 <= number < len(_VIRTUALIZATIONS):
+        raise ValueError(f"unknown virtualization mode {number}")
+    return _VIRTUALIZATIONS[number]
+
+
+def confidential_compute(state: Any) -> ConfidentialCompute:
+    """Read an ``nvmlConfComputeSystemState_t``."""
+    return ConfidentialCompute(
+        is_enabled=flag(state.ccFeature),
+        is_dev_tools=flag(state.devToolsMode),
+    )
 
 
 def pci_address(info: Any) -> PciAddress:
@@ -143,13 +200,13 @@ def closeness(level: int) -> Closeness:
     return Closeness(level)
 
 
-def is_p2p_allowed(status: int) -> bool | None:
-    """Read ``nvmlGpuP2PStatus_t``: every known refusal is False, whatever its reason."""
-    if status == _P2P_UNKNOWN:
+def p2p_status(number: int) -> P2pStatus | None:
+    """Read ``nvmlGpuP2PStatus_t``; ``None`` where NVML itself does not know."""
+    if number == _P2P_UNKNOWN:
         return None
-    if not _P2P_OK <= status <= _P2P_LAST_REFUSAL:
-        raise ValueError(f"unknown P2P status {status}")
-    return status == _P2P_OK
+    if not 0 <= number < len(_P2P_STATUSES):
+        raise ValueError(f"unknown P2P status {number}")
+    return _P2P_STATUSES[number]
 
 
 def remapped_rows(counts: tuple[int, int, int, int]) -> RemappedRows:
@@ -165,7 +222,7 @@ def remapped_rows(counts: tuple[int, int, int, int]) -> RemappedRows:
 
 def fabric(info: Any) -> Fabric:
     """Read an ``nvmlGpuFabricInfo_t`` or ``nvmlGpuFabricInfoV_t``; the first has no health."""
-    if info.state >= len(_FABRIC_STATES):
+    if not 0 <= info.state < len(_FABRIC_STATES):
         raise ValueError(f"unknown fabric state {info.state}")
     digits = bytes(info.clusterUuid).hex()
     cuts = (0, 8, 12, 16, 20, 32)
@@ -181,12 +238,33 @@ def fabric(info: Any) -> Fabric:
 
 def field_value(field: Any) -> int:
     """Return the number in an ``nvmlFieldValue_t``, by its ``nvmlValueType_t``."""
-    if field.valueType >= len(_FIELD_MEMBERS):
+    if not 0 <= field.valueType < len(_FIELD_MEMBERS):
         raise ValueError(f"unknown value type {field.valueType}")
     number = int(getattr(field.value, _FIELD_MEMBERS[field.valueType]))
     if not 0 <= number < _MAX_FIELD:
         raise ValueError(f"implausible number {number}")
     return number
+
+
+def mig_attributes(attributes: Any) -> MigAttributes:
+    """Read an ``nvmlDeviceAttributes_t``, whose memory is in MiB."""
+    return MigAttributes(
+        multiprocessors=small(attributes.multiprocessorCount),
+        copy_engines=small(attributes.sharedCopyEngineCount),
+        decoders=small(attributes.sharedDecoderCount),
+        encoders=small(attributes.sharedEncoderCount),
+        jpeg_engines=small(attributes.sharedJpegCount),
+        ofa_engines=small(attributes.sharedOfaCount),
+        gpu_instance_slices=small(attributes.gpuInstanceSliceCount),
+        compute_instance_slices=small(attributes.computeInstanceSliceCount),
+        memory_mib=_mib(attributes.memorySizeMB),
+    )
+
+
+def mig_place(info: Any) -> tuple[int, MigPlacement]:
+    """Read the profile's number and the placement in an ``nvmlGpuInstanceInfo_t``."""
+    place = info.placement
+    return small(info.profileId), MigPlacement(start=small(place.start), size=small(place.size))
 
 
 def mig_profile(name: str) -> str | None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 NAME = "libnvidia-ml.so.1"
 _HERE = Path(__file__).resolve().parent
-_SOURCES = (_HERE / "libnvidia-ml.c", _HERE / "machine.h")
+_SOURCES = tuple(_HERE / name for name in ("libnvidia-ml.c", "machine.h", "structs.h", "mig.h"))
 _FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
 
 
-def library(cache: Path, *, without_newer: bool = False) -> Path:
+def library(cache: Path, *, without_newer: bool = False, only_fabric_v3: bool = False) -> Path:
     """Return the directory that holds the compiled library, named as the loader wants it.
 
     It is compiled once for each text of the sources; processes may race for it.
@@ -21,8 +21,13 @@ def library(cache: Path, *, without_newer: bool = False) -> Path:
     Args:
         cache: where compiled libraries are kept.
         without_newer: leave out the functions that older drivers lack.
+        only_fabric_v3: take no older version of the fabric's struct.
     """
-    flags = [*_FLAGS, *(["-DWITHOUT_NEWER"] if without_newer else [])]
+    flags = [
+        *_FLAGS,
+        *(["-DWITHOUT_NEWER"] if without_newer else []),
+        *(["-DONLY_FABRIC_V3"] if only_fabric_v3 else []),
+    ]
     text = b"".join(source.read_bytes() for source in _SOURCES) + " ".join(flags).encode()
     directory = cache / f"fake-nvml-{hashlib.sha256(text).hexdigest()[:16]}"
     if not (directory / NAME).exists():

@@ -5,7 +5,21 @@
  *
  *     <function> <args...> = <return code> [value | value ...]        # comment
  *
- * A GPU is its index; a MIG device is `<gpu>:<slot>`. What is not listed answers 3, NOT_SUPPORTED.
+ * A GPU is its index; a MIG device is `<gpu>:<slot>`; a GPU instance is its GPU and its id. What
+ * is not listed answers 3, NOT_SUPPORTED. Arguments are those that tell answers apart:
+ *
+ *     nvmlDeviceGetUUID 0:2 = 0 MIG-…                      a MIG device
+ *     nvmlDeviceGetMigDeviceHandleByIndex 0 2 = 0          GPU, slot; 6 for an empty one
+ *     nvmlDeviceGetGpuInstanceById 0 5 = 0                 GPU, id; that it exists
+ *     nvmlGpuInstanceGetInfo 0 5 = 0 9 | 4 | 4             … profile | start | size
+ *     nvmlDeviceGetAttributes_v2 0:2 = 0 60 | 3 | …        in the order of nvmlDeviceAttributes_t
+ *     nvmlDeviceGetMemoryAffinity 0 0 = 0 0,2-17           GPU, scope; NUMA nodes
+ *     nvmlDeviceGetTotalEccErrors 0 1 0 = 0 7              GPU, error type, counter type
+ *     nvmlDeviceGetFieldValue 0 165 3 = 0 1                GPU, field, scope; no scope is any
+ *     nvmlDeviceGetP2PStatus 0 1 2 = 0 0                   from, to, capability; a file may list
+ *                                                          one direction for both
+ *     nvmlDeviceGetGpuFabricInfoV 0 = 0 state | status | uuid | clique | health mask [| summary]
+ *
  * An optional file `faults` in the same directory spoils the answers, one fault a line:
  *
  *     hang <function>          never return
@@ -19,49 +33,11 @@
  *
  * Both files are read again when they change, so a test can break a running machine.
  * Layouts of the structs are those of nvml.h as pynvml declares them. -DWITHOUT_NEWER leaves out
- * functions that later drivers added, to play an older library.
+ * functions that later drivers added, to play an older library; -DONLY_FABRIC_V3 takes no older
+ * version of that struct, which nvml.h announces for a later one.
  */
 
-#include "machine.h"
-
-typedef struct {
-    char legacy_bus_id[16];
-    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
-    char bus_id[32];
-} PciInfo;
-
-typedef struct { unsigned long long total, free, used; } Memory;
-
-typedef struct {
-    uint32_t field, scope;
-    int64_t timestamp, latency_us;
-    uint32_t type, code;
-    union { unsigned u; unsigned long long ull; } value;
-} FieldValue;
-
-typedef struct { uint8_t cluster[16]; uint32_t status, clique, state; } FabricInfo;
-typedef struct {
-    uint32_t version;
-    FabricInfo info;
-    uint32_t health_mask;
-    uint8_t health_summary; /* since version 3 */
-} FabricInfoV;
-
-static Device devices[MAX_GPUS][MAX_MIG + 1];
-
-static int give_pci(Answer answer, PciInfo *info) {
-    unsigned domain = 0, bus = 0, slot = 0, function = 0;
-    if (answer.code != SUCCESS) return answer.code;
-    memset(info, answer.garbage ? 0xa5 : 0, sizeof *info);
-    if (answer.garbage) return SUCCESS;
-    sscanf(answer.text, "%x:%x:%x.%x", &domain, &bus, &slot, &function);
-    info->domain = domain, info->bus = bus, info->device = slot;
-    info->pci_device_id = number(&answer, 1);
-    snprintf(info->bus_id, sizeof info->bus_id, "%08X:%02X:%02X.%X", domain, bus, slot, function);
-    snprintf(info->legacy_bus_id, sizeof info->legacy_bus_id, "%04X:%02X:%02X.%X",
-             domain & 0xffff, bus & 0xff, slot & 0xff, function & 0xf);
-    return SUCCESS;
-}
+#include "structs.h"
 
 /* ---- the library ------------------------------------------------------------------------ */
 
@@ -171,6 +147,8 @@ int nvmlDeviceGetIndex(Device *device, unsigned *to) {
 
 DEVICE_TEXT(nvmlDeviceGetName)
 DEVICE_TEXT(nvmlDeviceGetUUID)
+DEVICE_TEXT(nvmlDeviceGetSerial)
+DEVICE_TEXT(nvmlDeviceGetVbiosVersion)
 DEVICE_1(nvmlDeviceGetMinorNumber)
 DEVICE_1(nvmlDeviceGetArchitecture)
 DEVICE_1(nvmlDeviceGetPersistenceMode)
@@ -178,14 +156,14 @@ DEVICE_1(nvmlDeviceGetCurrPcieLinkGeneration)
 DEVICE_1(nvmlDeviceGetCurrPcieLinkWidth)
 DEVICE_1(nvmlDeviceGetMaxPcieLinkGeneration)
 DEVICE_1(nvmlDeviceGetMaxPcieLinkWidth)
-DEVICE_1(nvmlDeviceGetMaxMigDeviceCount)
-DEVICE_1(nvmlDeviceGetGpuInstanceId)
-DEVICE_1(nvmlDeviceGetComputeInstanceId)
+DEVICE_1(nvmlDeviceGetBoardId)
+DEVICE_1(nvmlDeviceGetRetiredPagesPendingStatus)
 DEVICE_2(nvmlDeviceGetCudaComputeCapability)
 DEVICE_2(nvmlDeviceGetEccMode)
-DEVICE_2(nvmlDeviceGetMigMode)
 LINK_1(nvmlDeviceGetNvLinkState)
 LINK_1(nvmlDeviceGetNvLinkVersion)
+
+#include "mig.h"
 
 int nvmlDeviceGetPciInfo_v3(Device *device, PciInfo *to) {
     return give_pci(ask("nvmlDeviceGetPciInfo_v3", device, -1), to);
@@ -206,26 +184,23 @@ int nvmlDeviceGetMemoryInfo(Device *device, Memory *to) {
     return SUCCESS;
 }
 
-/* The file has the kernel's CPU list, `0-55,112-167`; NVML hands out words of a mask. */
 int nvmlDeviceGetCpuAffinity(Device *device, unsigned words, unsigned long *mask) {
-    Answer answer = ask("nvmlDeviceGetCpuAffinity", device, -1);
-    const unsigned width = 8 * sizeof *mask;
-    if (answer.code != SUCCESS) return answer.code;
-    memset(mask, answer.garbage ? 0xa5 : 0, words * sizeof *mask);
-    for (char *run = strtok(answer.text, ","); run; run = strtok(NULL, ",")) {
-        char *rest;
-        unsigned long first = strtoul(run, &rest, 10), last = first;
-        if (*rest == '-') last = strtoul(rest + 1, NULL, 10);
-        for (unsigned long cpu = first; cpu <= last && cpu / width < words; cpu++)
-            mask[cpu / width] |= 1ul << cpu % width;
-    }
-    return SUCCESS;
+    return give_mask(ask("nvmlDeviceGetCpuAffinity", device, -1), words, mask);
 }
 
-int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned slot, Device **to) {
-    Answer answer = ask("nvmlDeviceGetMigDeviceHandleByIndex", device, (int)slot);
-    if (answer.code == SUCCESS && slot >= MAX_MIG) return INVALID_ARGUMENT;
-    if (answer.code == SUCCESS) *to = &devices[device->gpu][slot + 1];
+/* The caller's variable is 64 bits wide in pynvml; nvml.h has an enum there. */
+int nvmlDeviceGetVirtualizationMode(Device *device, unsigned *to) {
+    return give_1(ask("nvmlDeviceGetVirtualizationMode", device, -1), to);
+}
+
+int nvmlDeviceGetTotalEccErrors(Device *device, unsigned type, unsigned counter,
+                                unsigned long long *to) {
+    char name[32];
+    if (!device) return INVALID_ARGUMENT;
+    Answer answer = ask_at("nvmlDeviceGetTotalEccErrors", device->gpu, " %s %u %u",
+                           name_of(device, name, sizeof name), type, counter);
+    if (answer.code == SUCCESS)
+        *to = answer.garbage ? 0xa5a5a5a5a5a5a5a5ull : strtoull(answer.text, NULL, 0);
     return answer.code;
 }
 
@@ -260,21 +235,6 @@ int nvmlDeviceGetFieldValues(Device *device, int count, FieldValue *fields) {
     return SUCCESS;
 }
 
-static int give_fabric(const Answer *answer, FabricInfo *to) {
-    const char *digits = part(answer, 2);
-    unsigned byte;
-    if (answer->code != SUCCESS) return answer->code;
-    memset(to, answer->garbage ? 0xa5 : 0, sizeof *to);
-    if (answer->garbage) return SUCCESS;
-    for (int i = 0; i < 16 && sscanf(digits, "%2x", &byte) == 1; i++) {
-        to->cluster[i] = (uint8_t)byte;
-        digits += 2;
-        if (*digits == '-') digits++;
-    }
-    to->state = number(answer, 0), to->status = number(answer, 1), to->clique = number(answer, 3);
-    return SUCCESS;
-}
-
 #ifndef WITHOUT_NEWER
 int nvmlDeviceGetRemappedRows(Device *device, unsigned *correctable, unsigned *uncorrectable,
                               unsigned *pending, unsigned *failed) {
@@ -293,6 +253,23 @@ int nvmlDeviceGetGpuFabricInfo(Device *device, FabricInfo *to) {
 }
 
 #ifndef WITHOUT_NEWER
+DEVICE_1(nvmlDeviceGetModuleId)
+DEVICE_1(nvmlDeviceGetNumaNodeId)
+DEVICE_1(nvmlDeviceGetC2cModeInfoV) /* a struct of one number */
+
+int nvmlDeviceGetMemoryAffinity(Device *device, unsigned words, unsigned long *mask,
+                                unsigned scope) {
+    return give_mask(ask("nvmlDeviceGetMemoryAffinity", device, (int)scope), words, mask);
+}
+
+int nvmlSystemGetConfComputeState(ConfComputeState *to) {
+    Answer answer = ask_at("nvmlSystemGetConfComputeState", -1, "");
+    if (answer.code != SUCCESS) return answer.code;
+    to->environment = number(&answer, 0);
+    to->feature = number(&answer, 1), to->dev_tools = number(&answer, 2);
+    return SUCCESS;
+}
+
 int nvmlSystemGetCudaDriverVersion_v2(unsigned *to) {
     return give_1(ask_at("nvmlSystemGetCudaDriverVersion_v2", -1, ""), to);
 }
@@ -301,7 +278,13 @@ LINK_1(nvmlDeviceGetNvLinkRemoteDeviceType)
 
 /* The low 24 bits of a version are the size of the caller's struct: 36 bytes in 2, 40 in 3. */
 int nvmlDeviceGetGpuFabricInfoV(Device *device, FabricInfoV *to) {
+#ifdef ONLY_FABRIC_V3
+    const unsigned oldest = 3;
+#else
+    const unsigned oldest = 2;
+#endif
     if (!to || (to->version != 0x2000024u && to->version != 0x3000028u)) return VERSION_MISMATCH;
+    if (to->version >> 24 < oldest) return VERSION_MISMATCH;
     Answer answer = ask("nvmlDeviceGetGpuFabricInfoV", device, -1);
     int code = give_fabric(&answer, &to->info);
     if (code == SUCCESS) to->health_mask = number(&answer, 4);

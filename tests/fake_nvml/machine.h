@@ -239,7 +239,7 @@ static int give_pair(const char *function, Device *a, Device *b, int argument, u
     if (!a || !b) return INVALID_ARGUMENT;
     if (argument >= 0) snprintf(extra, sizeof extra, " %d", argument);
     Answer answer = ask_at(function, a->gpu, " %d %d%s", a->gpu, b->gpu, extra);
-    if (answer.code == NOT_SUPPORTED) /* order is without meaning; a file lists a pair once */
+    if (answer.code == NOT_SUPPORTED) /* a file may list one direction for both */
         answer = ask_at(function, b->gpu, " %d %d%s", b->gpu, a->gpu, extra);
     pthread_mutex_lock(&lock);
     if (is_lost(b->gpu, 0)) answer.code = GPU_IS_LOST;

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,14 @@ def nvml_child(nvml_fake: FakeNvml, nvml_library: Path) -> Iterator[subprocess.P
         process.kill()
 
 
-def _ask(child: subprocess.Popen[str], request: str) -> object:
+def _ask(child: subprocess.Popen[str], request: str) -> Any:
+    """Return the reply, the count of calls apart."""
+    reply = _reply(child, request)
+    reply.get("ok", {}).pop("calls", None)
+    return reply
+
+
+def _reply(child: subprocess.Popen[str], request: str) -> Any:
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(request + "\n")
@@ -42,6 +50,45 @@ def _ask(child: subprocess.Popen[str], request: str) -> object:
 
 def test_a_scan_is_answered_with_the_reading(nvml_child: subprocess.Popen[str]) -> None:
     assert _ask(nvml_child, "scan") == {"ok": to_plain(READING)}
+
+
+def test_a_refresh_gives_the_same_for_fewer_calls(
+    nvml_child: subprocess.Popen[str],
+    nvml_fake: FakeNvml,
+) -> None:
+    nvml_fake.fail()
+    whole = _reply(nvml_child, "refresh")["ok"]  # the first one has nothing to start from
+    periodic = _reply(nvml_child, "refresh")["ok"]
+    assert whole.pop("calls") > 2 * periodic.pop("calls") > 0
+    assert whole == periodic
+
+
+def test_after_a_failure_a_refresh_reads_everything(
+    nvml_child: subprocess.Popen[str],
+    nvml_fake: FakeNvml,
+) -> None:
+    whole = _reply(nvml_child, "scan")["ok"]["calls"]
+    nvml_fake.fail("code nvmlInitWithFlags 9")
+    _reply(nvml_child, "refresh")
+    nvml_fake.fail()
+    assert _reply(nvml_child, "refresh")["ok"]["calls"] == whole
+
+
+def test_a_record_holds_the_reading_and_its_answers(nvml_child: subprocess.Popen[str]) -> None:
+    reply = _ask(nvml_child, "record")
+    answers = reply["answers"].splitlines()
+    assert reply["ok"] == to_plain(READING)
+    assert {
+        "nvmlDeviceGetCount_v2 = 0 2",
+        "nvmlDeviceGetUUID 0:2 = 0 MIG-bbbb",
+        "nvmlDeviceGetMigDeviceHandleByIndex 0 1 = 6",
+        "nvmlDeviceGetCpuAffinity 0 = 0 0-2,64,127-128",
+        "nvmlDeviceGetNvLinkRemotePciInfo_v2 0 0 = 0 00000000:11:00.0 | 0x00000000",
+    } <= set(answers)
+
+
+def test_an_unknown_request_is_an_error(nvml_child: subprocess.Popen[str]) -> None:
+    assert _ask(nvml_child, "dance")["error"]["cause"] == "unknown request 'dance'"
 
 
 def test_every_scan_initialises_nvml_anew(

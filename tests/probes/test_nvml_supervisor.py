@@ -155,6 +155,39 @@ def test_one_child_serves_many_scans(nvml_supervise: Supervise) -> None:
     assert _child_pid(supervisor) == first
 
 
+@pytest.mark.usefixtures("nvml_fake")
+def test_a_new_child_reads_everything_when_asked_to_refresh(nvml_supervise: Supervise) -> None:
+    supervisor = nvml_supervise()
+    whole = supervisor.scan()
+    periodic = supervisor.refresh()
+    pid = _child_pid(supervisor)
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    again = supervisor.refresh()
+    assert whole == periodic == again
+    assert whole.calls == again.calls > periodic.calls
+
+
+@pytest.mark.usefixtures("nvml_fake")
+def test_a_recording_is_made_on_request_only(nvml_supervise: Supervise) -> None:
+    supervisor = nvml_supervise()
+    recording = supervisor.record()
+    assert recording.reading == READING
+    assert "nvmlDeviceGetUUID 0 = 0 GPU-00000000" in recording.answers
+
+
+def test_a_child_that_cannot_be_started_is_unavailable_and_left_alone_for_a_while(
+    nvml_supervise: Supervise,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "no-python"))
+    supervisor = nvml_supervise()
+    expected = "cannot start the process that reads NVML: No such file or directory"
+    assert _cause(supervisor) == expected
+    assert "next attempt in" in _failure(supervisor).cure
+
+
 def test_a_missing_library_is_named(nvml_supervise: Supervise, tmp_path: Path) -> None:
     with pytest.raises(NvmlUnavailable) as caught:
         nvml_supervise(tmp_path).scan()
@@ -162,6 +195,14 @@ def test_a_missing_library_is_named(nvml_supervise: Supervise, tmp_path: Path) -
         f"cannot load libnvidia-ml.so.1 from {tmp_path}: no such file — "
         "name the driver's library, or its directory, with --nvml-library"
     )
+
+
+def test_a_library_that_cannot_be_reached_is_named(
+    nvml_supervise: Supervise, tmp_path: Path
+) -> None:
+    missing = tmp_path / ("x" * 300)  # NAME_MAX of Linux is 255
+    expected = f"cannot load libnvidia-ml.so.1 from {missing}: File name too long"
+    assert _cause(nvml_supervise(missing)) == expected
 
 
 def test_a_library_that_appears_later_is_found_at_once(

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent.model.gpu import Fabric, FabricState, RemappedRows
+from agent.model.driver import ConfidentialCompute
+from agent.model.gpu import Fabric, FabricState, RemappedRows, Virtualization
+from agent.model.mig import MigPlacement
 from agent.model.numa import CpuSet
-from agent.model.nvlink import Closeness, PeerKind
+from agent.model.nvlink import Closeness, P2pStatus, PeerKind
 from agent.model.pci import PciAddress
 from agent.probes import nvml_values as values
 
@@ -36,9 +38,31 @@ def _field(kind: int, **value: float) -> SimpleNamespace:
         (values.peer_kind, 1, PeerKind.CPU),
         (values.peer_kind, 255, None),
         (values.closeness, 0, Closeness.INTERNAL),
-        (values.is_p2p_allowed, 0, True),
-        (values.is_p2p_allowed, 5, False),
-        (values.is_p2p_allowed, 6, None),
+        (values.p2p_status, 0, P2pStatus.OK),
+        (values.p2p_status, 4, P2pStatus.DISABLED_BY_REGKEY),
+        (values.p2p_status, 5, P2pStatus.NOT_SUPPORTED),
+        (values.p2p_status, 6, None),
+        (values.virtualization, 0, Virtualization.NONE),
+        (values.virtualization, 4, Virtualization.HOST_VSGA),
+        (values.node_set, [0b101, 2], (0, 2, 65)),
+        (values.node_set, [0, 0], None),
+        (values.numa_node, 18, 18),
+        (values.numa_node, -1, None),
+        (values.numa_node, 0xFFFFFFFF, None),
+        (values.text, " 1654321 ", "1654321"),
+        (values.text, "", None),
+        (values.count, 5_000_000_000, 5_000_000_000),
+        (values.board, 0x90600, 0x90600),
+        (
+            values.confidential_compute,
+            SimpleNamespace(environment=2, ccFeature=1, devToolsMode=0),
+            ConfidentialCompute(is_enabled=True, is_dev_tools=False),
+        ),
+        (
+            values.mig_place,
+            SimpleNamespace(profileId=19, placement=SimpleNamespace(start=3, size=1)),
+            (19, MigPlacement(start=3, size=1)),
+        ),
         (values.mig_profile, "NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", "1g.10gb+me"),
         (values.mig_profile, "NVIDIA H100 80GB HBM3", None),
         (
@@ -79,7 +103,16 @@ def test_known_answers_have_their_meaning(
         (values.small, 0xA5A5A5A5),
         (values.peer_kind, 3),
         (values.closeness, 35),
-        (values.is_p2p_allowed, 7),
+        (values.p2p_status, 7),
+        (values.p2p_status, -1),
+        (values.virtualization, 5),
+        (values.numa_node, -2),
+        (values.count, 0xA5A5A5A5A5A5A5A5),
+        (values.board, 0xA5A5A5A5),
+        (
+            values.confidential_compute,
+            SimpleNamespace(environment=2, ccFeature=2, devToolsMode=0),
+        ),
         (values.pci_address, SimpleNamespace(busId="nonsense")),
         (values.memory_mib, SimpleNamespace(total=0xA5A5A5A5A5A5A5A5)),
         (values.fabric, _fabric(9, bytes(16))),

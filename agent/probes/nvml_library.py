@@ -1,0 +1,48 @@
+"""The driver's library ``libnvidia-ml.so.1``: where it is, and how `pynvml` comes to use it."""
+
+import ctypes
+from pathlib import Path
+
+from agent.errors import NvmlUnavailable
+
+SONAME = "libnvidia-ml.so.1"
+"""What ``pynvml`` asks the loader for; it knows no path."""
+
+_CURE = "name the driver's library, or its directory, with --nvml-library"
+
+
+def library_file(library: Path) -> Path:
+    """Return the file that *library* names, by itself or as the directory around it.
+
+    Raises:
+        NvmlUnavailable: there is none, or it cannot be reached.
+    """
+    reason: str | None = "no such file"
+    try:
+        file = library / SONAME if library.is_dir() else library
+        if file.is_file():
+            return file.absolute()
+    except OSError as error:  # e.g. a directory that may not be searched
+        reason = error.strerror
+    raise NvmlUnavailable(f"cannot load {SONAME} from {library}: {reason}", _CURE)
+
+
+def load(library: str) -> None:
+    """Load the library at that path, so that the loader finds it by name from then on.
+
+    A search path (``LD_LIBRARY_PATH``) would do too, but would make this interpreter take
+    its other libraries from there: with a mounted host directory, the host's libc.
+
+    Raises:
+        NvmlUnavailable: not loadable, or not known to the loader as ``libnvidia-ml.so.1``.
+    """
+    try:
+        ours = ctypes.CDLL(library)
+    except OSError as error:
+        raise NvmlUnavailable(f"cannot load {SONAME} from {library}: {error}", _CURE) from None
+    try:
+        named = ctypes.CDLL(SONAME)
+    except OSError:
+        named = None
+    if named is None or named._handle != ours._handle:  # noqa: SLF001 - ctypes' only identity
+        raise NvmlUnavailable(f"{library} is not {SONAME}: its SONAME differs", _CURE)
