@@ -1,37 +1,55 @@
 """NUMA nodes as the kernel numbers them (Documentation/ABI/stable/sysfs-devices-node)."""
 
 import re
-from pathlib import Path
 
 from agent.model.numa import CpuSet, HugePages, NumaNode
 from agent.model.snapshot import ProbeIssue
 from agent.probes.files import Files
+from agent.probes.tree import Root
 
 _NODES = "devices/system/node"
-_NODE = re.compile(r"node([0-9]+)")
-_SIZE = re.compile(r"hugepages-([0-9]+)kB")
-_TOTAL = re.compile(r"MemTotal:\s*([0-9]+) kB")
+_NODE = re.compile(r"node([0-9]{1,9})")
+_SIZE = re.compile(r"hugepages-([0-9]{1,15})kB")
+_TOTAL = re.compile(r"MemTotal:\s*([0-9]{1,18}) kB")
 
 
-def read_numa(sysfs: Path) -> tuple[tuple[NumaNode, ...] | None, tuple[ProbeIssue, ...]]:
-    """Return the nodes by id; ``None`` where the kernel has no NUMA support to tell of.
+def read_numa(sysfs: Root) -> tuple[tuple[NumaNode, ...] | None, tuple[ProbeIssue, ...]]:
+    """Return the nodes that are online, by id; ``None`` where the kernel has no NUMA to tell of.
 
-    Ids may be sparse and a node may have no CPUs or no memory.
+    Ids may be sparse (POWER9: 0, 8, 250 … 255), and a node may have no CPUs or no memory.
     """
     files = Files("numa", sysfs)
-    names = files.names(_NODES)
-    if names is None:
+    ids = node_ids(files)
+    if ids is None:
         files.report(_NODES, "the kernel lists no NUMA nodes")
         return None, files.issues
-    ids = sorted(int(match[1]) for match in map(_NODE.fullmatch, names) if match)
     return tuple(_node(files, node) for node in ids), files.issues
+
+
+def node_ids(files: Files) -> tuple[int, ...] | None:
+    """Return the ids of the online nodes, ascending; ``None`` if the kernel lists none."""
+    names = files.names(_NODES)
+    if names is None:
+        return None
+    ids = sorted(int(match[1]) for match in map(_NODE.fullmatch, names) if match)
+    online = files.cpus(f"{_NODES}/online")  # the same list format
+    return tuple(node for node in ids if online is None or node in online)
+
+
+def node_cpus(files: Files, node: int) -> CpuSet | None:
+    """Return the online CPUs of a node; ``None`` if they could not be read."""
+    cpus = files.cpus(f"{_NODES}/node{node}/cpulist")
+    return cpus if cpus is not None else files.cpu_mask(f"{_NODES}/node{node}/cpumap")
 
 
 def _node(files: Files, node: int) -> NumaNode:
     place = f"{_NODES}/node{node}"
+    cpus = node_cpus(files, node)
+    if cpus is None:
+        files.report(f"{place}/cpulist", "its CPUs are not known and are taken for none")
     return NumaNode(
         id=node,
-        cpus=files.cpus(f"{place}/cpulist") or CpuSet(),
+        cpus=cpus or CpuSet(),
         memory_mib=_memory_mib(files, f"{place}/meminfo"),
         distances=_distances(files, f"{place}/distance"),
         hugepages=_hugepages(files, f"{place}/hugepages"),
