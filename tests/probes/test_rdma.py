@@ -1,97 +1,58 @@
-"""HCAs of any name from sysfs."""
+"""HCAs of any vendor and any name, from a `/sys` written by hand."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from agent.model.hca import Hca, HcaPort, LinkLayer
-from agent.model.pci import PciAddress, PciPath
-from agent.model.snapshot import ProbeIssue
-from agent.probes.pcie import PciTree
-from agent.probes.rdma import read_rdma
-
-PCI = "devices/pci0000:40/0000:40:01.0"
-
-
-def hca(name: str, device: str, *files: str) -> str:
-    """Return the archive of one RDMA device whose parent is *device*, relative to /sys."""
-    place = f"sys/{device}/infiniband/{name}/"
-    lines = "".join(f"  {file}\n" for file in files)
-    return (
-        f"sys/class/infiniband/\n  {name} -> ../../{device}/infiniband/{name}\n"
-        f"{place}\n  device -> ../../../{device.rpartition('/')[2]}\n{lines}"
-    )
-
-
-def function(bus: str) -> str:
-    """Return the archive of one ConnectX function on *bus*."""
-    place = f"{PCI}/0000:{bus}:00.0"
-    return (
-        f"sys/bus/pci/devices/\n  0000:{bus}:00.0 -> ../../../{place}\n"
-        f"sys/{place}/\n  vendor = 0x15b3\n  device = 0x1021\n  numa_node = 1\n"
-    )
-
-
-def pci(bus: int) -> tuple[PciAddress, PciPath]:
-    """Return the address and path of the function on *bus*."""
-    address = PciAddress(0, bus, 0, 0)
-    port = PciAddress(0, 0x40, 1, 0)
-    return address, PciPath(root="pci0000:40", hops=(port, address))
+from agent.model.codec import decode, encode
+from agent.model.hca import Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
+from agent.model.pci import PciFunction
+from agent.model.snapshot import Snapshot
+from agent.probes.rdma import RdmaReading
+from tests.probes.rdma_host import IB, ROCE, RdmaHost, placed
 
 
 @pytest.fixture
-def read(
-    host_tree: Callable[[str], Path],
-) -> Callable[[str], tuple[tuple[Hca, ...] | None, tuple[ProbeIssue, ...]]]:
-    """Return a function from an archive to what the probe reads of it."""
-
-    def reading(archive: str) -> tuple[tuple[Hca, ...] | None, tuple[ProbeIssue, ...]]:
-        sysfs = host_tree(archive) / "sys"
-        return read_rdma(sysfs, PciTree(sysfs))
-
-    return reading
+def host(tmp_path: Path) -> RdmaHost:
+    """A `/sys` with an empty PCI bus."""
+    return RdmaHost(tmp_path)
 
 
-Read = Callable[[str], tuple[tuple[Hca, ...] | None, tuple[ProbeIssue, ...]]]
-
-
-def test_an_hca_is_read_whole(read: Read) -> None:
-    place = f"{PCI}/0000:41:00.0"
-    ports = (
-        f"sys/{place}/infiniband/rocep65s0/ports/2/\n  state = 1: DOWN\n"
-        "  phys_state = 3: Disabled\n  rate = 2.5 Gb/sec (1X SDR)\n  link_layer = Ethernet\n"
-        f"sys/{place}/infiniband/rocep65s0/ports/1/\n  state = 4: ACTIVE\n"
-        "  phys_state = 5: LinkUp\n  rate = 400 Gb/sec (4X NDR)\n  link_layer = InfiniBand\n"
+def test_an_hca_is_read_whole(host: RdmaHost) -> None:
+    function = host.function("41")
+    hca = host.hca(
+        "rocep65s0",
+        function,
+        hca_type="MT4129",
+        board_id="MT_0000000838",
+        fw_ver="28.39.1002",
+        node_guid="a088:c203:0000:0001",
+        sys_image_guid="a088:c203:0000:0000",
     )
-    archive = (
-        function("41")
-        + hca(
-            "rocep65s0",
-            place,
-            "hca_type = MT4129",
-            "fw_ver = 28.39.1002",
-            "node_guid = a088:c203:0000:0001",
-            "sys_image_guid = a088:c203:0000:0000",
-        )
-        + ports
-        + f"sys/{place}/net/eth7/\nsys/{place}/net/eth6/\n"
-    )
-    address, path = pci(0x41)
-    assert read(archive) == (
-        (
+    host.port(hca, 1, {**IB, "lid": "0x80", "sm_lid": "0x1"})
+    host.gid(hca, 1, 0, "fe80:0000:0000:0000:a088:c203:0000:0001", types="IB/RoCE v1")
+    host.netdev("ib0", function, mtu="4092", operstate="up", dev_port="0", type="32")
+    for kind in ("infiniband_verbs/uverbs3", "infiniband_mad/umad4", "infiniband_mad/issm4"):
+        host.write(f"class/{kind}", {"ibdev": "rocep65s0"})
+    address, path = placed(0x41)
+    reading = host.read()
+    assert reading == RdmaReading(
+        hcas=(
             Hca(
                 name="rocep65s0",
+                kind=HcaKind.PHYSICAL,
                 pci=address,
                 path=path,
+                function=PciFunction(vendor="15b3", device="1021", pci_class="020700"),
                 numa_node=1,
-                vendor="15b3",
-                device="1021",
                 hca_type="MT4129",
+                board_id="MT_0000000838",
                 firmware="28.39.1002",
                 node_guid="a088:c203:0000:0001",
                 sys_image_guid="a088:c203:0000:0000",
-                netdevs=("eth6", "eth7"),
+                netdevs=(NetDevice(name="ib0", port=1, mtu=4092, state="up"),),
                 ports=(
                     HcaPort(
                         number=1,
@@ -99,65 +60,185 @@ def test_an_hca_is_read_whole(read: Read) -> None:
                         physical_state="LinkUp",
                         layer=LinkLayer.INFINIBAND,
                         rate_gbps=400.0,
-                    ),
-                    HcaPort(
-                        number=2,
-                        state="DOWN",
-                        physical_state="Disabled",
-                        layer=LinkLayer.ETHERNET,
-                        rate_gbps=2.5,
+                        lid=0x80,
+                        sm_lid=1,
+                        gids=(
+                            Gid(
+                                index=0,
+                                gid="fe80:0000:0000:0000:a088:c203:0000:0001",
+                                type="IB/RoCE v1",
+                            ),
+                        ),
                     ),
                 ),
+                char_devices=("issm4", "umad4", "uverbs3"),
             ),
         ),
-        (),
+        data_directs=(),
+        management_hcas=(),
     )
 
 
-def test_hcas_are_ordered_by_pci_address_then_name_and_software_devices_last(read: Read) -> None:
-    archive = (
-        function("41")
-        + function("c1")
-        + hca("mlx5_0", f"{PCI}/0000:c1:00.0")
-        + hca("mlx5_10", f"{PCI}/0000:41:00.0")
-        + hca("efa_0", f"{PCI}/0000:41:00.0")
-        + hca("rxe0", "devices/virtual/net/lo")
-    )
-    hcas, issues = read(archive)
-    assert ([it.name for it in hcas or ()], issues) == (
-        ["efa_0", "mlx5_10", "mlx5_0", "rxe0"],
-        (),
-    )
+def test_hcas_are_ordered_as_the_kernel_registered_them_and_software_devices_last(
+    host: RdmaHost,
+) -> None:
+    near, far = host.function("41"), host.function("c1")
+    for name, parent, uverbs in (
+        ("renamed", near, 10),
+        ("mlx5_0", far, 9),
+        ("mlx5_10", near, None),
+        ("mlx5_2", far, None),
+        ("a_software", None, 0),
+    ):
+        host.hca(name, parent)
+        if uverbs is not None:
+            host.write(f"class/infiniband_verbs/uverbs{uverbs}", {"ibdev": name})
+    reading = host.read()
+    names = [hca.name for hca in reading.hcas or ()]
+    expected = ["mlx5_0", "renamed", "mlx5_2", "mlx5_10", "a_software"]
+    assert (names, reading.issues) == (expected, ())
 
 
-def test_a_subfunction_belongs_to_the_pci_function_above_it(read: Read) -> None:
-    place = f"{PCI}/0000:41:00.0/mlx5_core.sf.4"
-    hcas, _ = read(function("41") + hca("rocep65s0S88", place))
-    assert hcas is not None
-    assert (hcas[0].pci, hcas[0].path, hcas[0].numa_node) == (*pci(0x41), 1)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlx5_0",
+        "mlx4_0",
+        "ibp12s0f4",
+        "rocep193s0f0",
+        "rocep193s0f0v0",
+        "rocex525400123456",
+        "bnxt_re0",
+        "efa_0",
+        "rdmap16s27",
+        "erdma_0",
+        "irdma0",
+        "hfi1_0",
+        "qib0",
+        "mana_0",
+        "mlx5_bond_0",
+        "mlx5_core.sf.4",
+        "siw",
+        "gpu0_rail3",
+    ],
+)
+def test_no_name_means_anything(host: RdmaHost, name: str) -> None:
+    host.hca(name, host.function("41"))
+    hca = host.only()
+    assert (hca.name, hca.kind, hca.pci) == (name, HcaKind.PHYSICAL, placed(0x41)[0])
 
 
-def test_no_rdma_modules_means_no_hcas(read: Read) -> None:
-    assert read("sys/class/\n") == ((), ())
+def test_a_device_on_no_bus_that_we_know_is_hardware_without_a_place(
+    host: RdmaHost,
+) -> None:
+    host.write("devices/platform/soc/hns", {})
+    host.hca("hns_0", "devices/platform/soc/hns")
+    hca = host.only()
+    assert (hca.kind, hca.pci, hca.path, hca.numa_node) == (HcaKind.PHYSICAL, None, None, None)
 
 
-def test_what_is_not_understood_is_an_issue_and_costs_one_field(read: Read) -> None:
-    place = f"{PCI}/0000:41:00.0"
-    port = (
-        f"sys/{place}/infiniband/mlx5_0/ports/1/\n  state = on\n  rate = fast\n  link_layer = ?\n"
-    )
-    hcas, issues = read(function("41") + hca("mlx5_0", place) + port)
-    assert hcas is not None
-    assert (hcas[0].ports, [issue.reason for issue in issues]) == (
-        (HcaPort(number=1),),
-        [
-            "not understood: 'on'",
-            "not a link layer that we know: '?'",
-            "not understood: 'fast'",
-        ],
-    )
+def test_no_rdma_modules_means_no_hcas(host: RdmaHost) -> None:
+    assert host.read() == RdmaReading(hcas=(), data_directs=(), management_hcas=())
 
 
-def test_a_class_directory_that_cannot_be_listed_is_unknown_not_empty(read: Read) -> None:
-    hcas, issues = read("sys/class/\n  infiniband -> infiniband\n")
-    assert (hcas, [issue.subject for issue in issues]) == (None, ["class/infiniband"])
+def test_a_class_directory_that_cannot_be_listed_is_unknown_not_empty(
+    host: RdmaHost,
+) -> None:
+    host.link("class/infiniband", "class/infiniband")
+    reading = host.read()
+    assert (reading.hcas, reading.management_hcas) == (None, None)
+    assert [issue.subject for issue in reading.issues] == ["class/infiniband"]
+
+
+def test_attributes_that_a_driver_does_not_have_are_unknown_and_no_issue(
+    host: RdmaHost,
+) -> None:
+    host.hca("efa_0", host.function("41", vendor="0x1d0f"), hca_type="", fw_ver="")
+    hca = host.only()
+    assert (hca.hca_type, hca.firmware, hca.board_id, hca.node_guid) == (None, None, None, None)
+
+
+def test_every_port_has_its_own_char_devices(host: RdmaHost) -> None:
+    hca = host.hca("mlx4_0", host.function("41"))
+    other = host.hca("mlx4_1", host.function("42"))
+    for place in (hca, other):
+        host.port(place, 1, IB)
+    for number, name in enumerate(("mlx4_0", "mlx4_0", "mlx4_1")):
+        for kind in ("umad", "issm"):
+            host.write(f"class/infiniband_mad/{kind}{number + 9}", {"ibdev": name})
+    host.write("class/infiniband_mad", {"abi_version": "5"})
+    host.write("class/infiniband_verbs/uverbs0", {"ibdev": "mlx4_0"})
+    host.write("class/infiniband_verbs/uverbs1", {"ibdev": "mlx4_1"})
+    host.write("class/infiniband_verbs", {"abi_version": "6"})
+    reading = host.read()
+    assert [hca.char_devices for hca in reading.hcas or ()] == [
+        ("issm9", "issm10", "umad9", "umad10", "uverbs0"),
+        ("issm11", "umad11", "uverbs1"),
+    ]
+    assert reading.issues == ()
+
+
+def test_a_reading_survives_being_a_snapshot_in_a_file(host: RdmaHost) -> None:
+    hca = host.hca("mlx5_0", host.function("41"))
+    host.port(hca, 1, ROCE)
+    host.write(f"{hca}/ports/1/counters", {"symbol_error": "7"})
+    snapshot = Snapshot(hcas=host.read(counters=True).hcas, data_directs=())
+    assert host.only(counters=True).ports[0].counters == {"symbol_error": 7}
+    assert decode(encode(snapshot)).snapshot == snapshot
+
+
+FILES = (
+    "hca_type",
+    "node_guid",
+    "node_desc",
+    "parent",
+    "device/sfnum",
+    "device/vendor",
+    "device/vpd",
+    "device/net/eth0/mtu",
+    "device/net/eth0/operstate",
+    "device/net/eth0/dev_port",
+    "device/net/eth0/dev_id",
+    "device/net/eth0/type",
+    "device/net/eth0/phys_port_name",
+    "ports/1/state",
+    "ports/1/phys_state",
+    "ports/1/rate",
+    "ports/1/link_layer",
+    "ports/1/lid",
+    "ports/1/gids/0",
+    "ports/1/gids/1",
+    "ports/1/gid_attrs/types/1",
+    "ports/1/gid_attrs/ndevs/1",
+    "ports/1/counters/symbol_error",
+    "ports/1/hw_counters/out_of_sequence",
+)
+
+
+@given(
+    file=st.sampled_from(FILES),
+    content=st.one_of(
+        st.binary(max_size=80),
+        st.from_regex(rb"(0x)?[0-9a-f]{1,60}(: .*)?( Gb/sec .*)?\n?", fullmatch=True),
+        st.sampled_from([b"0x" + b"f" * 5000, b"9" * 5000, b"../../../../etc\n", b"..\n", b"a\0b"]),
+    ),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_no_bytes_in_any_file_stop_the_reader(
+    tmp_path_factory: pytest.TempPathFactory,
+    file: str,
+    content: bytes,
+) -> None:
+    host = RdmaHost(tmp_path_factory.mktemp("sys"))
+    function = host.function("41")
+    host.function("e1", vendor="0x10de", **{"class": "0x030200"})
+    hca = host.hca("mlx5_0", function)
+    for number in (1, 2):
+        host.port(hca, number, ROCE)
+    host.gid(hca, 1, 1, "fe80:0000:0000:0000:a088:c203:0000:0001", ndevs="bond0")
+    host.netdev("eth0", function, type="32")
+    host.write(f"class/infiniband/mlx5_0/{file.rpartition('/')[0]}", {Path(file).name: content})
+    reading = host.read(counters=True)
+    assert len((*(reading.hcas or ()), *(reading.management_hcas or ()))) == 1
+    snapshot = Snapshot(hcas=reading.hcas, issues=reading.issues)
+    assert decode(encode(snapshot)).snapshot == snapshot
