@@ -1,4 +1,4 @@
-"""Where a reader's snapshot comes from: a file, a bundled machine, a matrix text, or the node."""
+"""Where a reader's snapshot comes from: a file, a bundled machine, or the live node."""
 
 import os
 from argparse import SUPPRESS, Namespace
@@ -16,7 +16,14 @@ from agent.model.snapshot import Snapshot
 _ROOTS = ("sysfs_root", "procfs_root", "host_root", "nvml_library", "node_name")
 _PODS = ("kubeconfig", "pod_resources_socket")
 _MATRIX_MARK = "GPU0"
-"""Every ``nvidia-smi topo -m`` text holds it, no JSON snapshot begins with it."""
+"""Every ``nvidia-smi topo -m`` text holds it, no JSON snapshot and no XML begins with it."""
+
+_FLAGS = (
+    ("--snapshot", "a snapshot"),
+    ("--nccl-xml", "XML"),
+    ("--topo-m", "`nvidia-smi topo -m`"),
+)
+"""The flags that take a file, and what they expect in it."""
 
 
 def add_source(parser: Parser, *, pods: bool = False) -> None:
@@ -33,6 +40,11 @@ def add_source(parser: Parser, *, pods: bool = False) -> None:
         "--topo-m",
         metavar="FILE",
         help="the text of `nvidia-smi topo -m`, - for stdin",
+    )
+    source.add_argument(
+        "--nccl-xml",
+        metavar="FILE",
+        help="an NCCL topology (NCCL_TOPO_DUMP_FILE), - for stdin",
     )
     add_settings(parser, _ROOTS + (_PODS if pods else ()), "live node")
 
@@ -71,7 +83,9 @@ def load(args: Namespace, *, needs_gpus: bool = True, pods: bool = False) -> Sna
     if args.machine is not None:
         return bundled.machine(args.machine)
     if args.topo_m is not None:
-        return _from_topo_m(args.topo_m)
+        return _from_topo_m(args, args.topo_m)
+    if args.nccl_xml is not None:
+        return _from_nccl_xml(args, args.nccl_xml)
     return _from_settings(args, needs_gpus=needs_gpus, pods=pods)
 
 
@@ -80,26 +94,58 @@ def _from_snapshot(args: Namespace, name: str) -> Snapshot:
     try:
         decoded = decode(text)
     except DecodeError as error:
-        is_matrix = _MATRIX_MARK in text[:200] and not text.lstrip().startswith("{")
-        cure = "this looks like `nvidia-smi topo -m`: use --topo-m" if is_matrix else error.cure
-        raise InputError(f"{name}: {error.cause}", cure) from None
+        raise _not_read(name, text, error, "--snapshot") from None
     for warning in decoded.warnings:
         warn(args, f"{name}: {warning}")
+    for issue in decoded.snapshot.issues:
+        if issue.probe == "nvml" and not decoded.snapshot.gpus:
+            warn(args, f"{name}: holds no GPUs, NVML did not answer: {issue.reason}")
     return decoded.snapshot
 
 
-def _from_topo_m(name: str) -> Snapshot:
+def _from_topo_m(args: Namespace, name: str) -> Snapshot:
     from agent.probes.topo_m import parse_topo_m  # noqa: PLC0415 - only this source needs it
 
     text = read_text(name)
     try:
-        return parse_topo_m(text)
+        return _with_warnings(args, name, parse_topo_m(text))
     except DecodeError as error:
-        cure = "this looks like a snapshot: use --snapshot" if text[:1] == "{" else error.cure
-        raise InputError(
-            f"{name}: {error.cause}",
-            cure or "give the whole output of `nvidia-smi topo -m`",
-        ) from None
+        raise _not_read(name, text, error, "--topo-m") from None
+
+
+def _from_nccl_xml(args: Namespace, name: str) -> Snapshot:
+    from agent.probes.nccl_xml import parse_nccl_xml  # noqa: PLC0415 - only this source needs it
+
+    text = read_text(name)
+    try:
+        return _with_warnings(args, name, parse_nccl_xml(text))
+    except DecodeError as error:
+        raise _not_read(name, text, error, "--nccl-xml") from None
+
+
+def _with_warnings(args: Namespace, name: str, snapshot: Snapshot) -> Snapshot:
+    """Print what the file leaves unknown beyond its format; return *snapshot*."""
+    for issue in snapshot.issues:
+        warn(args, f"{name}: {issue.subject}: {issue.reason}")
+    return snapshot
+
+
+def _not_read(name: str, text: str, error: DecodeError, flag: str) -> InputError:
+    """Return the error for *text* that *flag* cannot read; name the flag that could."""
+    for other, what in _FLAGS:
+        if other == _flag_for(text) != flag:
+            return InputError(f"{name}: {error.cause}", f"this looks like {what}: use {other}")
+    return InputError(f"{name}: {error.cause}", error.cure or "check the file")
+
+
+def _flag_for(text: str) -> str | None:
+    """Return the flag whose files begin as *text* does; ``None`` where it looks like none."""
+    head = text.lstrip("\ufeff \t\r\n")[:200]
+    if head.startswith("{"):
+        return "--snapshot"
+    if head.startswith("<"):
+        return "--nccl-xml"
+    return "--topo-m" if _MATRIX_MARK in head else None
 
 
 def _from_settings(args: Namespace, *, needs_gpus: bool, pods: bool) -> Snapshot:

@@ -1,33 +1,17 @@
 """The text of `nvidia-smi topo -m`: every layout is read, no broken copy is guessed at."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from agent.errors import DecodeError
 from agent.model.gpu import Gpu
-from agent.model.hca import Hca
+from agent.model.hca import DataDirect, Hca, NetDevice
 from agent.model.numa import CpuSet
 from agent.model.nvlink import Closeness, ReportedPair
+from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
 from agent.probes.topo_m import parse_topo_m
-from agent.topology.matrix import matrix
-
-ROWS = """\
-\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
-GPU0\t X \tNV4\tPXB\t0-7\t0\t\tN/A
-GPU1\tNV4\t X \tSYS\t8-15\t1\t\tN/A
-NIC0\tPXB\tSYS\t X \t\t\t\t
-"""
-TEXT = f"{ROWS}\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_bond_0\n"
-
-ANOMALIES = {
-    "b200x8-16nic-fused-cells.txt",
-    "dgxh100-talos-truncated-rows.txt",
-    "gb10-truncated-gpu-row-only.txt",
-}
-"""Captures that their index calls broken."""
+from tests.probes.topo_m_text import BARE, PCI_LEGEND, ROWS, TEXT
 
 
 def test_a_matrix_becomes_a_snapshot_of_what_it_says() -> None:
@@ -55,6 +39,11 @@ def test_a_pair_of_gpus_with_another_word_has_no_nvlinks() -> None:
     [
         TEXT.replace("\tGPU0\tGPU1", "\t\x1b[4mGPU0\tGPU1").replace("NUMA ID", "NUMA ID\x1b[0m"),
         TEXT.replace("\tGPU0\tGPU1", "\t[4mGPU0\tGPU1").replace("NUMA ID", "NUMA ID[0m"),
+        TEXT.replace("\tGPU0\tGPU1", "\t^[[4mGPU0\tGPU1").replace("NUMA ID", "NUMA ID^[[0m"),
+        TEXT.replace("\tGPU0\tGPU1", "\t\\u001b[4mGPU0\tGPU1").replace("ID", "ID\\u001b[0m"),
+        TEXT.replace("NUMA ID", "NUMA ID\x1b(B\x1b[m"),
+        TEXT.replace("\t", "   ").replace(" ", "\xa0"),
+        f"GPU0 is near all by CPU Affinity and else\n{TEXT}",
         TEXT.lstrip("\t"),
         TEXT.replace("\t", "   "),
         re.sub(r"\t+$", "", TEXT, flags=re.MULTILINE),
@@ -63,10 +52,20 @@ def test_a_pair_of_gpus_with_another_word_has_no_nvlinks() -> None:
         f"$ nvidia-smi topo -m\n{TEXT}",
         TEXT.replace("SYS", "SOC"),
         TEXT.replace(" X ", "X"),
+        "\ufeff" + TEXT,
+        f"```text\n{TEXT}```\n",
+        "> " + TEXT.replace("\n", "\n> "),
+        "# " + TEXT.replace("\n", "\n# "),
+        TEXT.replace("\n", "\n\n"),
     ],
     ids=[
         "underlined",
         "escape byte lost",
+        "escape byte in caret form",
+        "escape byte spelled out",
+        "terminal's own reset",
+        "no-break spaces",
+        "a sentence like a header before it",
         "no leading tab",
         "blanks for tabs",
         "trailing tabs trimmed",
@@ -75,6 +74,11 @@ def test_a_pair_of_gpus_with_another_word_has_no_nvlinks() -> None:
         "a line before it",
         "SOC",
         "bare X",
+        "byte order mark",
+        "code fence",
+        "quoted",
+        "commented out",
+        "empty lines between",
     ],
 )
 def test_copies_that_lost_no_cell_read_the_same(same: str) -> None:
@@ -84,7 +88,7 @@ def test_copies_that_lost_no_cell_read_the_same(same: str) -> None:
 @pytest.mark.parametrize(
     ("tail", "cpus", "nodes", "node"),
     [
-        ("0-71\t0,2-4\t\t1", "0-71", (0, 2, 3, 4), None),
+        ("0-71\t0,2-4\t\tN/A", "0-71", (0, 2, 3, 4), None),
         ("0,64\t0-3\t\tN/A", "0,64", (0, 1, 2, 3), None),
         ("\t8\t\tN/A", None, (8,), 8),
         ("0-7\tN/A\t\tN/A", "0-7", None, None),
@@ -135,89 +139,102 @@ def test_old_columns_named_by_device_keep_their_order() -> None:
     )
 
 
-def test_a_data_direct_function_is_a_device_of_its_own() -> None:
+@pytest.mark.parametrize("name", ["rocep9s0f1", "ibp12s0", "rdmap32s3", "mlx5_bond_1", "qedr0"])
+def test_a_column_may_have_any_name_of_an_rdma_device(name: str) -> None:
+    text = f"\tGPU0\t{name}\tCPU Affinity\nGPU0\t X \tPXB\t0-7\n{name}\tPXB\t X \n"
+    snapshot = parse_topo_m(text)
+    assert (snapshot.hcas, snapshot.issues) == ((Hca(name=name),), ())
+
+
+def test_a_data_direct_function_names_the_hcas_it_serves() -> None:
     text = "\tGPU0\tNIC0\tDD0\tCPU Affinity\nGPU0\t X \tSYS\tPXB\t0-7\n"
     text += "NIC0\tSYS\t X \tSYS\nDD0\tPXB\tSYS\t X \n\nNIC Legend:\n\n  NIC0: mlx5_0\n"
-    text += "  DD0: mlx5_0 data-direct function\n"
-    assert parse_topo_m(text).hcas == (Hca(name="mlx5_0"), Hca(name="DD0"))
+    text += "  DD0: mlx5_1 data-direct function\n  DD0: mlx5_0 data-direct function\n"
+    snapshot = parse_topo_m(text)
+    assert (snapshot.hcas, snapshot.data_directs, snapshot.pairs[1]) == (
+        (Hca(name="mlx5_0"),),
+        (DataDirect(hcas=("mlx5_0", "mlx5_1")),),
+        ReportedPair(a="GPU0", b="DD0", closeness=Closeness.PXB),
+    )
 
 
 @pytest.mark.parametrize(
-    ("broken", "place", "problem"),
+    ("tail", "node"),
+    [("0-71\t0,2-8\t\t1", 1), ("0-71\t\t\t10", 10), ("\t\t\t2", 2), ("0-7\t\tN/A\t\t3", 3)],
+)
+def test_a_gpus_memory_may_be_a_node(tail: str, node: int) -> None:
+    assert parse_topo_m(TEXT.replace("0-7\t0\t\tN/A", tail)).gpus[0].memory_numa_node == node
+
+
+@pytest.mark.parametrize(
+    "text",
     [
-        ("", "", "no header with GPU columns and CPU Affinity: not a matrix"),
-        ("\tCPU Affinity\n", "", "no header with GPU columns and CPU Affinity: not a matrix"),
-        (TEXT.replace("\tPXB\t0-7", "PXB\t0-7"), "GPU0/GPU1", "not a cell here: 'NV4PXB'"),
-        (TEXT.replace("\tPXB\t0-7", "\t0-7"), "GPU0/NIC0", "not a cell here: '0-7'"),
-        (TEXT.replace("NIC0\tPXB\t", "NIC0\t"), "NIC0", "2 cells for 3 columns"),
-        (TEXT.replace("\tSYS\t X ", "\tSYS\t X \tSYS"), "NIC0", "more cells than columns: 'SYS'"),
-        (ROWS[: ROWS.index("NIC0\tPXB")], "NIC0", "its row is missing: 2 rows for 3 columns"),
-        (TEXT.replace("GPU1\tNV4", "GPU1\tNV2"), "GPU1/GPU0", "NV2 one way, NV4 the other"),
-        (TEXT.replace("GPU1\tNV4\t X ", "GPU1\tNV4\tSYS"), "GPU1/GPU1", "not a cell here: 'SYS'"),
-        (TEXT.replace("NV4", " X "), "GPU0/GPU1", "not a cell here: 'X'"),
-        (TEXT.replace("PXB", "NV4"), "GPU0/NIC0", "not a cell here: 'NV4'"),
-        (TEXT.replace("NV4", "XGMI"), "GPU0/GPU1", "not a cell here: 'XGMI'"),
-        (TEXT.replace("GPU1", "GPU0"), "header", "column 2 cannot be 'GPU0'"),
-        (TEXT.replace("0-7\t0", "0-x\t0"), "GPU0/CPU Affinity", "not a list: '0-x'"),
-        (
-            TEXT.replace("0-7\t0\t\tN/A", "0-7\t0\t9\tN/A"),
-            "GPU0",
-            "affinity columns not understood: '0-7\\t0\\t9\\tN/A'",
-        ),
-        (
-            TEXT.replace("0-7\t0\t\tN/A", "0-7\t\t9"),
-            "GPU0",
-            "affinity columns not understood: '0-7\\t\\t9'",
-        ),
-        (
-            TEXT.replace("0-7\t0\t\tN/A", "0-7       N/A"),
-            "GPU0/CPU Affinity",
-            "not a list: '0-7       N/A'",
-        ),
+        ROWS.replace("NV4", "SYS") + PCI_LEGEND,
+        "$ nvidia-smi topo -mp\n" + ROWS.replace("NV4", "SYS"),
+    ],
+    ids=["by its legend", "by its command"],
+)
+def test_the_pcie_only_form_says_nothing_of_nvlinks(text: str) -> None:
+    assert parse_topo_m(text).pairs[0] == ReportedPair(a="GPU0", b="GPU1", closeness=Closeness.SYS)
+
+
+def test_a_form_without_affinities_reads_the_same_cells() -> None:
+    snapshot = parse_topo_m(BARE)
+    assert (snapshot.gpus, snapshot.pairs) == (
+        (Gpu(index=0), Gpu(index=1)),
+        parse_topo_m(TEXT).pairs,
+    )
+
+
+def test_drives_are_left_out() -> None:
+    text = """\
+        GPU0  NVMe0  NIC0  CPU Affinity  NUMA Affinity
+GPU0    X     PIX    PXB   0-7           0
+NVMe0   PIX   X      PHB
+NIC0    PXB   PHB    X
+
+NIC Legend:
+
+  NIC0: mlx5_0
+
+NVMe Legend:
+
+  NVMe0: nvme0n1
+"""
+    snapshot = parse_topo_m(text)
+    assert (snapshot.hcas, snapshot.pairs) == (
+        (Hca(name="mlx5_0"),),
+        (ReportedPair(a="GPU0", b="NIC0", closeness=Closeness.PXB),),
+    )
+
+
+def test_a_second_table_of_drives_is_not_read() -> None:
+    text = f"{TEXT}\n\t\x1b[4mNVMe0\tNVMe1\t\x1b[0m\nGPU0\tPHB\tPHB\nGPU1\tSYS\tSYS\n"
+    assert parse_topo_m(text) == parse_topo_m(TEXT)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NIC0: mlx5_0 ens1f0 0000:3b:00.0 5",
+        "NIC0: mlx5_0 (ens1f0, 0000:3b:00.0, SLOT: 5)",
+        "NIC0: ibdev=mlx5_0 netdev=ens1f0 pci=0000:3B:00.0 slot=N/A",
+        "NIC0  mlx5_0  ens1f0  00000000:3B:00.0  N/A",
+        "NIC0: mlx5_0, PCI: 3b:00.0, netdev: ens1f0",
     ],
 )
-def test_a_broken_copy_is_refused_with_the_place(broken: str, place: str, problem: str) -> None:
-    with pytest.raises(DecodeError) as caught:
-        parse_topo_m(broken)
-    assert (caught.value.path, caught.value.problem) == (place, problem)
+def test_the_longer_legend_gives_address_and_interface(line: str) -> None:
+    snapshot = parse_topo_m(TEXT.replace("NIC0: mlx5_bond_0", line))
+    assert snapshot.hcas == (
+        Hca(
+            name="mlx5_0",
+            pci=PciAddress(0, 0x3B, 0, 0),
+            netdevs=(NetDevice(name="ens1f0"),),
+        ),
+    )
 
 
-def test_a_huge_text_is_refused_unread() -> None:
-    with pytest.raises(DecodeError, match="larger than 1024 KiB"):
-        parse_topo_m("x" * (1024 * 1024 + 1))
-
-
-def _captures(corpus: Path) -> list[Path]:
-    captures = sorted((corpus / "topo-m").glob("*.txt"))
-    assert captures, "the corpus holds no captures"
-    return captures
-
-
-def test_exactly_the_broken_captures_of_the_corpus_are_refused(corpus: Path) -> None:
-    refused = set()
-    for capture in _captures(corpus):
-        try:
-            parse_topo_m(capture.read_text("utf-8"))
-        except DecodeError:
-            refused.add(capture.name)
-    assert refused == ANOMALIES
-
-
-def test_the_matrix_of_every_whole_capture_is_the_captured_one(corpus: Path) -> None:
-    differing = []
-    for capture in _captures(corpus):
-        if capture.name not in ANOMALIES:
-            text = capture.read_text("utf-8")
-            cells = matrix(parse_topo_m(text)).cells
-            if [list(row) for row in cells] != _cells(text, len(cells)):
-                differing.append(capture.name)
-    assert differing == []
-
-
-def _cells(text: str, size: int) -> list[list[str]]:
-    """Read the cells of a whole capture by a way of its own: row by row, words by position."""
-    row = re.compile(r"\s*(?:GPU|NIC|DD|mlx[45]_)\d+\s+(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC)\s.*")
-    rows = [
-        line.split() for line in text.splitlines() if line.strip() and row.fullmatch(line + " ")
-    ]
-    return [[word.replace("SOC", "SYS") for word in words[1 : size + 1]] for words in rows]
+def test_a_remark_in_the_legend_is_no_interface() -> None:
+    line = "NIC0: mlx5_0 (Mellanox ConnectX InfiniBand)"
+    snapshot = parse_topo_m(TEXT.replace("NIC0: mlx5_bond_0", line))
+    assert snapshot.hcas == (Hca(name="mlx5_0"),)
