@@ -16,7 +16,7 @@ from agent.model.nvlink import Closeness, NvLink
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import NearestHcas, nearest_hcas, socket_of_node
 from agent.topology.domains import has_switch
-from agent.topology.links import active_links, nvlinks_between
+from agent.topology.links import active_links, usable_nvlinks_between
 from agent.topology.matrix import pci_closeness
 
 NVLINK_MB_S: Mapping[int, int] = MappingProxyType(
@@ -136,7 +136,7 @@ def _generation(gpu: Gpu) -> int:
 
 
 def _links(snapshot: Snapshot) -> tuple[tuple[int, ...], ...]:
-    counts = nvlinks_between(snapshot)
+    counts = usable_nvlinks_between(snapshot)
     # In MIG mode there is no peer access between GPUs (NVIDIA MIG user guide, limitations).
     whole = {gpu.index for gpu in snapshot.gpus if not (gpu.mig and gpu.mig.is_enabled)}
     order = [gpu.index for gpu in snapshot.gpus]

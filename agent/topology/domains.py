@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agent.model.gpu import Fabric, FabricState
-from agent.model.nvlink import PeerKind
 from agent.model.snapshot import Snapshot
-from agent.topology.links import nvlinks_between
+from agent.topology.links import is_switched, nvlinks_between, usable_nvlinks_between
 
 MAX_LINKS_PER_GPU = 18
 """NVLinks of a Hopper or Blackwell GPU, the most of any so far (nvml.h NVML_NVLINK_MAX_LINKS)."""
@@ -37,9 +36,11 @@ class Clique:
 def islands(snapshot: Snapshot) -> tuple[tuple[int, ...], ...] | None:
     """Return the groups of GPU indices joined by NVLink, largest first, then by first index.
 
-    A GPU without NVLink is an island of one. ``None`` when the links of any pair are unknown.
+    A GPU without NVLink is an island of one; so is one that cannot use its links: in MIG
+    mode, lost, or denied peer access by the driver. ``None`` when the links of any pair are
+    unknown.
     """
-    links = nvlinks_between(snapshot)
+    links = usable_nvlinks_between(snapshot)
     if None in links.values():
         return None
     group = {gpu.index: {gpu.index} for gpu in snapshot.gpus}
@@ -60,14 +61,12 @@ def interconnect(snapshot: Snapshot) -> Interconnect | None:
     groups = islands(snapshot)
     if groups is None:
         return None
+    largest = len(groups[0])
+    if largest == 1:  # a switch that no two GPUs can use joins nothing
+        return Interconnect.PCIE if len(snapshot.gpus) > 1 else Interconnect.NONE
     if has_switch(snapshot):
         return Interconnect.NVSWITCH
-    largest = len(groups[0])
-    if largest > 2:
-        return Interconnect.MESH
-    if largest == 2:
-        return Interconnect.PAIRS
-    return Interconnect.PCIE if len(snapshot.gpus) > 1 else Interconnect.NONE
+    return Interconnect.MESH if largest > 2 else Interconnect.PAIRS
 
 
 def has_switch(snapshot: Snapshot) -> bool:
@@ -76,7 +75,7 @@ def has_switch(snapshot: Snapshot) -> bool:
     Known from the links' far ends; from a text, when a GPU would need more links than any
     GPU has to give each of its peers so many of its own.
     """
-    if any(link.peer_kind is PeerKind.SWITCH and link.is_active for link in snapshot.nvlinks or ()):
+    if any(link.is_active and is_switched(link) for link in snapshot.nvlinks or ()):
         return True
     if snapshot.nvlinks is not None:
         return False

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import combinations
 
 from agent.model.gpu import Gpu
-from agent.model.nvlink import NvLink, PeerKind
+from agent.model.nvlink import NvLink, PeerKind, ReportedPair
 from agent.model.snapshot import Snapshot
 
 Pair = tuple[int, int]
@@ -18,21 +18,51 @@ def nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
     Direct links count as the weaker end reports them: a link that only one end calls up
     carries nothing. Through NVSwitches every GPU reaches every other with all its switch
     links, so the pair has the lesser of the two counts, unless the driver denies the pair
-    peer access. A text that counts links itself is believed.
+    peer access. Links to a CPU (POWER9) join no GPUs. A lost GPU has none; those of a GPU
+    that would not tell the state of any of its links are unknown. A text that counts links
+    itself is believed.
     """
-    reported = {frozenset((pair.a, pair.b)): pair for pair in snapshot.pairs}
-    direct, switched = _direct(snapshot), _switched(snapshot)
+    reported = _reported(snapshot)
+    direct, switched = direct_links(snapshot), switch_links(snapshot)
+    lost = {gpu.index for gpu in snapshot.gpus if gpu.is_lost}
+    silent = _silent(snapshot)
     counts: dict[Pair, int | None] = {}
     for a, b in combinations((gpu.index for gpu in snapshot.gpus), 2):
-        pair = reported.get(frozenset((f"GPU{a}", f"GPU{b}")))
+        pair = reported.get((a, b))
         if pair is not None and pair.nvlinks is not None:
             counts[a, b] = pair.nvlinks
-        elif snapshot.nvlinks is None:
+        elif lost & {a, b}:
+            counts[a, b] = 0
+        elif snapshot.nvlinks is None or silent & {a, b}:
             counts[a, b] = None
         else:
             via_switch = 0 if pair and pair.p2p_nvlink is False else min(switched[a], switched[b])
             counts[a, b] = via_switch + min(direct[a, b], direct[b, a])
     return counts
+
+
+def usable_nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
+    """Return how many NVLinks programs can use between every pair; ``None`` is unknown.
+
+    Fewer than :func:`nvlinks_between` in three cases: a GPU in MIG mode uses none (NVIDIA MIG
+    User Guide, "no GPU-to-GPU P2P, either PCIe or NVLink"), though nvidia-smi keeps printing
+    them; nor does a pair that the driver denies NVLink peer access; nor a lost GPU.
+    """
+    reported = _reported(snapshot)
+    out = gpus_out_of_nvlink(snapshot)
+    return {
+        pair: 0 if out & {*pair} or _is_denied(reported.get(pair)) else count
+        for pair, count in nvlinks_between(snapshot).items()
+    }
+
+
+def gpus_out_of_nvlink(snapshot: Snapshot) -> frozenset[int]:
+    """Return the GPUs that can use no NVLink whatever its state: in MIG mode, or lost."""
+    return frozenset(
+        gpu.index
+        for gpu in snapshot.gpus
+        if gpu.is_lost or (gpu.mig is not None and gpu.mig.is_enabled)
+    )
 
 
 def active_links(gpu: Gpu, snapshot: Snapshot) -> tuple[NvLink, ...]:
@@ -42,7 +72,8 @@ def active_links(gpu: Gpu, snapshot: Snapshot) -> tuple[NvLink, ...]:
     )
 
 
-def _direct(snapshot: Snapshot) -> Counter[Pair]:
+def direct_links(snapshot: Snapshot) -> Counter[Pair]:
+    """Return the active links from one GPU (first) straight to another, as the first counts."""
     by_pci = {gpu.pci: gpu.index for gpu in snapshot.gpus if gpu.pci is not None}
     return Counter(
         (link.gpu, by_pci[link.peer])
@@ -51,9 +82,37 @@ def _direct(snapshot: Snapshot) -> Counter[Pair]:
     )
 
 
-def _switched(snapshot: Snapshot) -> Counter[int]:
+def switch_links(snapshot: Snapshot) -> Counter[int]:
+    """Return the active links of each GPU to NVSwitches."""
     return Counter(
-        link.gpu
-        for link in snapshot.nvlinks or ()
-        if link.is_active and link.peer_kind is PeerKind.SWITCH
+        link.gpu for link in snapshot.nvlinks or () if link.is_active and is_switched(link)
     )
+
+
+def is_switched(link: NvLink) -> bool:
+    """Return whether the far end is an NVSwitch.
+
+    A far end that the driver hides altogether, in kind and in address, is taken for one, as
+    NCCL takes it (NVIDIA/nccl src/graph/xml.cc, ncclTopoGetXmlFromGpu).
+    """
+    return link.peer_kind is PeerKind.SWITCH or (link.peer_kind is None and link.peer is None)
+
+
+def _reported(snapshot: Snapshot) -> dict[Pair, ReportedPair]:
+    index = {gpu.name: gpu.index for gpu in snapshot.gpus}
+    found = {}
+    for pair in snapshot.pairs:
+        if pair.a in index and pair.b in index:
+            low, high = sorted((index[pair.a], index[pair.b]))
+            found[low, high] = pair
+    return found
+
+
+def _silent(snapshot: Snapshot) -> set[int]:
+    """Return the GPUs that have links and would tell the state of none."""
+    links = snapshot.nvlinks or ()
+    return {link.gpu for link in links} - {link.gpu for link in links if link.is_active is not None}
+
+
+def _is_denied(pair: ReportedPair | None) -> bool:
+    return pair is not None and pair.p2p_nvlink is False

@@ -4,13 +4,14 @@ import pytest
 
 from agent.machines.bundled import machine
 from agent.model.gpu import Gpu
-from agent.model.hca import Hca
-from agent.model.nvlink import Closeness, ReportedPair
+from agent.model.hca import DataDirect, Hca
+from agent.model.numa import CpuSet, NumaNode
+from agent.model.nvlink import Closeness, P2pStatus, PeerAccess, ReportedPair
 from agent.model.pci import PciAddress, PciPath
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import gpus_by_numa_node, nearest_hcas, socket_of_node
 from agent.topology.links import nvlinks_between
-from agent.topology.matrix import matrix
+from agent.topology.matrix import matrix, pci_closeness
 from agent.topology.path import closeness
 from tests.strategies import node
 
@@ -135,7 +136,8 @@ def test_a_pair_behind_switches_has_the_lesser_number_of_links() -> None:
 
 
 def test_a_pair_without_peer_access_has_no_links_through_switches() -> None:
-    denied = ReportedPair(a="GPU0", b="GPU1", p2p_nvlink=False)
+    refused = PeerAccess(nvlink=P2pStatus.NOT_SUPPORTED)
+    denied = ReportedPair(a="GPU0", b="GPU1", backward=refused)
     snapshot = replace(node(numa=[0, 0], switch_links=3), pairs=(denied,))
     assert nvlinks_between(snapshot) == {(0, 1): 0}
 
@@ -193,3 +195,46 @@ def test_hcas_are_rows_by_position_under_the_name_people_know() -> None:
         ("NIC0", "roce0"),
         ("NIC1", "bnxt_re1"),
     ]
+
+
+def test_data_direct_functions_are_rows_behind_the_hcas() -> None:
+    shared = PciAddress(0, 1, 0, 0)
+    place = PciPath(root="pci0000:00", hops=(shared, PciAddress(0, 2, 0, 0)))
+    gpu = Gpu(index=0, path=PciPath(root="pci0000:00", hops=(shared, PciAddress(0, 3, 0, 0))))
+    found = matrix(
+        Snapshot(
+            gpus=(gpu,),
+            hcas=(Hca(name="mlx5_0"), Hca(name="mlx5_1")),
+            data_directs=(DataDirect(path=place, hcas=("mlx5_0", "mlx5_1")), DataDirect()),
+        )
+    )
+    assert [(row.id, row.kind.value, row.label) for row in found.devices[3:]] == [
+        ("DD0", "nic", "mlx5_0, mlx5_1"),
+        ("DD1", "nic", "DD1"),
+    ]
+    assert found.cells[0] == ("X", None, None, "PIX", None)
+
+
+def test_a_reported_data_direct_pair_wins_over_the_tree() -> None:
+    pair = ReportedPair(a="DD0", b="GPU0", closeness=Closeness.PXB)
+    found = matrix(Snapshot(gpus=(Gpu(index=0),), data_directs=(DataDirect(),), pairs=(pair,)))
+    assert found.cells == (("X", "PXB"), ("PXB", "X"))
+
+
+def test_a_gpu_row_has_the_nodes_that_nvidia_smi_lists() -> None:
+    gpu = Gpu(index=0, numa_node=0, numa_affinity=(0, 3, 4), memory_numa_node=2)
+    (row,) = matrix(Snapshot(gpus=(gpu,))).devices
+    assert (row.numa, row.numa_affinity, row.memory_numa) == (0, (0, 3, 4), 2)
+
+
+def test_devices_without_a_node_are_on_the_only_one_that_has_cpus() -> None:
+    """Firmware of machines with one node often names none; GPU memory (Grace) is no place."""
+    gpus = (at(1, 2, numa=None), replace(at(3, 4, root="pci0000:80", numa=None), index=1))
+    nodes = (
+        NumaNode(id=0, cpus=CpuSet.parse("0-3")),
+        NumaNode(id=1, cpus=CpuSet()),
+    )
+    pair = frozenset(("GPU0", "GPU1"))
+    assert pci_closeness(Snapshot(gpus=gpus, numa_nodes=nodes)) == {pair: Closeness.NODE}
+    with_cpus = (nodes[0], replace(nodes[1], cpus=CpuSet.parse("4-7")))
+    assert pci_closeness(Snapshot(gpus=gpus, numa_nodes=with_cpus)) == {}
