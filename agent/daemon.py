@@ -185,6 +185,8 @@ class Daemon:
         for _ in range(max(1, round(seconds / step_s))):
             if self._rescan.is_set() or stopping.wait(step_s) or not self._is_serving():
                 break
+        if self._rescan.is_set():  # SIGHUP: read also what is kept from scan to scan
+            self.scene.reread()
         self._rescan.clear()
 
     def _prefer(
@@ -219,9 +221,8 @@ class Daemon:
             return  # nothing was read yet, which proves nothing
         if publisher.publish(wanted, complete=is_complete(current.snapshot)):
             self._publish_writes += 1
-            structlog.get_logger().info(
-                "labels published", labels=len(wanted), generation=current.generation
-            )
+            log = structlog.get_logger()
+            log.info("labels published", labels=len(wanted), generation=current.generation)
 
     def _serve_metrics(self) -> str | None:
         if self.settings.metrics_address is None:

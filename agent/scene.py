@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from agent.config.settings import HOST_DEVICE_PLUGINS, Settings
 from agent.errors import InputError, NvmlUnavailable
@@ -24,6 +25,8 @@ from agent.probes.discover import Roots
 from agent.probes.node import NodeReader
 from agent.probes.nvml_supervisor import NvmlSupervisor
 
+_Reader: TypeAlias = tuple[Callable[[], Snapshot], Callable[[], None]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
@@ -31,12 +34,14 @@ class Scene:
 
     Attributes:
         read: returns the machine as it is now.
+        reread: makes the next ``read`` a whole one; nothing to do for a simulated machine.
         simulated: the name of the simulated machine, ``None`` on real hardware.
         socket_dir: where the kubelet listens.
         stand_in: the embedded kubelet; ``None`` with a real one.
     """
 
     read: Callable[[], Snapshot]
+    reread: Callable[[], None]
     simulated: str | None
     resource: str
     socket_dir: Path
@@ -64,10 +69,11 @@ def set_up(settings: Settings) -> Iterator[Scene]:
         named = _named(settings)
         if named is None and settings.or_simulate and not _has_gpu(settings):
             named = DEFAULT, machine(DEFAULT)
-        read = _live(settings, stack) if named is None else _fixed(settings, named[1])
+        read, reread = _live(settings, stack) if named is None else _fixed(settings, named[1])
         socket_dir, stand_in = _kubelet(settings, stack, is_simulated=named is not None)
         yield Scene(
             read=read,
+            reread=reread,
             simulated=named[0] if named else None,
             resource=settings.resource_name,
             socket_dir=socket_dir,
@@ -102,16 +108,16 @@ def _has_gpu(settings: Settings) -> bool:
         supervisor.close()
 
 
-def _fixed(settings: Settings, snapshot: Snapshot) -> Callable[[], Snapshot]:
+def _fixed(settings: Settings, snapshot: Snapshot) -> _Reader:
     here = replace(snapshot, node=settings.node_name)
-    return lambda: here
+    return lambda: here, lambda: None
 
 
-def _live(settings: Settings, stack: ExitStack) -> Callable[[], Snapshot]:
+def _live(settings: Settings, stack: ExitStack) -> _Reader:
     roots = Roots(sysfs=settings.sysfs_root, procfs=settings.procfs_root, host=settings.host_root)
     reader = NodeReader(roots, node=settings.node_name, nvml_library=settings.nvml_library)
     stack.callback(reader.close)
-    return reader.read
+    return reader.read, reader.reread
 
 
 def _kubelet(

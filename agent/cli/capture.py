@@ -1,19 +1,43 @@
-"""``nodetopo capture``: the node as a file that every other command reads."""
+"""``nodetopo capture``: the node as a file that every other command reads, or as raw texts."""
 
+import os
+import socket
 from argparse import Namespace
+from collections.abc import Iterable
 
-from agent.cli.files import STDIO, write_text
-from agent.cli.output import note
+from agent.cli.files import STDIO, check_new_directory, write_directory, write_text
+from agent.cli.output import escaped, note
 from agent.cli.parser import Subparsers, add_command, add_style
-from agent.cli.source import add_source, load
+from agent.cli.source import add_source, given, load
+from agent.config import Resolved
+from agent.errors import InputError
 from agent.model.codec import encode
 from agent.model.snapshot import Snapshot
+
+_EPILOG = (
+    "With --raw, DIR gets three files that play this node anywhere: nvml.txt holds every answer "
+    "of the NVML library with its return code, sysfs.txt those files of /sys, /proc and the "
+    "kubelet that were read, snapshot.json what was found (without pods). With --scrub, serial "
+    "numbers, UUIDs, GUIDs, GIDs, MAC addresses, names of the node and of pods are replaced by "
+    "invented ones, the same everywhere; kernel parameters and kubelet settings that are not "
+    "read are left out. Product names, versions and PCI addresses stay."
+)
 
 
 def add(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = add_command(subparsers, "capture", "write the node's snapshot to a file")
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="- for stdout")
+    parser = add_command(
+        subparsers, "capture", "write the node's snapshot to a file", epilog=_EPILOG
+    )
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="- for stdout; with --raw a new DIR"
+    )
+    parser.add_argument(
+        "--raw", action="store_true", help="write a directory that plays the live node"
+    )
+    parser.add_argument(
+        "--scrub", action="store_true", help="replace what identifies node, devices and pods"
+    )
     add_style(parser)
     add_source(parser, pods=True)
     parser.set_defaults(run=run)
@@ -21,11 +45,56 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: Namespace) -> int:
     """Write the snapshot; 0, or 3 when NVML did not answer and the GPUs are missing from it."""
+    if args.raw:
+        return _run_raw(args)
     snapshot = load(args, needs_gpus=False, pods=True)
-    write_text(args.output, encode(snapshot))
+    if args.scrub:
+        from agent.probes.scrub import Substitutes, scrubbed  # noqa: PLC0415 - only this needs it
+
+        snapshot, done = scrubbed(snapshot, Substitutes(), _hosts())
+        _tell(done)
+    write_text(args.output, escaped(encode(snapshot)))
     if args.output != STDIO:
         note("wrote", f"{args.output}: {_summary(snapshot)}")
     return 3 if args.incomplete else 0
+
+
+def _run_raw(args: Namespace) -> int:
+    flags = {name: value for name, value in given(args).items() if value is not None}
+    settings = Resolved.of(flags=flags, environment=os.environ).settings
+    named = (args.snapshot, args.machine, args.topo_m, args.nccl_xml)
+    if any((*named, settings.snapshot, settings.machine)):
+        raise InputError("--raw reads the live node", "give no other source with it")
+    check_new_directory(args.output)
+    from agent.cli import live  # noqa: PLC0415 - loads the probes
+    from agent.probes.raw_capture import archive_text  # noqa: PLC0415 - same
+    from agent.probes.scrub_files import scrub_raw  # noqa: PLC0415 - same
+
+    raw = live.read_raw(settings)
+    if args.scrub:
+        raw = scrub_raw(raw, _hosts())
+    _tell(raw.left_out)
+    texts = {
+        "nvml.txt": raw.nvml,
+        "sysfs.txt": archive_text(raw),
+        "snapshot.json": escaped(encode(raw.snapshot)),
+    }
+    write_directory(args.output, texts)
+    note("wrote", f"{args.output}: {', '.join(texts)}; {_summary(raw.snapshot)}")
+    if raw.failure is not None:
+        note("error", str(raw.failure))
+    return 0 if raw.failure is None else 3
+
+
+def _hosts() -> tuple[str, ...]:
+    """Return what this host is called, by itself and in its domain."""
+    name = socket.gethostname()
+    return name, name.partition(".")[0]
+
+
+def _tell(done: Iterable[str]) -> None:
+    for text in done:
+        note("note", text)
 
 
 def _summary(snapshot: Snapshot) -> str:

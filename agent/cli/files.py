@@ -1,9 +1,11 @@
 """Files that a person names: read with a cap, written whole or not at all."""
 
 import os
+import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -66,12 +68,51 @@ def write_text(name: str, text: str) -> None:
         say(text)
         return
     target = Path(name)
-    if target.is_dir():
-        raise InputError(f"{name} is a directory", "name a file")
     try:
+        if target.is_dir():
+            raise InputError(f"{name} is a directory", "name a file")
         _replace(target, text)
     except OSError as error:
         raise InputError(f"cannot write {name}: {error.strerror}", "check the path") from None
+
+
+def check_new_directory(name: str) -> None:
+    """Hold that :func:`write_directory` may write the directory *name*.
+
+    Raises:
+        InputError: something is there that would be lost, or cannot be looked at.
+    """
+    target = Path(name)
+    try:
+        is_free = not os.path.lexists(name) or (target.is_dir() and not any(target.iterdir()))
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror}", "name a new directory") from None
+    if name == STDIO or not is_free:
+        what = "is no directory" if not target.is_dir() else "is not empty"
+        raise InputError(f"{name} {what}", "name a new directory")
+
+
+def write_directory(name: str, files: Mapping[str, str]) -> None:
+    """Write the texts *files* into the new directory *name*, all or nothing.
+
+    Raises:
+        InputError: the place cannot be written, or holds something already.
+    """
+    check_new_directory(name)
+    target = Path(name).absolute()
+    written: str | None = None
+    try:
+        written = tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.")
+        for file, text in files.items():
+            _replace(Path(written, file), text)
+        Path(written).chmod(0o777 & ~_umask())
+        Path(written).rename(target)  # an empty directory there is replaced, a full one is not
+    except BaseException as error:
+        if written is not None:
+            shutil.rmtree(written, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise InputError(f"cannot write {name}: {error.strerror}", "check the path") from None
+        raise
 
 
 def _replace(target: Path, text: str) -> None:

@@ -11,6 +11,7 @@ from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.discover import Roots, discover
 from agent.probes.nvml import NvmlReading
 from agent.probes.nvml_supervisor import NvmlSupervisor
+from agent.probes.raw_capture import RawCapture, capture_raw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +47,19 @@ class _Nvml:
 
 
 def read(settings: Settings, *, pods: bool) -> Reading:
-    """Return the node as it is now; with *pods* also what the kubelet and the API tell of pods."""
+    """Return the node as it is now; with *pods* also what the kubelet and the API tell of pods.
+
+    With *pods* come the error counters of HCAs too: both are for captures and audits only.
+    """
     nvml = _Nvml(settings)
     try:
         with progress("reading the node"):
             snapshot = discover(
-                Roots(
-                    sysfs=settings.sysfs_root,
-                    procfs=settings.procfs_root,
-                    host=settings.host_root,
-                ),
+                _roots(settings),
                 nvml.scan,
                 node=settings.node_name,
-                captured_at=datetime.now(UTC).replace(microsecond=0),
+                captured_at=_now(),
+                counters=pods,
             )
     finally:
         nvml.close()
@@ -71,6 +72,26 @@ def read(settings: Settings, *, pods: bool) -> Reading:
         nvml_failure=nvml.failure,
         warnings=tuple(f"pods: {issue.reason}" for issue in issues),
     )
+
+
+def read_raw(settings: Settings) -> RawCapture:
+    """Return the node as texts that play it again."""
+    supervisor = NvmlSupervisor(settings.nvml_library)
+    try:
+        with progress("reading the node"):
+            return capture_raw(
+                _roots(settings), supervisor, node=settings.node_name, captured_at=_now()
+            )
+    finally:
+        supervisor.close()
+
+
+def _roots(settings: Settings) -> Roots:
+    return Roots(sysfs=settings.sysfs_root, procfs=settings.procfs_root, host=settings.host_root)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
 
 
 def _pods(settings: Settings) -> tuple[tuple[Pod, ...] | None, tuple[ProbeIssue, ...]]:

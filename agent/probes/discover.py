@@ -1,38 +1,20 @@
 """The whole node in one snapshot: what NVML says, joined with what sysfs and procfs say."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 from agent.errors import NvmlUnavailable
 from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
 from agent.model.snapshot import ProbeIssue, Snapshot
-from agent.probes.cpu import read_cpu
-from agent.probes.files import Files
-from agent.probes.kernel import read_kernel
-from agent.probes.kubelet_config import read_kubelet_settings
-from agent.probes.numa import read_numa
+from agent.probes.host import Host, HostFacts, PciFacts, Roots
 from agent.probes.nvml import NvmlReading
-from agent.probes.pcie import PciTree
-from agent.probes.rdma import read_rdma
 
 NO_READING = NvmlReading()
 """What is known of GPUs where NVML is not there, or was not asked: nothing."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roots:
-    """Where the node's trees are seen from here.
-
-    Attributes:
-        host: the host's root directory, for the kubelet's files.
-    """
-
-    sysfs: Path = Path("/sys")
-    procfs: Path = Path("/proc")
-    host: Path = Path("/")
+__all__ = ["NO_READING", "Roots", "addresses", "ask", "discover", "join"]
 
 
 def discover(
@@ -41,6 +23,7 @@ def discover(
     *,
     node: str | None,
     captured_at: datetime | None,
+    counters: bool = False,
 ) -> Snapshot:
     """Read the node; what cannot be read is an issue in the snapshot, never an error.
 
@@ -48,83 +31,89 @@ def discover(
         nvml: one scan of the NVML library; ``None`` if it is not to be asked. Without an
             answer there are no GPUs in the snapshot, since nothing else tells a UUID; an
             issue counts those that PCI shows.
+        counters: whether to read the error counters of HCAs, a dozen files a port.
     """
-    reading, nvml_issues = _ask(nvml)
-    tree = PciTree(roots.sysfs)
-    gpus = tuple(_placed(gpu, tree) for gpu in reading.gpus)
-    hcas, rdma_issues = read_rdma(roots.sysfs, tree)
-    paths = (*(gpu.path for gpu in gpus), *(hca.path for hca in hcas or ()))
-    nvswitches, bridges = tree.nvswitches(), tree.bridges(filter(None, paths))
-    numa_nodes, numa_issues = read_numa(roots.sysfs)
-    cpu, cpu_issues = read_cpu(roots.sysfs, roots.procfs)
-    kernel, kernel_issues = read_kernel(roots.procfs)
-    kubelet, kubelet_issues = read_kubelet_settings(roots.host, roots.procfs)
-    dmi = Files("dmi", roots.sysfs)
-    census_issues = tuple(_census(reading.gpus, tree, is_asked=nvml is not None))
+    reading = ask(nvml)
+    facts = Host(roots).read(addresses(reading), counters=counters)
+    return replace(
+        join(reading, facts, is_asked=nvml is not None), node=node, captured_at=captured_at
+    )
+
+
+def ask(nvml: Callable[[], NvmlReading] | None) -> NvmlReading:
+    """Return what *nvml* reads; a library that does not answer is a reading of one issue."""
+    if nvml is None:
+        return NO_READING
+    try:
+        return nvml()
+    except NvmlUnavailable as error:
+        issue = ProbeIssue(probe="nvml", subject="library", reason=error.cause)
+        return replace(NO_READING, issues=(issue,))
+
+
+def addresses(reading: NvmlReading) -> tuple[PciAddress, ...]:
+    """Return where the GPUs of *reading* are, as far as they say."""
+    return tuple(gpu.pci for gpu in reading.gpus if gpu.pci is not None)
+
+
+def join(reading: NvmlReading, facts: HostFacts, *, is_asked: bool = True) -> Snapshot:
+    """Put both into one snapshot; where they disagree, an issue says so and NVML is kept."""
+    pci = facts.pci
     return Snapshot(
-        node=node,
-        captured_at=captured_at,
         driver_version=reading.driver_version,
         nvml_version=reading.nvml_version,
         cuda_version=reading.cuda_version,
-        product_name=dmi.text("class/dmi/id/product_name") or None,
-        kernel=kernel,
-        gpus=gpus,
+        product_name=facts.product_name,
+        kernel=facts.kernel,
+        nvidia=facts.nvidia,
+        confidential_compute=reading.confidential_compute,
+        gpus=tuple(_placed(gpu, facts) for gpu in reading.gpus),
         nvlinks=reading.nvlinks,
-        nvswitches=nvswitches if tree.is_readable else None,
+        nvswitches=pci.nvswitches if pci.is_readable else None,
         pairs=reading.pairs,
-        bridges=bridges if tree.is_readable else None,
-        numa_nodes=numa_nodes,
-        cpu=cpu,
-        hcas=hcas,
-        kubelet=kubelet,
+        bridges=pci.bridges if pci.is_readable else None,
+        numa_nodes=facts.numa_nodes,
+        cpu=facts.cpu,
+        hcas=pci.hcas,
+        data_directs=pci.data_directs,
+        management_hcas=pci.management_hcas,
+        kubelet=facts.kubelet,
         issues=(
-            *nvml_issues,
-            *census_issues,
-            *tree.issues,
-            *rdma_issues,
-            *numa_issues,
-            *cpu_issues,
-            *kernel_issues,
-            *kubelet_issues,
-            *dmi.issues,
+            *reading.issues,
+            *_census(reading.gpus, pci, is_asked=is_asked),
+            *_disagreements(reading.gpus, facts),
+            *facts.issues,
         ),
     )
 
 
-def _ask(nvml: Callable[[], NvmlReading] | None) -> tuple[NvmlReading, tuple[ProbeIssue, ...]]:
-    if nvml is None:
-        return NO_READING, ()
-    try:
-        reading = nvml()
-    except NvmlUnavailable as error:
-        return NO_READING, (ProbeIssue(probe="nvml", subject="library", reason=error.cause),)
-    return reading, reading.issues
-
-
-def _placed(gpu: Gpu, tree: PciTree) -> Gpu:
+def _placed(gpu: Gpu, facts: HostFacts) -> Gpu:
     """Return *gpu* with its place in the PCI tree, as far as sysfs knows it."""
-    function = None if gpu.pci is None else tree.function(gpu.pci)
-    if function is None:
+    function = None if gpu.pci is None else facts.pci.placed.get(gpu.pci)
+    if gpu.pci is None or function is None:
         return gpu
+    memory_node = gpu.memory_numa_node
     return replace(
         gpu,
         path=function.path,
         numa_node=function.numa_node,
-        pci_class=function.pci_class,
-        cpu_affinity=gpu.cpu_affinity or function.local_cpus,
+        memory_numa_node=(
+            facts.gpu_memory_nodes.get(gpu.pci) if memory_node is None else memory_node
+        ),
+        function=function.facts,
+        cpu_affinity=gpu.cpu_affinity or function.facts.local_cpus,
     )
 
 
-def _census(gpus: tuple[Gpu, ...], tree: PciTree, *, is_asked: bool) -> Iterator[ProbeIssue]:
+def _census(gpus: tuple[Gpu, ...], pci: PciFacts, *, is_asked: bool) -> Iterator[ProbeIssue]:
     """Yield where NVML and PCI disagree on which GPUs there are.
 
     A GPU on PCI alone is bound to another driver (vfio-pci), or failed while the driver
     attached it; one in NVML alone is behind a sysfs that is not this node's.
     """
-    if not tree.is_readable:
+    if not pci.is_readable:
         return
-    on_pci = set(tree.nvidia_gpus())
+    on_pci = set(pci.nvidia_gpus)
     named = {gpu.pci for gpu in gpus if gpu.pci is not None}
     if on_pci and not gpus:
         reason = "NVML lists none of them" if is_asked else "NVML was not asked about them"
@@ -136,5 +125,25 @@ def _census(gpus: tuple[Gpu, ...], tree: PciTree, *, is_asked: bool) -> Iterator
         yield _issue(str(address), "a GPU in NVML that is not on PCI here")
 
 
-def _issue(subject: str | PciAddress, reason: str) -> ProbeIssue:
-    return ProbeIssue(probe="pcie", subject=str(subject), reason=reason)
+def _disagreements(gpus: tuple[Gpu, ...], facts: HostFacts) -> Iterator[ProbeIssue]:
+    """Yield where NVML's view of NUMA differs from sysfs's, both being known.
+
+    NVML lists every node that is near (``nvmlDeviceGetMemoryAffinity``), sysfs names one:
+    they agree when that one is listed.
+    """
+    for gpu in gpus:
+        if gpu.pci is None or gpu.pci not in facts.pci.placed:
+            continue
+        node = facts.pci.placed[gpu.pci].numa_node
+        if node is not None and gpu.numa_affinity and node not in gpu.numa_affinity:
+            listed = ", ".join(map(str, gpu.numa_affinity))
+            yield _issue(f"{gpu.pci} numa_node", f"sysfs says {node}, NVML says {listed}")
+        memory, seen = gpu.memory_numa_node, facts.gpu_memory_nodes.get(gpu.pci)
+        if None not in (memory, seen) and memory != seen:
+            yield _issue(
+                f"{gpu.pci} memory node", f"the kernel driver says {seen}, NVML says {memory}"
+            )
+
+
+def _issue(subject: str, reason: str) -> ProbeIssue:
+    return ProbeIssue(probe="pcie", subject=subject, reason=reason)

@@ -1,22 +1,18 @@
 """Reads of single files under `/sys` and `/proc` that never raise, and say what went wrong."""
 
-from collections.abc import Iterator
+import re
 from errno import ENOENT, ENOTDIR, errorcode
 from os import strerror
-from pathlib import Path
-from typing import BinaryIO
+from pathlib import PurePosixPath
 
 from agent.model.numa import CpuSet
 from agent.model.snapshot import ProbeIssue
-
-MAX_BYTES = 4 * 1024 * 1024
-"""Most that is read of one file; `/proc/cpuinfo` of 512 CPUs is under 1 MiB."""
-
-_CHUNK_BYTES = 64 * 1024
-"""Of one read. Files under `/proc/sys` refuse a read of KMALLOC_MAX_SIZE, 4 MiB on x86, with
-ENOMEM (kernel fs/proc/proc_sysctl.c, proc_sys_call_handler)."""
+from agent.probes.tree import Root, Tree
 
 _ABSENT = (ENOENT, ENOTDIR)
+_GROUP = re.compile(r"(?:0x)?([0-9a-f]{1,8})", re.IGNORECASE)
+_MAX_GROUPS = 2048
+"""Of a CPU mask, 32 CPUs each: as many CPUs as a CpuSet accepts."""
 
 
 class Files:
@@ -27,8 +23,8 @@ class Files:
     and a :class:`ProbeIssue` that names the file relative to the root.
     """
 
-    def __init__(self, probe: str, root: Path) -> None:
-        self.root = root
+    def __init__(self, probe: str, root: Root) -> None:
+        self._tree = Tree.of(root)
         self._probe = probe
         self._issues: list[ProbeIssue] = []
 
@@ -46,8 +42,7 @@ class Files:
     def content(self, path: str) -> bytes | None:
         """Return the bytes of a file; they may be none."""
         try:
-            with (self.root / path).open("rb") as stream:
-                return b"".join(_chunks(stream))
+            return self._tree.content(path)
         except OSError as error:
             self._failed(path, error)
             return None
@@ -87,7 +82,7 @@ class Files:
     def names(self, path: str) -> tuple[str, ...] | None:
         """Return the sorted names in a directory."""
         try:
-            return tuple(sorted(entry.name for entry in (self.root / path).iterdir()))
+            return self._tree.names(path)
         except OSError as error:
             self._failed(path, error)
             return None
@@ -95,13 +90,11 @@ class Files:
     def real(self, path: str) -> str | None:
         """Return where *path* really is, relative to the root; ``None`` when it is not there."""
         try:
-            place = (self.root / path).resolve(strict=True)
-            return place.relative_to(self.root.resolve()).as_posix()
+            return self._tree.real(path)
         except OSError as error:
             self._failed(path, error)
-        except (ValueError, RuntimeError):
-            # RuntimeError: how Python 3.11 and 3.12 report a loop of links.
-            self.report(path, "leads out of the tree, or in a circle")
+        except ValueError as error:
+            self.report(path, str(error))
         return None
 
     def _failed(self, path: str, error: OSError) -> None:
@@ -109,9 +102,26 @@ class Files:
             code = error.errno or 0
             self.report(path, f"{errorcode.get(code, code)}: {strerror(code)}")
 
+    def link_name(self, path: str) -> str | None:
+        """Return the last part of what a symbolic link says, whether or not it leads somewhere."""
+        try:
+            return PurePosixPath(self._tree.link(path)).name or None
+        except OSError as error:
+            self._failed(path, error)
+            return None
 
-def _chunks(stream: BinaryIO) -> Iterator[bytes]:
-    left = MAX_BYTES
-    while left > 0 and (chunk := stream.read(min(left, _CHUNK_BYTES))):
-        left -= len(chunk)
-        yield chunk
+    def cpu_mask(self, path: str) -> CpuSet | None:
+        """Return the CPUs of a file in the kernel's mask format.
+
+        Groups of 32 bits in hexadecimal, highest first, separated by commas (kernel lib/vsprintf.c,
+        ``%*pb``): ``000000ff,ff000000``. Kernels without the list form of a file have the mask.
+        """
+        text = self.text(path)
+        if text is None:
+            return None
+        groups = [_GROUP.fullmatch(group) for group in text.split(",")]
+        if not all(groups) or len(groups) > _MAX_GROUPS:
+            self.report(path, f"not a CPU mask: {text[:40]!r}")
+            return None
+        mask = int("".join(f"{int(group[1], 16):08x}" for group in groups if group), 16)
+        return CpuSet.of(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)

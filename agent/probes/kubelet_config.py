@@ -8,10 +8,10 @@ since then are not what it runs with.
 """
 
 import json
-import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from os import scandir
+from errno import EISDIR, ENOTSUP
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,7 @@ import yaml
 from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import ProbeIssue
 from agent.probes.kubelet_process import KubeletProcess, running_kubelets
+from agent.probes.tree import Root, Tree
 
 MAX_BYTES = 1 << 20
 """Largest file read; real ones are under 10 KiB."""
@@ -33,7 +34,6 @@ DROP_INS = Path("/etc/kubernetes/kubelet.conf.d")
 
 KIND = "KubeletConfiguration"
 GROUP = "kubelet.config.k8s.io/"
-
 _Document = dict[str, Any]
 
 # Kubelet v1beta1 SetDefaults_KubeletConfiguration; eviction.DefaultEvictionHard on Linux.
@@ -66,6 +66,8 @@ _MAPS = {
     "kube-reserved": "kubeReserved",
     "eviction-hard": "evictionHard",
 }
+FLAGS = ("config", "config-dir", *_TEXTS, *_MAPS)
+"""The kubelet's flags that are read."""
 
 
 class _Unusable(Exception):  # noqa: N818 - control flow inside this file: becomes an issue
@@ -88,8 +90,7 @@ class _Sources:
 
 
 def read_kubelet_settings(
-    host: Path,
-    procfs: Path,
+    host: Root, procfs: Root
 ) -> tuple[KubeletSettings | None, tuple[ProbeIssue, ...]]:
     """Return the effective settings of the node's kubelet, or why they are not known.
 
@@ -97,7 +98,8 @@ def read_kubelet_settings(
     kubeadm's place is tried. *host* is where the host's root directory is seen from here.
     """
     try:
-        return _settings(host, _sources(host, procfs)), ()
+        tree = Tree.of(host)
+        return _settings(tree, _sources(tree, Tree.of(procfs))), ()
     except _Unusable as error:
         return None, (_issue(error.subject, error.reason),)
     except RecursionError:
@@ -108,8 +110,8 @@ def _issue(subject: str, reason: str) -> ProbeIssue:
     return ProbeIssue(probe="kubelet", subject=subject, reason=reason)
 
 
-def _sources(host: Path, procfs: Path) -> _Sources:
-    kubelets = running_kubelets(procfs, ("config", "config-dir", *_TEXTS, *_MAPS))
+def _sources(host: Tree, procfs: Tree) -> _Sources:
+    kubelets = running_kubelets(procfs, FLAGS)
     running = [_named_by(kubelet) for kubelet in kubelets]
     if len(running) > 1:  # several nodes on one machine: those that this host root can be
         running = [it for it in running if it.config and _is_there(host, it.config)]
@@ -117,7 +119,7 @@ def _sources(host: Path, procfs: Path) -> _Sources:
         return running[0]
     if running:
         pids = ", ".join(str(sources.pid) for sources in running)
-        raise _Unusable(str(procfs), f"several kubelets run here: pids {pids}")
+        raise _Unusable(str(procfs.root), f"several kubelets run here: pids {pids}")
     if not _is_there(host, CONFIG):
         raise _Unusable(str(CONFIG), "no such file, and no kubelet process was seen")
     return _Sources(
@@ -144,9 +146,10 @@ def _absolute(path: str | None, directory: Path | None) -> Path | None:
     return directory / path
 
 
-def _is_there(host: Path, path: Path) -> bool:
+def _is_there(host: Tree, path: Path) -> bool:
     try:
-        _under(host, path).stat()
+        with suppress(ValueError):  # a link out of the host root, which may still be followed
+            host.real(_under(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
@@ -154,7 +157,7 @@ def _is_there(host: Path, path: Path) -> bool:
     return True
 
 
-def _settings(host: Path, sources: _Sources) -> KubeletSettings:
+def _settings(host: Tree, sources: _Sources) -> KubeletSettings:
     document: _Document = dict(DEFAULTS)
     named = []
     if sources.config is not None:
@@ -165,21 +168,20 @@ def _settings(host: Path, sources: _Sources) -> KubeletSettings:
         document = _merged(document, _read(host, path))
     if drop_ins:
         named.append(f"{len(drop_ins)} drop-ins in {sources.drop_ins}")
-    overriding = _from_flags(sources.flags)
-    if overriding or not named:
+    if (overriding := _from_flags(sources.flags)) or not named:
         named.append(f"flags of pid {sources.pid}")
     return _parsed(_defaulted(document | overriding), " + ".join(named))
 
 
-def _under(host: Path, path: Path) -> Path:
-    return host / path.relative_to("/")
+def _under(path: Path) -> str:
+    return path.relative_to("/").as_posix()
 
 
-def _drop_ins(host: Path, directory: Path) -> Iterator[Path]:
+def _drop_ins(host: Tree, directory: Path) -> Iterator[Path]:
     """Walk *directory* as Go's WalkDir does: by name, into folders, through no link to one."""
     try:
-        with scandir(_under(host, directory)) as entries:
-            listed = sorted((it.name, it.is_dir(follow_symlinks=False)) for it in entries)
+        names = host.names(_under(directory))
+        listed = [(name, host.is_folder(_under(directory / name))) for name in names]
     except OSError as error:
         raise _Unusable(str(directory), error.strerror or str(error)) from None
     for name, is_folder in listed:
@@ -189,8 +191,8 @@ def _drop_ins(host: Path, directory: Path) -> Iterator[Path]:
             yield directory / name
 
 
-def _read(host: Path, path: Path) -> _Document:
-    document = _load(str(path), _text(_under(host, path), str(path)))
+def _read(host: Tree, path: Path) -> _Document:
+    document = _load(str(path), _text(host, path))
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise _Unusable(str(path), f"not a {KIND}")
     if not str(document.get("apiVersion")).startswith(GROUP):
@@ -198,17 +200,17 @@ def _read(host: Path, path: Path) -> _Document:
     return document
 
 
-def _text(path: Path, name: str) -> str:
+def _text(host: Tree, path: Path) -> str:
+    name = str(path)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would never end
-            raise _Unusable(name, "not a regular file")
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = host.content(_under(path))
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         raise _Unusable(name, "not UTF-8") from None
     except OSError as error:
-        raise _Unusable(name, error.strerror or str(error)) from None
+        is_other = error.errno in (EISDIR, ENOTSUP)  # a pipe would never end
+        reason = "not a regular file" if is_other else error.strerror or str(error)
+        raise _Unusable(name, reason) from None
     if len(raw) > MAX_BYTES:
         raise _Unusable(name, f"larger than {MAX_BYTES >> 20} MiB")
     return text

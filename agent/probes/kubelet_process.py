@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.probes.tree import Root, Tree
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletProcess:
@@ -20,42 +22,51 @@ class KubeletProcess:
     directory: Path | None
 
 
-def running_kubelets(procfs: Path, wanted: Iterable[str]) -> tuple[KubeletProcess, ...]:
+def running_kubelets(procfs: Root, wanted: Iterable[str]) -> tuple[KubeletProcess, ...]:
     """Return all kubelets that *procfs* shows, by pid, with those of their flags in *wanted*.
 
     Processes that end meanwhile or are hidden from us are left out. A kubelet inside
     another program (k3s, microk8s) is not found.
     """
-    names = frozenset(wanted)
+    names, tree = frozenset(wanted), Tree.of(procfs)
     return tuple(
         KubeletProcess(
             pid=pid,
-            flags=_flags(arguments[1:], names),
-            directory=_directory(procfs / str(pid)),
+            flags=_flags(words[1:], names),
+            directory=_directory(tree, pid),
         )
-        for pid in _pids(procfs)
-        if Path((arguments := _command_line(procfs / str(pid)))[0]).name == "kubelet"
+        for pid in _pids(tree)
+        if is_kubelet(words := _command_line(tree, pid))
     )
 
 
-def _pids(procfs: Path) -> list[int]:
+def is_kubelet(arguments: list[str]) -> bool:
+    """Tell whether a command line is that of a kubelet."""
+    return Path(arguments[0]).name == "kubelet"
+
+
+def _pids(tree: Tree) -> list[int]:
     try:
-        return sorted(int(entry.name) for entry in procfs.iterdir() if entry.name.isdecimal())
+        return sorted(int(name) for name in tree.names(".") if name.isdecimal())
     except OSError:
         return []
 
 
-def _command_line(process: Path) -> list[str]:
+def _command_line(tree: Tree, pid: int) -> list[str]:
     try:
-        raw = (process / "cmdline").read_bytes()
+        return arguments(tree.content(f"{pid}/cmdline"))
     except OSError:
         return [""]
-    return raw.decode("utf-8", "replace").rstrip("\0").split("\0")
 
 
-def _directory(process: Path) -> Path | None:
+def arguments(command_line: bytes) -> list[str]:
+    """Split the bytes of ``/proc/<pid>/cmdline``; a kernel thread has one empty argument."""
+    return command_line.decode("utf-8", "replace").rstrip("\0").split("\0")
+
+
+def _directory(tree: Tree, pid: int) -> Path | None:
     try:
-        return (process / "cwd").readlink()
+        return Path(tree.link(f"{pid}/cwd"))
     except OSError:
         return None
 

@@ -1,44 +1,112 @@
-"""The live node, read again and again: a scan that fails keeps what the last one found."""
+"""The live node, read again and again: whole at first, then only where it changes."""
 
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from agent.errors import NvmlUnavailable
 from agent.model.snapshot import ProbeIssue, Snapshot
-from agent.probes.discover import Roots, discover
+from agent.probes.changing import REREAD_S
+from agent.probes.discover import addresses, ask, join
+from agent.probes.host import Host, Roots
 from agent.probes.nvml import NvmlReading
 from agent.probes.nvml_supervisor import NvmlSupervisor
 
 
-class NodeReader:
-    """Reads one node through NVML and the given roots, for as long as the daemon lives."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanCost:
+    """What one scan asked of the node.
 
-    def __init__(self, roots: Roots, *, node: str, nvml_library: Path | None = None) -> None:
-        self._roots = roots
+    Attributes:
+        nvml_calls: of the scan's own; 0 while NVML does not answer.
+        file_reads: files opened, directories listed, links followed.
+        is_whole: nothing was taken from an earlier scan.
+    """
+
+    nvml_calls: int
+    file_reads: int
+    is_whole: bool
+
+
+class NodeReader:
+    """Reads one node through NVML and the given roots, for as long as the daemon lives.
+
+    Args:
+        clock: monotonic seconds; a whole scan is due every :data:`REREAD_S`.
+    """
+
+    def __init__(
+        self,
+        roots: Roots,
+        *,
+        node: str,
+        nvml_library: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._node = node
         self._supervisor = NvmlSupervisor(nvml_library)
+        self._host = Host(roots)
+        self._clock = clock
         self._last: NvmlReading | None = None
+        self._whole_due = float("-inf")
+        self._calls = 0
+        self._cost: ScanCost | None = None
+
+    @property
+    def last_cost(self) -> ScanCost | None:
+        """What the last :meth:`read` took; ``None`` before the first."""
+        return self._cost
 
     def read(self) -> Snapshot:
-        """Return the node as it is now.
+        """Return the node as it is now, with what cannot change as it was last read.
+
+        Everything is read anew after hot-plug, after the driver, the GPUs or their MIG
+        devices changed, every hour, and after :meth:`reread`; :mod:`agent.probes.changing`
+        has what is read each time.
 
         While NVML does not answer, its part is that of the last good scan, with an issue of
         the probe ``nvml`` that says so: devices must not vanish because a driver call hangs.
         """
         now = datetime.now(UTC).replace(microsecond=0)
-        return discover(self._roots, self._nvml, node=self._node, captured_at=now)
+        is_whole = self._host.renew() or self._clock() >= self._whole_due
+        before = self._last
+        reading = ask(lambda: self._scan(is_whole=is_whole))
+        if is_whole or _identity(before) != _identity(self._last):
+            is_whole = True
+            self._host.forget()
+            self._whole_due = self._clock() + REREAD_S
+        snapshot = join(reading, self._host.read(addresses(reading)))
+        self._cost = ScanCost(
+            nvml_calls=self._calls, file_reads=self._host.reads, is_whole=is_whole
+        )
+        return replace(snapshot, node=self._node, captured_at=now)
+
+    def reread(self) -> None:
+        """Make the next scan a whole one. May be called by any thread."""
+        self._whole_due = float("-inf")
 
     def close(self) -> None:
         """End the NVML child."""
         self._supervisor.close()
 
-    def _nvml(self) -> NvmlReading:
+    def _scan(self, *, is_whole: bool) -> NvmlReading:
+        self._calls = 0
         try:
-            self._last = self._supervisor.scan()
+            self._last = self._supervisor.scan() if is_whole else self._supervisor.refresh()
         except NvmlUnavailable as error:
             if self._last is None:
                 raise
             issue = ProbeIssue(probe="nvml", subject="", reason=error.cause)
             return replace(self._last, issues=(*self._last.issues, issue))
+        self._calls = self._last.calls
         return self._last
+
+
+def _identity(reading: NvmlReading | None) -> object:
+    """Return what tells one set of GPUs, driver and MIG devices from another."""
+    if reading is None:
+        return None
+    gpus = ((gpu.uuid, gpu.pci, gpu.mig) for gpu in reading.gpus)
+    return reading.driver_version, reading.nvml_version, tuple(gpus)

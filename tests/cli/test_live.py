@@ -1,6 +1,7 @@
 """The live node: our NVML library, loaded by the real bindings, over an unpacked sysfs."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,6 +107,42 @@ def test_a_capture_without_nvml_is_written_and_called_incomplete(
     outcome = cli("capture", "-o", str(path), *live(library=tmp_path / "libnvidia-ml.so.1"))
     assert outcome.code == 3
     assert json.loads(path.read_text(encoding="utf-8"))["hcas"]
+
+
+def test_a_raw_capture_is_a_directory_like_those_of_the_tests(
+    cli: Cli, live: Live, tmp_path: Path
+) -> None:
+    target = tmp_path / "raw"
+    target.mkdir()  # an empty directory is as good as none
+    outcome = cli("capture", "--raw", "-o", str(target), *live())
+    assert outcome.code == 0, outcome.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["raw"]
+    files = ["nvml.txt", "snapshot.json", "sysfs.txt"]
+    assert sorted(path.name for path in target.iterdir()) == files
+    assert all((NODES / SHAPE / name).is_file() for name in files)
+    assert cli("topo", "matrix", "--snapshot", str(target / "snapshot.json")) == cli(
+        "topo", "matrix", *live()
+    )
+
+
+def test_a_raw_capture_that_cannot_be_written_leaves_nothing(
+    cli: Cli, live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    outcome = cli("capture", "--raw", "-o", str(tmp_path / "raw"), *live())
+    assert (outcome.code, list(tmp_path.iterdir())) == (2, [])
+
+
+def test_a_raw_capture_without_nvml_is_written_and_called_incomplete(
+    cli: Cli, live: Live, tmp_path: Path
+) -> None:
+    target = tmp_path / "raw"
+    outcome = cli("capture", "--raw", "-o", str(target), *live(library=tmp_path / "none.so"))
+    assert (outcome.code, "error: cannot load" in outcome.err) == (3, True)
+    assert json.loads((target / "snapshot.json").read_text(encoding="utf-8"))["hcas"]
 
 
 def test_a_command_in_the_daemon_s_container_follows_its_variables(

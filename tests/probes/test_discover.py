@@ -1,19 +1,25 @@
 """The join of NVML and sysfs, and what becomes of their disagreements."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+
+import pytest
 
 from agent.errors import NvmlUnavailable
 from agent.machines.bundled import machine
+from agent.model.driver import ConfidentialCompute
+from agent.model.gpu import Gpu
 from agent.model.numa import CpuSet
+from agent.model.nvlink import ReportedPair
+from agent.model.pci import PciAddress
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.discover import Roots, discover
 from agent.probes.nvml import NvmlReading
 
 SHAPE = "l40sx4-pcie-2numa"
 L40S = machine("l40s-pcie-4")
-BARE = tuple(replace(gpu, path=None, numa_node=None, pci_class=None) for gpu in L40S.gpus)
+BARE = tuple(replace(gpu, path=None, numa_node=None, function=None) for gpu in L40S.gpus)
 """Its GPUs as NVML alone knows them."""
 
 Unpacked = Callable[[str], Path]
@@ -84,6 +90,58 @@ def test_what_nvml_could_not_tell_stays_told(unpacked: Unpacked) -> None:
     issue = ProbeIssue(probe="nvml", subject="GPU0", reason="GPU is lost")
     snapshot = found(unpacked(SHAPE), lambda: NvmlReading(gpus=BARE, issues=(issue,)))
     assert snapshot.issues == (issue,)
+
+
+def test_an_nvml_that_does_not_name_the_node_of_sysfs_is_an_issue(unpacked: Unpacked) -> None:
+    near = tuple(replace(gpu, numa_affinity=(1,)) for gpu in BARE[:1])
+    snapshot = found(unpacked(SHAPE), lambda: NvmlReading(gpus=(*near, *BARE[1:])))
+    assert snapshot.issues == (
+        ProbeIssue(
+            probe="pcie",
+            subject=f"{near[0].pci} numa_node",
+            reason="sysfs says 0, NVML says 1",
+        ),
+    )
+
+
+GRACE_MEMORY = """\
+proc/driver/nvidia/gpus/0009:01:00.0/
+  numa_status |
+    |Node:                    1
+    |Status:                  online
+sys/bus/pci/devices/
+  0009:01:00.0 -> ../../../devices/pci0009:00/0009:00:00.0/0009:01:00.0
+sys/devices/pci0009:00/0009:00:00.0/0009:01:00.0/
+  vendor = 0x10de
+  class = 0x030200
+  numa_node = 0
+"""
+
+
+@pytest.mark.parametrize(("told", "expected", "issues"), [(None, 1, 0), (1, 1, 0), (2, 2, 1)])
+def test_the_node_of_a_gpu_s_memory_is_nvml_s_or_else_the_driver_s(
+    host_tree: Callable[[str], Path], told: int | None, expected: int, issues: int
+) -> None:
+    gpu = Gpu(index=0, pci=PciAddress(9, 1, 0, 0), memory_numa_node=told)
+    snapshot = found(host_tree(GRACE_MEMORY), lambda: NvmlReading(gpus=(gpu,)))
+    disagreements = [issue for issue in snapshot.issues if "memory node" in issue.subject]
+    assert (snapshot.gpus[0].memory_numa_node, len(disagreements)) == (expected, issues)
+
+
+def test_every_part_of_the_reading_is_in_the_snapshot(unpacked: Unpacked) -> None:
+    reading = NvmlReading(
+        driver_version="1",
+        nvml_version="2",
+        cuda_version=(12, 4),
+        confidential_compute=ConfidentialCompute(is_enabled=True),
+        nvlinks=(),
+        pairs=(ReportedPair(a="GPU0", b="GPU1"),),
+    )
+    snapshot = found(unpacked(SHAPE), lambda: reading)
+    names = [
+        field.name for field in fields(reading) if field.name not in ("gpus", "issues", "calls")
+    ]
+    assert [getattr(snapshot, n) for n in names] == [getattr(reading, n) for n in names]
 
 
 def test_an_empty_host_gives_a_snapshot_of_issues(host_tree: Callable[[str], Path]) -> None:

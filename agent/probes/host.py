@@ -1,0 +1,196 @@
+"""What sysfs, procfs and the host's files tell of a node, read whole or only where it changes."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.model.driver import NvidiaDriver
+from agent.model.hca import DataDirect, Hca
+from agent.model.kubelet import KubeletSettings
+from agent.model.numa import CpuTopology, NumaNode
+from agent.model.nvlink import NvSwitch
+from agent.model.pci import PciAddress, PciBridge
+from agent.model.snapshot import Kernel, ProbeIssue
+from agent.probes import changing
+from agent.probes.cpu import read_cpu
+from agent.probes.files import Files
+from agent.probes.kernel import read_kernel
+from agent.probes.kubelet_config import read_kubelet_settings
+from agent.probes.memo import Memo
+from agent.probes.numa import read_numa
+from agent.probes.nvidia_driver import gpu_memory_nodes, read_nvidia_driver
+from agent.probes.pcie import PciTree, PlacedFunction
+from agent.probes.rdma import read_rdma
+from agent.probes.tree import Key, Outcome, Tree
+
+PRODUCT_NAME = "class/dmi/id/product_name"
+"""The machine's DMI name (kernel Documentation/ABI/testing/sysfs-class-dmi)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """Where the node's trees are seen from here.
+
+    Attributes:
+        host: the host's root directory, for the kubelet's files.
+    """
+
+    sysfs: Path = Path("/sys")
+    procfs: Path = Path("/proc")
+    host: Path = Path("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciFacts:
+    """What stands on the PCI bus, the RDMA devices included.
+
+    Attributes:
+        is_readable: whether there is a bus to read.
+        nvidia_gpus: the GPUs that PCI shows, whatever driver they have.
+        placed: of the GPUs that were asked about, those that are there.
+    """
+
+    is_readable: bool
+    nvidia_gpus: tuple[PciAddress, ...]
+    placed: Mapping[PciAddress, PlacedFunction]
+    nvswitches: tuple[NvSwitch, ...]
+    bridges: tuple[PciBridge, ...]
+    hcas: tuple[Hca, ...] | None
+    data_directs: tuple[DataDirect, ...] | None
+    management_hcas: tuple[Hca, ...] | None
+    issues: tuple[ProbeIssue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """All that is known of a node without NVML.
+
+    Attributes:
+        gpu_memory_nodes: the NUMA node that a GPU's own memory is, where it is one.
+    """
+
+    product_name: str | None
+    kernel: Kernel
+    nvidia: NvidiaDriver | None
+    gpu_memory_nodes: Mapping[PciAddress, int]
+    pci: PciFacts
+    numa_nodes: tuple[NumaNode, ...] | None
+    cpu: CpuTopology | None
+    kubelet: KubeletSettings | None
+    issues: tuple[ProbeIssue, ...]
+
+
+class Host:
+    """Reads a node's trees; the second time only what changes (:mod:`agent.probes.changing`)."""
+
+    def __init__(self, roots: Roots) -> None:
+        self.sysfs = Tree(roots.sysfs, changing.pattern(changing.SYSFS))
+        self.procfs = Tree(roots.procfs, changing.pattern(changing.PROCFS))
+        self.host = Tree(roots.host, changing.pattern(changing.HOST))
+        self._memo = Memo(self.sysfs, self.procfs, self.host)
+        self._seen: dict[tuple[str, Key], Outcome] = {}
+
+    @property
+    def reads(self) -> int:
+        """Files opened, directories listed and links followed since :meth:`renew`."""
+        return sum(tree.reads for tree in self._trees)
+
+    @property
+    def _trees(self) -> tuple[Tree, ...]:
+        return self.sysfs, self.procfs, self.host
+
+    def renew(self) -> bool:
+        """Begin a scan; return whether all must be read, because something came or went."""
+        for tree in self._trees:
+            tree.renew()
+        is_whole = self._has_event()
+        if is_whole:
+            self.forget()
+        self._drop_subtrees()
+        return is_whole
+
+    def forget(self) -> None:
+        """Read everything again in this scan."""
+        for tree in self._trees:
+            tree.forget()
+
+    def read(self, gpus: Iterable[PciAddress], *, counters: bool = False) -> HostFacts:
+        """Return the node's facts, with the places of *gpus*.
+
+        Args:
+            counters: whether to read the error counters of HCAs too.
+        """
+        part, sysfs, procfs, host = self._memo.part, self.sysfs, self.procfs, self.host
+        wanted = tuple(gpus)
+        pci = part("pci", (wanted, counters), lambda: self._pci(wanted, counters=counters))
+        numa_nodes, numa_issues = part("numa", None, lambda: read_numa(sysfs))
+        cpu, cpu_issues = part("cpu", None, lambda: read_cpu(sysfs, procfs))
+        kernel, kernel_issues = part("kernel", None, lambda: read_kernel(sysfs, procfs))
+        nvidia, nvidia_issues = part(
+            "nvidia", None, lambda: read_nvidia_driver(sysfs, procfs, host)
+        )
+        memory_nodes = part("memory", None, lambda: gpu_memory_nodes(procfs))
+        kubelet, kubelet_issues = part("kubelet", None, lambda: read_kubelet_settings(host, procfs))
+        product, dmi_issues = part("dmi", None, self._product)
+        return HostFacts(
+            product_name=product,
+            kernel=kernel,
+            nvidia=nvidia,
+            gpu_memory_nodes=memory_nodes,
+            pci=pci,
+            numa_nodes=numa_nodes,
+            cpu=cpu,
+            kubelet=kubelet,
+            issues=(
+                *pci.issues,
+                *numa_issues,
+                *cpu_issues,
+                *kernel_issues,
+                *nvidia_issues,
+                *kubelet_issues,
+                *dmi_issues,
+            ),
+        )
+
+    def _pci(self, gpus: tuple[PciAddress, ...], *, counters: bool) -> PciFacts:
+        tree = PciTree(self.sysfs)
+        found = ((address, tree.function(address)) for address in gpus)
+        placed = {address: function for address, function in found if function is not None}
+        rdma = read_rdma(self.sysfs, tree, counters=counters)
+        hcas = (*(rdma.hcas or ()), *(rdma.management_hcas or ()))
+        paths = [function.path for function in placed.values()]
+        paths += [hca.path for hca in hcas]
+        paths += [direct.path for direct in rdma.data_directs or ()]
+        nvidia_gpus, nvswitches = tree.nvidia_gpus(), tree.nvswitches()
+        bridges = tree.bridges(filter(None, paths))
+        return PciFacts(
+            is_readable=tree.is_readable,
+            nvidia_gpus=nvidia_gpus,
+            placed=placed,
+            nvswitches=nvswitches,
+            bridges=bridges,
+            hcas=rdma.hcas,
+            data_directs=rdma.data_directs,
+            management_hcas=rdma.management_hcas,
+            issues=(*tree.issues, *rdma.issues),
+        )
+
+    def _product(self) -> tuple[str | None, tuple[ProbeIssue, ...]]:
+        files = Files("dmi", self.sysfs)
+        return files.text(PRODUCT_NAME) or None, files.issues
+
+    def _has_event(self) -> bool:
+        trees = {"sysfs": self.sysfs, "procfs": self.procfs}
+        keys = [(name, key) for name, keys in changing.EVENTS.items() for key in keys]
+        now = {(name, key): trees[name].outcome(key) for name, key in keys}
+        is_other, self._seen = now != self._seen, now
+        return is_other
+
+    def _drop_subtrees(self) -> None:
+        before = dict(self.sysfs.known)
+        for pattern in map(re.compile, changing.SUBTREES):
+            for key, outcome in before.items():
+                match = pattern.fullmatch(key[1])
+                if match is not None and self.sysfs.outcome(key) != outcome:
+                    self.sysfs.forget(match[1])

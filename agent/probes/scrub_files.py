@@ -1,0 +1,121 @@
+"""A raw capture without what identifies its node: the same substitutes in all its texts."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import yaml
+
+from agent.probes.archive import Entry
+from agent.probes.kubelet_config import FLAGS, KIND
+from agent.probes.kubelet_process import arguments
+from agent.probes.raw_capture import RawCapture
+from agent.probes.scrub import Substitutes, command_line, learn_hosts, scrubbed
+from agent.probes.scrub_vpd import scrub_vpd
+
+KUBELET_FIELDS = frozenset(
+    """
+    apiVersion kind cpuManagerPolicy cpuManagerPolicyOptions memoryManagerPolicy
+    topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions reservedSystemCPUs
+    systemReserved kubeReserved evictionHard
+    """.split(),  # noqa: SIM905 - as prose
+)
+"""Of a KubeletConfiguration, what discovery reads."""
+
+_VPD = re.compile(r"sys/.*/vpd")
+_PROCESS = re.compile(r"proc/[0-9]+/cmdline")
+_MODULES, _COMMAND_LINE = "proc/modules", "proc/cmdline"
+
+
+def scrub_raw(raw: RawCapture, hosts: Iterable[str] = ()) -> RawCapture:
+    """Return *raw* scrubbed; the node that it plays has the scrubbed snapshot."""
+    substitutes = Substitutes()
+    learn_hosts(substitutes, hosts)
+    substitutes.learn(raw.snapshot)
+    cut = tuple(_cut(entry) for entry in raw.entries)
+    substitutes.learn_text(raw.nvml)
+    for entry in cut:
+        substitutes.learn_text(_text(entry.content or b""))
+    entries = tuple(_replaced(entry, substitutes) for entry in cut)
+    snapshot, done = scrubbed(raw.snapshot, substitutes)
+    return replace(
+        raw,
+        nvml=substitutes.apply(raw.nvml),
+        entries=entries,
+        snapshot=snapshot,
+        left_out=(*map(substitutes.apply, raw.left_out), *done, *_reports(raw.entries, cut)),
+    )
+
+
+def _reports(before: Iterable[Entry], after: Iterable[Entry]) -> Iterator[str]:
+    for old, new in zip(before, after, strict=True):
+        if old != new:
+            yield f"{old.path}: only what discovery reads is kept"
+
+
+def _replaced(entry: Entry, substitutes: Substitutes) -> Entry:
+    target = None if entry.target is None else substitutes.apply(entry.target)
+    entry = replace(entry, path=substitutes.apply(entry.path), target=target)
+    if entry.content is None:
+        return entry
+    if _VPD.fullmatch(entry.path):
+        vpd = scrub_vpd(entry.content, lambda value: substitutes.of("VPD entry", value))
+        return replace(entry, content=vpd)
+    content = substitutes.apply(_text(entry.content)).encode("latin-1")
+    return replace(entry, content=content)
+
+
+def _text(content: bytes) -> str:
+    return content.decode("latin-1")  # any bytes survive; all identifiers are ASCII
+
+
+def _cut(entry: Entry) -> Entry:
+    """Return *entry* with only that part of its content which discovery reads."""
+    content = entry.content
+    if not content:
+        return entry
+    cut: Callable[[bytes], bytes] | None = None
+    if entry.path == _COMMAND_LINE:
+        cut = _kernel
+    elif entry.path == _MODULES:
+        cut = _modules
+    elif _PROCESS.fullmatch(entry.path):
+        cut = _kubelet_flags
+    elif KIND.encode() in content:
+        cut = _kubelet_file
+    return entry if cut is None else replace(entry, content=cut(content))
+
+
+def _kernel(content: bytes) -> bytes:
+    return f"{command_line(content.decode('utf-8', 'replace'))}\n".encode()
+
+
+def _modules(content: bytes) -> bytes:
+    """Keep the names; root sees addresses of the kernel there, which is a secret of its boot."""
+    names = (line.split()[0] for line in content.splitlines() if line.strip())
+    return b"".join(name + b" 0 0 - Live 0x0000000000000000\n" for name in names)
+
+
+def _kubelet_flags(content: bytes) -> bytes:
+    words = arguments(content)
+    kept, takes_next = [words[0]], False
+    for word in words[1:]:
+        name, equals, _ = word.partition("=")
+        if takes_next and not word.startswith("--"):
+            kept.append(word)
+        takes_next = False
+        if word.startswith("--") and name.removeprefix("--").replace("_", "-") in FLAGS:
+            kept.append(word)
+            takes_next = not equals
+    return "".join(f"{word}\0" for word in kept).encode()
+
+
+def _kubelet_file(content: bytes) -> bytes:
+    try:
+        document = yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return content
+    if not isinstance(document, dict):
+        return content
+    kept = {key: value for key, value in document.items() if key in KUBELET_FIELDS}
+    return yaml.safe_dump(kept, sort_keys=False).encode()

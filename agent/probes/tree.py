@@ -1,0 +1,216 @@
+"""One root directory as scans see it: each thing read once a scan, or once for many scans.
+
+Everything that probes learn from `/sys`, `/proc` and the host's files passes through a
+:class:`Tree`. It counts the reads, keeps what they gave, and so knows three things: what a
+scan cost, what has to be read again, and what an archive of this node must hold.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from errno import EINVAL, ENOTSUP
+from pathlib import Path
+from typing import Self, TypeAlias
+
+MAX_BYTES = 4 * 1024 * 1024
+"""Most that is read of one file; `/proc/cpuinfo` of 512 CPUs is under 1 MiB."""
+
+_CHUNK_BYTES = 64 * 1024
+"""Of one read. Files under `/proc/sys` refuse a read of KMALLOC_MAX_SIZE, 4 MiB on x86, with
+ENOMEM (kernel fs/proc/proc_sysctl.c, proc_sys_call_handler)."""
+
+
+class Act(Enum):
+    """What was asked about a path; the values name the answers' types."""
+
+    CONTENT = "bytes"
+    NAMES = "the sorted names in a directory"
+    REAL = "the real path, relative to the root"
+    LINK = "what a symbolic link says"
+    FOLDER = "whether it is a directory itself, no link to one"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A read that failed: the system's error number, or 0 for a place outside the root."""
+
+    errno: int
+
+
+Key: TypeAlias = tuple[Act, str]
+Outcome: TypeAlias = "bytes | tuple[str, ...] | str | bool | Refusal"
+
+
+class Tree:
+    """The files below *root*; paths are relative to it, ``.`` is the root itself.
+
+    Args:
+        changing: paths whose content may differ at the next scan; those of all others is
+            kept until :meth:`forget`. ``None``: nothing is read twice.
+    """
+
+    def __init__(self, root: Path, changing: re.Pattern[str] | None = None) -> None:
+        self.root = root
+        self.reads = 0
+        self._changing = changing
+        self._known: dict[Key, Outcome] = {}
+        self._fresh: set[Key] = set()
+        self._watches: list[dict[Key, Outcome]] = []
+
+    @classmethod
+    def of(cls, root: "Root") -> "Tree":
+        """Return *root* if it is a tree already, else a new tree of that directory."""
+        return root if isinstance(root, Tree) else Tree(root)
+
+    @property
+    def known(self) -> Mapping[Key, Outcome]:
+        """All that was read, and not forgotten since."""
+        return self._known
+
+    def content(self, path: str) -> bytes:
+        """Return the bytes of a regular file.
+
+        Raises:
+            OSError: it cannot be read; ENOTSUP where it is neither file nor directory.
+        """
+        found = self._answer((Act.CONTENT, path))
+        assert isinstance(found, bytes)
+        return found
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the sorted names in a directory.
+
+        Raises:
+            OSError: it cannot be listed.
+        """
+        found = self._answer((Act.NAMES, path))
+        assert isinstance(found, tuple)
+        return found
+
+    def real(self, path: str) -> str:
+        """Return where *path* really is, relative to the root.
+
+        Raises:
+            OSError: it is not there.
+            ValueError: it leads out of the tree, or in a circle.
+        """
+        found = self._answer((Act.REAL, path))
+        assert isinstance(found, str)
+        return found
+
+    def link(self, path: str) -> str:
+        """Return the text of a symbolic link.
+
+        Raises:
+            OSError: it is none, or hidden from us.
+        """
+        found = self._answer((Act.LINK, path))
+        assert isinstance(found, str)
+        return found
+
+    def is_folder(self, path: str) -> bool:
+        """Tell whether *path* is a directory, and not a link to one.
+
+        Raises:
+            OSError: it is not there.
+        """
+        found = self._answer((Act.FOLDER, path))
+        assert isinstance(found, bool)
+        return found
+
+    def renew(self) -> Self:
+        """Begin another scan: what may change is read anew when it is asked for."""
+        self._fresh.clear()
+        self.reads = 0
+        return self
+
+    def forget(self, below: str = "") -> None:
+        """Read again, when asked, whatever path begins with *below* and was kept until now."""
+        for key in [key for key in self._known if key[1].startswith(below)]:
+            if key not in self._fresh:
+                del self._known[key]
+
+    @contextmanager
+    def watched(self) -> Iterator[Mapping[Key, Outcome]]:
+        """Collect what is asked of this tree inside the block, with its outcome."""
+        watch: dict[Key, Outcome] = {}
+        self._watches.append(watch)
+        try:
+            yield watch
+        finally:
+            self._watches.remove(watch)
+
+    def differs(self, watch: Mapping[Key, Outcome]) -> bool:
+        """Tell whether anything watched has another outcome in this scan."""
+        return any(self.outcome(key) != outcome for key, outcome in watch.items())
+
+    def outcome(self, key: Key) -> Outcome:
+        """Return what *key* gives in this scan, from the disk if need be."""
+        is_kept = key in self._known and (key in self._fresh or not self.may_change(key))
+        if not is_kept:
+            self.reads += 1
+            self._known[key] = _read(self.root, *key)
+            self._fresh.add(key)
+        return self._known[key]
+
+    def may_change(self, key: Key) -> bool:
+        """Tell whether *key* is read again in each scan."""
+        return self._changing is not None and self._changing.fullmatch(key[1]) is not None
+
+    def _answer(self, key: Key) -> Outcome:
+        found = self.outcome(key)
+        for watch in self._watches:
+            watch[key] = found
+        if not isinstance(found, Refusal):
+            return found
+        if found.errno:
+            raise OSError(found.errno, os.strerror(found.errno))
+        raise ValueError("leads out of the tree, or in a circle")
+
+
+Root: TypeAlias = Path | Tree
+"""A directory to read: by its path, or as a tree that other probes read too."""
+
+
+def _read(root: Path, act: Act, path: str) -> Outcome:
+    place = root / path
+    try:
+        match act:
+            case Act.CONTENT:
+                return _content(place)
+            case Act.NAMES:
+                return tuple(sorted(entry.name for entry in place.iterdir()))
+            case Act.REAL:
+                return place.resolve(strict=True).relative_to(root.resolve()).as_posix()
+            case Act.LINK:
+                return str(place.readlink())
+            case Act.FOLDER:
+                return stat.S_ISDIR(place.lstat().st_mode)
+    except OSError as error:
+        return Refusal(error.errno or 0)
+    except (ValueError, RuntimeError):
+        # RuntimeError: how Python 3.11 and 3.12 report a loop of links.
+        return Refusal(0 if act is Act.REAL else EINVAL)
+
+
+def _content(place: Path) -> bytes:
+    # Without O_NONBLOCK, opening a FIFO that has no writer would wait for ever.
+    descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a directory fails by itself
+            raise OSError(ENOTSUP, os.strerror(ENOTSUP))
+        return b"".join(_chunks(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _chunks(descriptor: int) -> Iterator[bytes]:
+    left = MAX_BYTES
+    while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK_BYTES))):
+        left -= len(chunk)
+        yield chunk
