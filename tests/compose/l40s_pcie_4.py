@@ -3,115 +3,63 @@
 Sources: NVIDIA L40S product brief (48 GB, PCIe Gen4 x16, no NVLink); Dell PowerEdge R760xa
 technical guide (up to four double-width GPUs, two on each socket, attached without a PCIe
 switch); Intel ARK for Xeon Gold 6448Y. Bus numbers are typical of that generation, UUIDs are
-invented. ACS is on, as firmware leaves it where an IOMMU is in use.
+invented. ACS is on, as the kernel sets it where an IOMMU translates.
 """
 
-from agent.model.gpu import Gpu
-from agent.model.numa import NumaNode
-from agent.model.pci import PciBridge, PciPath
-from agent.model.snapshot import Kernel, Origin, Provenance, Snapshot
-from tests.compose import parts
-from tests.compose.kubelet import AS_INSTALLED
-from tests.compose.machine import Machine, PciIds, Processor, two_sockets
-from tests.compose.parts import at
+from agent.model.pci import IommuType
+from tests.compose import processors
+from tests.compose.cards import SAPPHIRE_RAPIDS_PORT
+from tests.compose.gpus import L40S, gpus
+from tests.compose.host import host
+from tests.compose.machine import Machine
+from tests.compose.parts import NVIDIA_MODULES, Software, compose, console
+from tests.compose.pci_tree import build, leaf, port, root
+from tests.compose.wiring import pairs
 
-GPU_BUSES = (0x4A, 0x61, 0xCA, 0xE1)
-ROOT_BUSES = (0x48, 0x5F, 0xC8, 0xDF)
+BUSES = ((0x48, 0x4A), (0x5F, 0x61), (0xC8, 0xCA), (0xDF, 0xE1))
+"""Of each host bridge and its GPU."""
 
-PROCESSOR = Processor(
-    vendor="GenuineIntel",
-    model="Intel(R) Xeon(R) Gold 6448Y",
-    family=6,
-    model_number=143,
-    stepping=8,
-    mhz=2100,
-    cores=32,
-    l1d_kib=48,
-    l1i_kib=32,
-    l2_kib=2048,
-    l3_kib=61440,
-)
+REDIRECTS = 0x001D
+"""ACS control: source validation, request and completion redirect, upstream forwarding, which
+is what Linux turns on (drivers/pci/pci.c, pci_std_enable_acs)."""
 
 
 def machine() -> Machine:
     """Return the description."""
-    nodes, cpu = two_sockets(PROCESSOR, memory_mib=515_000, distance=21)
-    gpus = tuple(_gpu(index, nodes) for index in range(4))
-    snapshot = Snapshot(
-        node="l40s-pcie-4",
-        captured_at=parts.CAPTURED_AT,
-        provenance=Provenance(
-            origin=Origin.COMPOSED,
-            description="4x L40S on their own root ports, 2 sockets, no HCA",
-            sources=(
-                "NVIDIA L40S GPU Accelerator product brief",
-                "Dell PowerEdge R760xa technical guide",
-                parts.UNSOURCED,
-            ),
+    cpus = host(processors.XEON_6448Y, sockets=2, memory_mib=515_000)
+    tree = build(
+        cpus,
+        console(model=SAPPHIRE_RAPIDS_PORT),
+        *(
+            root(
+                bridge,
+                port(leaf(f"gpu{index}", L40S.card), bus=gpu),
+                model=SAPPHIRE_RAPIDS_PORT,
+                node=index // 2,
+            )
+            for index, (bridge, gpu) in enumerate(BUSES)
         ),
-        driver_version=parts.DRIVER,
-        nvml_version=parts.NVML,
-        cuda_version=parts.CUDA,
-        product_name="PowerEdge R760xa",
-        kubelet=AS_INSTALLED,
-        kernel=Kernel(
-            release="6.8.0-60-generic",
-            command_line="BOOT_IMAGE=/vmlinuz-6.8.0-60-generic root=/dev/sda2 ro intel_iommu=on",
-            machine="x86_64",
-            modules=("nvidia", "nvidia_modeset", "nvidia_uvm"),
-            sysctls={"kernel.numa_balancing": "1", "vm.zone_reclaim_mode": "0"},
-        ),
-        gpus=gpus,
-        nvlinks=(),
-        nvswitches=(),
-        pairs=parts.pairs(gpus, set()),
-        bridges=tuple(_bridge(index) for index in range(4)),
-        numa_nodes=nodes,
-        cpu=cpu,
-        hcas=(),
+        iommu=IommuType.DMA_FQ,
+        acs=REDIRECTS,
     )
-    return Machine(
+    found = gpus(L40S, tree, cpus, series=0x140)
+    return compose(
         shape="l40sx4-pcie-2numa",
         name="l40s-pcie-4",
-        snapshot=snapshot,
-        processor=PROCESSOR,
-        gpu_ids=PciIds(
-            vendor="10de", device="26b9", subsystem_vendor="10de", subsystem_device="1851"
+        product_name="PowerEdge R760xa",
+        description="4x L40S on their own root ports, 2 sockets, no HCA",
+        sources=(
+            "NVIDIA L40S GPU Accelerator product brief",
+            "Dell PowerEdge R760xa technical guide",
         ),
-        nvml_architecture=8,
-        bystanders=parts.console(),
-    )
-
-
-def _gpu(index: int, nodes: tuple[NumaNode, ...]) -> Gpu:
-    bus, root = GPU_BUSES[index], ROOT_BUSES[index]
-    return Gpu(
-        index=index,
-        uuid=parts.uuid(0x140, index),
-        minor=index,
-        pci=at(bus),
-        path=PciPath(root=f"pci0000:{root:02x}", hops=(at(root, 1), at(bus))),
-        product="NVIDIA L40S",
-        architecture="ada-lovelace",
-        compute_capability=(8, 9),
-        memory_mib=46068,
-        numa_node=index // 2,
-        cpu_affinity=nodes[index // 2].cpus,
-        pci_class="030200",
-        pcie=parts.link(4),
-        persistence=True,
-        ecc=True,
-        remapped_rows=parts.NO_REMAPPED_ROWS,
-        recovery_action=0,
-    )
-
-
-def _bridge(index: int) -> PciBridge:
-    return PciBridge(
-        address=at(ROOT_BUSES[index], 1),
-        vendor="8086",
-        device="352a",
-        numa_node=index // 2,
-        link=parts.link(4),
-        acs=True,
+        host=cpus,
+        tree=tree,
+        gpus=found,
+        pairs=pairs(found, ()),
+        software=Software(
+            command_line="BOOT_IMAGE=/vmlinuz-6.8.0-60-generic root=/dev/sda2 ro intel_iommu=on",
+            modules=NVIDIA_MODULES,
+            numa_balancing="1",
+        ),
+        has_whole_cpu_tree=True,
     )

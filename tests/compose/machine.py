@@ -1,54 +1,60 @@
-"""What a composed machine is described by: our own records, and what only hardware ids tell."""
+"""What a composed machine is described by: our own records, and what only a renderer needs."""
 
 from dataclasses import dataclass
 
-from agent.model.numa import CpuSet, CpuTopology, HugePages, NumaNode, Socket
-from agent.model.pci import PciAddress, PcieLink, PciPath
+from agent.model.gpu import Gpu
+from agent.model.hca import DataDirect, Hca, NetDevice
+from agent.model.pci import PciFunction, PciPath
 from agent.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PciIds:
-    """A function's ids: vendor:device and the board's own, four lower-case hex digits each."""
-
-    vendor: str
-    device: str
-    subsystem_vendor: str
-    subsystem_device: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Bystander:
-    """A PCI function that is neither GPU nor HCA, such as an NVSwitch or the BMC's display."""
+    """A PCI function that is neither GPU nor HCA, such as an NVSwitch or the BMC's display.
 
+    Attributes:
+        netdev: a network interface that belongs to no RDMA device.
+    """
+
+    name: str
     path: PciPath
-    pci_class: str
-    ids: PciIds
-    link: PcieLink
-    numa_node: int = 0
-    netdev: str | None = None
-
-    @property
-    def address(self) -> PciAddress:
-        """Its own address."""
-        return self.path.hops[-1]
+    function: PciFunction
+    numa_node: int | None = None
+    netdev: NetDevice | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """One CPU model; caches in KiB: level 1 and 2 per core, level 3 per socket."""
+    """One CPU model.
 
-    vendor: str
+    Attributes:
+        cores: of one socket.
+        threads: hardware threads of a core in use.
+        l1d_kib, l1i_kib, l2_kib: of one core.
+        l3_kib: of one level-3 cache, which *cores_per_l3* cores share.
+        are_threads_adjacent: POWER numbers the threads of a core in a row; others number the
+            first threads of all cores before the second ones.
+        hugepages_kib: sizes that the kernel offers with the page size in use.
+        part: of arm64, (implementer, part) of MIDR_EL1, which is all that it prints.
+    """
+
+    vendor: str | None
     model: str
-    family: int
-    model_number: int
-    stepping: int
-    mhz: int
     cores: int
+    threads: int
     l1d_kib: int
     l1i_kib: int
     l2_kib: int
     l3_kib: int
+    cores_per_l3: int
+    family: int | None = None
+    model_number: int | None = None
+    stepping: int = 0
+    mhz: int = 2000
+    machine: str = "x86_64"
+    are_threads_adjacent: bool = False
+    hugepages_kib: tuple[int, ...] = (2048, 1048576)
+    part: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,55 +63,25 @@ class Machine:
 
     Attributes:
         shape: directory under ``tests/nodes``.
-        name: of the bundled snapshot.
+        name: of the bundled snapshot; ``None`` for a machine that is only tested.
         snapshot: what the agent should find on it, provenance included.
-        gpu_ids, hca_ids: of all its GPUs and HCAs.
-        nvml_architecture: what ``nvmlDeviceGetArchitecture`` answers (nvml.h NVML_DEVICE_ARCH_*).
-        hca_board: the ``board_id`` of its HCAs, their firmware's PSID.
+        has_whole_cpu_tree: whether the CPU tree has every file that cadvisor reads, so that
+            a real kubelet can run on it; else only what the agent reads, a tenth of it.
     """
 
     shape: str
-    name: str
+    name: str | None
     snapshot: Snapshot
     processor: Processor
-    gpu_ids: PciIds
-    nvml_architecture: int
-    hca_ids: PciIds | None = None
-    hca_board: str | None = None
     bystanders: tuple[Bystander, ...] = ()
+    has_whole_cpu_tree: bool = False
 
 
-def two_sockets(
-    processor: Processor, *, memory_mib: int, distance: int
-) -> tuple[tuple[NumaNode, ...], CpuTopology]:
-    """Return the NUMA nodes and CPUs of a dual-socket, hyper-threaded server, one node a socket.
-
-    Linux numbers the first threads of all cores before the second ones.
-    """
-    cores = 2 * processor.cores
-    nodes = tuple(
-        NumaNode(
-            id=socket,
-            cpus=_threads(range(socket * processor.cores, (socket + 1) * processor.cores), cores),
-            memory_mib=memory_mib,
-            distances=(10, distance) if socket == 0 else (distance, 10),
-            hugepages=(
-                HugePages(size_kib=2048, total=0, free=0),
-                HugePages(size_kib=1048576, total=0, free=0),
-            ),
-        )
-        for socket in range(2)
+def plugged_in(snapshot: Snapshot) -> tuple[Gpu | Hca | DataDirect, ...]:
+    """Return all of *snapshot* that has a place in the PCI tree."""
+    return (
+        *snapshot.gpus,
+        *(snapshot.hcas or ()),
+        *(snapshot.management_hcas or ()),
+        *(snapshot.data_directs or ()),
     )
-    cpu = CpuTopology(
-        online=CpuSet.of(range(2 * cores)),
-        vendor=processor.vendor,
-        model=processor.model,
-        sockets=tuple(Socket(id=node.id, cpus=node.cpus) for node in nodes),
-        cores=tuple(_threads(range(core, core + 1), cores) for core in range(cores)),
-        l3_groups=tuple(node.cpus for node in nodes),
-    )
-    return nodes, cpu
-
-
-def _threads(first: range, cores: int) -> CpuSet:
-    return CpuSet.of([*first, *(cpu + cores for cpu in first)])

@@ -1,32 +1,53 @@
 """What the NVML library answers on a composed machine, one line an answer.
 
-Names and values are those of nvml.h; what is not listed answers 3, NOT_SUPPORTED.
+Names and values are those of nvml.h; what a snapshot does not say is not listed, and so
+answers 3, NOT_SUPPORTED.
 """
 
 from collections.abc import Iterator, Mapping
 
-from agent.model.gpu import FabricState, Gpu
-from agent.model.nvlink import NvLink, PeerKind, ReportedPair
+from agent.model.gpu import FabricState, Gpu, Virtualization
+from agent.model.mig import MigInstance
+from agent.model.numa import CpuSet
+from agent.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
+from agent.model.pci import PciAddress
+from agent.model.snapshot import Snapshot
+from agent.probes.nvml_values import ARCHITECTURES
 from tests.compose.machine import Machine
+from tests.compose.sysfs import head
 
 MIB = 1024 * 1024
-NVLINK_SPEED_FIELD = 164
-"""NVML_FI_DEV_NVLINK_GET_SPEED, scope is the link; MB/s."""
+USED_MIB = 512
+"""Memory that the driver itself takes; no reader looks at it."""
 
-RECOVERY_FIELD = 230
+FAR_LINK, SPEED, STATE = 146, 164, 165
+"""NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID, …_GET_SPEED (MB/s), …_GET_STATE; the scope is the link."""
+
+C2C_LINKS, C2C_SPEED = 170, 172
+"""NVML_FI_DEV_C2C_LINK_COUNT, …_C2C_LINK_GET_MAX_BW (MB/s; the scope is the link)."""
+
+RECOVERY = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
 
-P2P_NVLINK = 2
-"""NVML_P2P_CAPS_INDEX_NVLINK."""
+NOT_FOUND, UNKNOWN_ERROR, P2P_UNKNOWN = 6, 999, 6
+"""NVML_ERROR_NOT_FOUND, NVML_ERROR_UNKNOWN, NVML_P2P_STATUS_UNKNOWN."""
 
-P2P_OK, P2P_NOT_SUPPORTED = 0, 5
-"""NVML_P2P_STATUS_*."""
+HIDDEN = "FFFFFFFF:FF:FF.F"
+"""The address behind which drivers hide NVSwitches."""
 
+_ARCHITECTURE = {name: number for number, name in ARCHITECTURES.items()}
 _FABRIC: Mapping[FabricState, int] = {
     state: value for value, state in enumerate(FabricState)
 }  # nvmlGpuFabricState_t counts in this order
+_VIRTUALIZATION = {mode: value for value, mode in enumerate(Virtualization)}
+_P2P = {status: value for value, status in enumerate(P2pStatus)}
 _PEER = {PeerKind.GPU: 0, PeerKind.SWITCH: 2, PeerKind.CPU: 1}
 """nvmlIntNvLinkDeviceType_t: GPU 0, IBMNPU 1, SWITCH 2."""
+
+_VERSION = {1: 1, 2: 2, 3: 4, 4: 6, 5: 7, 6: 8}
+"""NVLink generation to ``nvmlNvlinkVersion_t``, which also counts 2.2 and 3.1."""
+
+At = tuple[int | str, ...]
 
 
 def nvml_text(machine: Machine) -> str:
@@ -36,16 +57,11 @@ def nvml_text(machine: Machine) -> str:
 
 def _lines(machine: Machine) -> Iterator[str]:
     snapshot = machine.snapshot
-    assert snapshot.cuda_version is not None
-    major, minor = snapshot.cuda_version
-    yield f"# {machine.shape}: written by `python -m tests.compose`"
-    yield answer("nvmlSystemGetDriverVersion", (), snapshot.driver_version)
-    yield answer("nvmlSystemGetNVMLVersion", (), snapshot.nvml_version)
-    yield answer("nvmlSystemGetCudaDriverVersion_v2", (), major * 1000 + minor * 10)
-    yield answer("nvmlDeviceGetCount_v2", (), len(snapshot.gpus))
+    yield from head(machine).splitlines()
+    yield from _system(snapshot)
     for gpu in snapshot.gpus:
         yield ""
-        yield from _gpu(gpu, machine)
+        yield from _gpu(gpu)
         for link in snapshot.nvlinks or ():
             if link.gpu == gpu.index:
                 yield from _nvlink(link)
@@ -54,86 +70,203 @@ def _lines(machine: Machine) -> Iterator[str]:
         yield from _pair(pair)
 
 
-def answer(function: str, arguments: tuple[int, ...], *values: object) -> str:
-    """Return the line of a call that succeeds."""
+def answer(function: str, arguments: At, *values: object, code: int = 0) -> str:
+    """Return the line of a call, which succeeds unless *code* says otherwise."""
     call = " ".join([function, *map(str, arguments)])
-    return f"{call} = 0 {' | '.join(map(str, values))}"
+    return f"{call} = {code} {' | '.join(map(str, values))}".rstrip()
 
 
-def _gpu(gpu: Gpu, machine: Machine) -> Iterator[str]:
-    assert gpu.pci is not None
-    assert gpu.memory_mib is not None
-    assert gpu.compute_capability is not None
+def _known(function: str, arguments: At, value: object) -> Iterator[str]:
+    """Yield the line of a call with one value, if there is one."""
+    if value is not None:
+        yield answer(function, arguments, int(value) if isinstance(value, bool) else value)
+
+
+def _system(snapshot: Snapshot) -> Iterator[str]:
+    yield from _known("nvmlSystemGetDriverVersion", (), snapshot.driver_version)
+    yield from _known("nvmlSystemGetNVMLVersion", (), snapshot.nvml_version)
+    if snapshot.cuda_version is not None:
+        major, minor = snapshot.cuda_version
+        yield answer("nvmlSystemGetCudaDriverVersion_v2", (), major * 1000 + minor * 10)
+    if (state := snapshot.confidential_compute) is not None:
+        production = 2  # NVML_CC_SYSTEM_ENVIRONMENT_PROD
+        flags = int(state.is_enabled), int(bool(state.is_dev_tools))
+        yield answer("nvmlSystemGetConfComputeState", (), production, *flags)
+    yield answer("nvmlDeviceGetCount_v2", (), len(snapshot.gpus))
+
+
+def _gpu(gpu: Gpu) -> Iterator[str]:
     at = (gpu.index,)
-    ids, total = machine.gpu_ids, gpu.memory_mib * MIB
-    used = 512 * MIB
-    yield answer("nvmlDeviceGetUUID", at, gpu.uuid)
-    yield answer("nvmlDeviceGetName", at, gpu.product)
-    bus = f"{gpu.pci.domain:08X}:{gpu.pci.bus:02X}:{gpu.pci.device:02X}.{gpu.pci.function:X}"
-    device = f"0x{ids.device.upper()}{ids.vendor.upper()}"
-    yield answer("nvmlDeviceGetPciInfo_v3", at, bus, device)
-    yield answer("nvmlDeviceGetMinorNumber", at, gpu.minor)
-    yield answer("nvmlDeviceGetMemoryInfo", at, total, total - used, used)
-    yield answer("nvmlDeviceGetCudaComputeCapability", at, *gpu.compute_capability)
-    yield answer("nvmlDeviceGetArchitecture", at, machine.nvml_architecture)
-    yield answer("nvmlDeviceGetPersistenceMode", at, int(bool(gpu.persistence)))
-    yield answer("nvmlDeviceGetEccMode", at, int(bool(gpu.ecc)), int(bool(gpu.ecc)))
-    if gpu.mig is not None:
-        is_pending = int(bool(gpu.mig.is_pending))
-        yield answer("nvmlDeviceGetMigMode", at, int(gpu.mig.is_enabled), is_pending)
-    if gpu.pcie is not None:
-        yield answer("nvmlDeviceGetCurrPcieLinkGeneration", at, gpu.pcie.generation)
-        yield answer("nvmlDeviceGetCurrPcieLinkWidth", at, gpu.pcie.width)
-        yield answer("nvmlDeviceGetMaxPcieLinkGeneration", at, gpu.pcie.max_generation)
-        yield answer("nvmlDeviceGetMaxPcieLinkWidth", at, gpu.pcie.max_width)
-    yield answer("nvmlDeviceGetCpuAffinity", at, gpu.cpu_affinity)
+    yield from _known("nvmlDeviceGetUUID", at, gpu.uuid)
+    yield from _known("nvmlDeviceGetName", at, gpu.product)
+    if gpu.pci is not None:
+        assert gpu.function is not None
+        assert gpu.function.device is not None
+        assert gpu.function.vendor is not None
+        device = f"0x{gpu.function.device.upper()}{gpu.function.vendor.upper()}"
+        yield answer("nvmlDeviceGetPciInfo_v3", at, _bus(gpu.pci), device)
+    yield from _known("nvmlDeviceGetMinorNumber", at, gpu.minor)
+    yield from _memory(at, gpu.memory_mib)
+    if gpu.compute_capability is not None:
+        yield answer("nvmlDeviceGetCudaComputeCapability", at, *gpu.compute_capability)
+    if gpu.architecture is not None:
+        yield answer("nvmlDeviceGetArchitecture", at, _ARCHITECTURE[gpu.architecture])
+    yield from _board(gpu)
+    yield from _pcie(gpu)
+    yield from _settings(gpu)
     yield from _health(gpu)
+    yield from _c2c(gpu)
+    yield from _mig(gpu)
+
+
+def _bus(address: PciAddress) -> str:
+    domain, bus = f"{address.domain:08X}", f"{address.bus:02X}"
+    return f"{domain}:{bus}:{address.device:02X}.{address.function:X}"
+
+
+def _memory(at: At, mib: int | None) -> Iterator[str]:
+    if mib is not None:
+        used = min(USED_MIB, mib) * MIB
+        yield answer("nvmlDeviceGetMemoryInfo", at, mib * MIB, mib * MIB - used, used)
+
+
+def _board(gpu: Gpu) -> Iterator[str]:
+    at = (gpu.index,)
+    yield from _known("nvmlDeviceGetSerial", at, gpu.serial)
+    yield from _known("nvmlDeviceGetVbiosVersion", at, gpu.vbios)
+    yield from _known("nvmlDeviceGetModuleId", at, gpu.module_id)
+    yield from _known("nvmlDeviceGetBoardId", at, gpu.board_id)
+    yield from _known("nvmlDeviceGetNumaNodeId", at, gpu.memory_numa_node)
+    yield from _known("nvmlDeviceGetCpuAffinity", at, gpu.cpu_affinity)
+    if gpu.numa_affinity:
+        nodes = CpuSet.of(gpu.numa_affinity)  # the kernel writes both kinds of list alike
+        yield answer("nvmlDeviceGetMemoryAffinity", (gpu.index, 0), nodes)
+
+
+def _pcie(gpu: Gpu) -> Iterator[str]:
+    at = (gpu.index,)
+    if (link := gpu.pcie) is not None:
+        yield from _known("nvmlDeviceGetCurrPcieLinkGeneration", at, link.generation)
+        yield from _known("nvmlDeviceGetCurrPcieLinkWidth", at, link.width)
+        yield from _known("nvmlDeviceGetMaxPcieLinkGeneration", at, link.max_generation)
+        yield from _known("nvmlDeviceGetMaxPcieLinkWidth", at, link.max_width)
+
+
+def _settings(gpu: Gpu) -> Iterator[str]:
+    at = (gpu.index,)
+    yield from _known("nvmlDeviceGetPersistenceMode", at, gpu.persistence)
+    if gpu.virtualization is not None:
+        yield answer("nvmlDeviceGetVirtualizationMode", at, _VIRTUALIZATION[gpu.virtualization])
+    if gpu.ecc is not None:  # one call tells both, or neither
+        pending = gpu.ecc if gpu.ecc_pending is None else gpu.ecc_pending
+        yield answer("nvmlDeviceGetEccMode", at, int(gpu.ecc), int(pending))
 
 
 def _health(gpu: Gpu) -> Iterator[str]:
     at = (gpu.index,)
     if gpu.fabric is not None:
-        cluster = gpu.fabric.cluster_uuid or "00000000-0000-0000-0000-000000000000"
         yield answer(
             "nvmlDeviceGetGpuFabricInfoV",
             at,
             _FABRIC[gpu.fabric.state],
-            gpu.fabric.status,
-            cluster,
-            gpu.fabric.clique_id,
-            gpu.fabric.health_mask,
+            gpu.fabric.status or 0,
+            gpu.fabric.cluster_uuid or "00000000-0000-0000-0000-000000000000",
+            gpu.fabric.clique_id or 0,
+            gpu.fabric.health_mask or 0,
         )
     if (rows := gpu.remapped_rows) is not None:
         flags = int(rows.is_pending), int(rows.has_failed)
         yield answer("nvmlDeviceGetRemappedRows", at, rows.correctable, rows.uncorrectable, *flags)
-    if gpu.recovery_action is not None:
-        yield answer("nvmlDeviceGetFieldValue", (gpu.index, RECOVERY_FIELD), gpu.recovery_action)
+    if (errors := gpu.ecc_errors) is not None:
+        yield from _known("nvmlDeviceGetTotalEccErrors", (gpu.index, 1, 0), errors.volatile)
+        yield from _known("nvmlDeviceGetTotalEccErrors", (gpu.index, 1, 1), errors.aggregate)
+    yield from _known("nvmlDeviceGetRetiredPagesPendingStatus", at, gpu.retired_pages_pending)
+    yield from _known("nvmlDeviceGetFieldValue", (gpu.index, RECOVERY), gpu.recovery_action)
 
 
-_VERSION = {1: 1, 2: 2, 3: 4, 4: 6, 5: 7}
-"""NVLink generation to ``nvmlNvlinkVersion_t``, which also counts 2.2 and 3.1."""
+def _c2c(gpu: Gpu) -> Iterator[str]:
+    if gpu.c2c is not None:
+        yield answer("nvmlDeviceGetC2cModeInfoV", (gpu.index,), int(gpu.c2c.is_enabled))
+        yield from _known("nvmlDeviceGetFieldValue", (gpu.index, C2C_LINKS), gpu.c2c.links)
+        for link in range(gpu.c2c.links or 0):
+            at = (gpu.index, C2C_SPEED, link)
+            yield from _known("nvmlDeviceGetFieldValue", at, gpu.c2c.speed_mbps)
+
+
+def _mig(gpu: Gpu) -> Iterator[str]:
+    at = (gpu.index,)
+    if gpu.mig is None:
+        return
+    pending = gpu.mig.is_enabled is not bool(gpu.mig.is_pending)
+    yield answer("nvmlDeviceGetMigMode", at, int(gpu.mig.is_enabled), int(pending))
+    if not gpu.mig.is_enabled:
+        return
+    slots = gpu.mig.max_instances or len(gpu.mig.instances)
+    yield answer("nvmlDeviceGetMaxMigDeviceCount", at, slots)
+    for slot, instance in enumerate(gpu.mig.instances):
+        yield answer("nvmlDeviceGetMigDeviceHandleByIndex", (gpu.index, slot))
+        yield from _mig_device(gpu, f"{gpu.index}:{slot}", instance)
+    for slot in range(len(gpu.mig.instances), slots):
+        yield answer("nvmlDeviceGetMigDeviceHandleByIndex", (gpu.index, slot), code=NOT_FOUND)
+
+
+def _mig_device(gpu: Gpu, name: str, instance: MigInstance) -> Iterator[str]:
+    at = (name,)
+    yield answer("nvmlDeviceGetUUID", at, instance.uuid)
+    profile = "" if instance.profile is None else f" MIG {instance.profile}"
+    yield answer("nvmlDeviceGetName", at, f"{gpu.product}{profile}")
+    yield from _known("nvmlDeviceGetGpuInstanceId", at, instance.gpu_instance)
+    yield from _known("nvmlDeviceGetComputeInstanceId", at, instance.compute_instance)
+    yield from _memory(at, instance.memory_mib)
+    if (has := instance.attributes) is not None:
+        yield answer(
+            "nvmlDeviceGetAttributes_v2",
+            at,
+            has.multiprocessors,
+            has.copy_engines,
+            has.decoders,
+            has.encoders,
+            has.jpeg_engines,
+            has.ofa_engines,
+            has.gpu_instance_slices,
+            has.compute_instance_slices,
+            has.memory_mib,
+        )
+    if (place := instance.placement) is not None:
+        assert instance.gpu_instance is not None
+        where = (gpu.index, instance.gpu_instance)
+        yield answer("nvmlDeviceGetGpuInstanceById", where)
+        yield answer("nvmlGpuInstanceGetInfo", where, instance.profile_id, place.start, place.size)
 
 
 def _nvlink(link: NvLink) -> Iterator[str]:
-    assert link.peer is not None
-    assert link.peer_kind is not None
     at = (link.gpu, link.link)
-    peer = link.peer
-    bus = f"{peer.domain:08X}:{peer.bus:02X}:{peer.device:02X}.{peer.function:X}"
-    yield answer("nvmlDeviceGetNvLinkState", at, int(bool(link.is_active)))
-    assert link.version is not None
-    yield answer("nvmlDeviceGetNvLinkVersion", at, _VERSION[link.version])
-    yield answer("nvmlDeviceGetNvLinkRemotePciInfo_v2", at, bus)
-    yield answer("nvmlDeviceGetNvLinkRemoteDeviceType", at, _PEER[link.peer_kind])
-    speed = (link.gpu, NVLINK_SPEED_FIELD, link.link)
-    yield answer("nvmlDeviceGetFieldValue", speed, link.speed_mbps)
+    if link.is_active is None:
+        yield answer("nvmlDeviceGetNvLinkState", at, code=UNKNOWN_ERROR)
+    yield from _known("nvmlDeviceGetNvLinkState", at, link.is_active)
+    yield from _known("nvmlDeviceGetFieldValue", (link.gpu, STATE, link.link), link.is_active)
+    if link.version is not None:
+        yield answer("nvmlDeviceGetNvLinkVersion", at, _VERSION[link.version])
+    if link.peer is not None or link.peer_kind is PeerKind.SWITCH:
+        bus = HIDDEN if link.peer is None else _bus(link.peer)
+        yield answer("nvmlDeviceGetNvLinkRemotePciInfo_v2", at, bus)
+    if link.peer_kind is not None:
+        yield answer("nvmlDeviceGetNvLinkRemoteDeviceType", at, _PEER[link.peer_kind])
+    yield from _known("nvmlDeviceGetFieldValue", (link.gpu, FAR_LINK, link.link), link.peer_link)
+    yield from _known("nvmlDeviceGetFieldValue", (link.gpu, SPEED, link.link), link.speed_mbps)
 
 
 def _pair(pair: ReportedPair) -> Iterator[str]:
-    assert pair.closeness is not None
     a, b = int(pair.a.removeprefix("GPU")), int(pair.b.removeprefix("GPU"))
-    status = P2P_OK if pair.p2p_nvlink else P2P_NOT_SUPPORTED
-    for one, other in ((a, b), (b, a)):
-        level = int(pair.closeness)
-        yield answer("nvmlDeviceGetTopologyCommonAncestor", (one, other), level)
-        yield answer("nvmlDeviceGetP2PStatus", (one, other, P2P_NVLINK), status)
+    for one, other, access in ((a, b, pair.forward), (b, a, pair.backward)):
+        level = None if pair.closeness is None else int(pair.closeness)
+        yield from _known("nvmlDeviceGetTopologyCommonAncestor", (one, other), level)
+        if access is not None:
+            yield from _access(one, other, access)
+
+
+def _access(one: int, other: int, access: PeerAccess) -> Iterator[str]:
+    capabilities = (access.read, access.write, access.nvlink)  # nvmlGpuP2PCapsIndex_t
+    for capability, status in enumerate(capabilities):
+        number = P2P_UNKNOWN if status is None else _P2P[status]
+        yield answer("nvmlDeviceGetP2PStatus", (one, other, capability), number)
