@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.cli.output import say
-from agent.cli.parser import FORMATS, Parser, Subparsers, add_command
+from agent.cli.parser import Parser, Subparsers, add_command
 from agent.machines import bundled
 
 SHELLS = ("bash", "zsh")
@@ -111,8 +111,6 @@ def _value_cases(level: Level) -> Iterator[str]:
 
 
 def _choices(action: argparse.Action) -> tuple[str, ...]:
-    if action.metavar == "FORMAT":
-        return FORMATS
     if "--machine" in action.option_strings:
         return bundled.names()
     return tuple(map(str, action.choices or ()))

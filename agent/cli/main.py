@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Protocol
 
 from agent import __version__
@@ -16,6 +17,7 @@ from agent.cli import (
     explain,
     health,
     labels,
+    nccl,
     run,
     simulate,
     topo,
@@ -41,6 +43,7 @@ COMMANDS: tuple[Command, ...] = (
     audit,
     allocate,
     capture,
+    nccl,
     explain,
     simulate,
     completion,
@@ -62,6 +65,7 @@ _EPILOG = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
+    _fill_closed_streams()
     _use_utf8()
     try:
         return _run(argv)
@@ -97,6 +101,15 @@ def parser() -> Parser:
     for command in COMMANDS:
         command.add(subparsers)
     return whole
+
+
+def _fill_closed_streams() -> None:
+    """Let a stream that the caller closed (``>&-``) lead nowhere; Python has ``None`` for it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # This takes the stream's own number, which no other file may then get.
+            null = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - open to the end
+            setattr(sys, name, null)
 
 
 def _use_utf8() -> None:

@@ -1,9 +1,10 @@
-"""One answer, four formats."""
+"""One answer, several formats."""
 
 import json
 import re
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +22,13 @@ class Answer:
     Attributes:
         plain: made of JSON's own types.
         table, short: text that ends with a line break, or nothing.
+        svg: draws the answer; only for commands that offer the format.
     """
 
     plain: Any
     table: str
     short: str
+    svg: Callable[[], str] | None = None
 
 
 def emit(answer: Answer, args: Namespace) -> None:
@@ -37,6 +40,8 @@ def emit(answer: Answer, args: Namespace) -> None:
             say(_yaml_text(answer.plain))
         case "short":
             say(answer.short)
+        case "svg" if answer.svg is not None:
+            say(answer.svg())
         case _:
             say(answer.table)
 
@@ -60,8 +65,12 @@ def say(text: str) -> None:
 
 def json_text(plain: Any) -> str:
     """Return *plain* as an indented JSON document, safe to show on a terminal."""
-    text = json.dumps(plain, indent=2, ensure_ascii=False)
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return escaped(json.dumps(plain, indent=2, ensure_ascii=False)) + "\n"
+
+
+def escaped(document: str) -> str:
+    """Return the JSON *document* with what steers a terminal escaped; it means the same."""
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def _yaml_text(plain: Any) -> str:

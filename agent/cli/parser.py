@@ -51,15 +51,15 @@ def add_command(subparsers: Subparsers, name: str, summary: str, **options: Any)
     )
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add ``-o``, which every reader has."""
+def add_output(parser: argparse.ArgumentParser, *, formats: tuple[str, ...] = FORMATS) -> None:
+    """Add ``-o``, which every reader has; *formats* are those of this one, the table first."""
     parser.add_argument(
         "-o",
         "--output",
-        choices=FORMATS,
+        choices=formats,
         default="table",
         metavar="FORMAT",
-        help=f"{', '.join(FORMATS)} (default: table)",
+        help=f"{', '.join(formats)} (default: table)",
     )
     add_style(parser)
 

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from agent.cli.parser import Parser, Subparsers, add_command, add_output
+from agent.cli.parser import FORMATS, Parser, Subparsers, add_command, add_output
 from agent.cli.source import add_source
 
 
@@ -10,7 +10,18 @@ def add(subparsers: Subparsers) -> None:
     """Add the command and its subcommands."""
     parser = add_command(subparsers, "topo", "print the topology: matrix, tree, path")
     what = parser.add_subparsers(metavar="WHAT", required=True)
-    _reader(add_command(what, "matrix", "print every device against every other"), "matrix")
+    matrix = add_command(what, "matrix", "print every device against every other")
+    matrix.add_argument(
+        "--wide",
+        action="store_true",
+        help="aligned, with NUMA node, PCI address and link, nearest NIC, NVLink island, rail",
+    )
+    matrix.add_argument(
+        "--nccl",
+        action="store_true",
+        help="NCCL's path types in place of nvidia-smi's levels; no effect on svg",
+    )
+    _reader(matrix, "matrix")
     _reader(add_command(what, "tree", "print what hangs where, and the NVLink islands"), "tree")
     path = add_command(what, "path", "print the way between two devices")
     path.add_argument("a", metavar="A", help="index, GPU0, UUID, PCI address, or name of a NIC")
@@ -19,7 +30,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _reader(parser: Parser, what: str) -> None:
-    add_output(parser)
+    add_output(parser, formats=(*FORMATS, "svg"))
     add_source(parser)
     parser.set_defaults(run=run, what=what)
 

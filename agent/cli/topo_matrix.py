@@ -36,11 +36,23 @@ _LEGEND = (
 
 def run(args: Namespace) -> int:
     """Print the matrix; 0."""
+    from agent.cli.topo_svg import draw  # noqa: PLC0415 - the picture is rarely asked for
+
     snapshot = load(args)
     found = matrix(snapshot)
-    style = render.style(no_color=args.no_color)
-    rows = text(found, snapshot, style)
-    emit(Answer(plain=plain(found), table=rows + legend(found), short=rows), args)
+    if args.nccl or args.wide:
+        from agent.cli import topo_wide  # noqa: PLC0415 - NCCL's rules are rarely asked for
+
+        answer = topo_wide.answer(snapshot, found, nccl=args.nccl, wide=args.wide)
+    else:
+        rows = text(found, snapshot, render.style(no_color=args.no_color))
+        answer = Answer(
+            plain=plain(found),
+            table=rows + legend(found),
+            short=rows,
+            svg=lambda: draw(snapshot),
+        )
+    emit(answer, args)
     return 0
 
 
@@ -65,27 +77,33 @@ def text(found: Matrix, snapshot: Snapshot, style: Style) -> str:
     header = "\t".join((*(device.id for device in found.devices), *_COLUMNS))
     gpus = {gpu.name: gpu for gpu in snapshot.gpus}
     rows = [
-        "\t".join((device.id, *map(_cell, cells))) + _tail(device, gpus.get(device.id))
+        "\t".join((device.id, *map(cell_text, cells))) + _tail(gpus.get(device.id))
         for device, cells in zip(found.devices, found.cells, strict=True)
     ]
     # nvidia-smi underlines the header on a terminal.
     return "".join(f"{row}\n" for row in ("\t" + style.paint(header, "4"), *rows))
 
 
-def _cell(cell: str | None) -> str:
+def cell_text(cell: str | None) -> str:
+    """Return *cell* as it is printed."""
     if cell is None:
         return NOT_REPORTED
     return f" {SELF} " if cell == SELF else cell
 
 
-def _tail(device: Device, gpu: Gpu | None) -> str:
-    if device.kind is DeviceKind.NIC or gpu is None:
+def _tail(gpu: Gpu | None) -> str:
+    """Return a row's columns behind its cells.
+
+    A NUMA affinity of N/A stands one tab late; without both affinities nvidia-smi leaves the
+    columns empty (captures of R470 to R595).
+    """
+    if gpu is None:
         return _NIC_TAIL
-    cpus = _NO_VALUE if gpu.cpu_affinity is None else str(gpu.cpu_affinity)
+    cpus = "" if gpu.cpu_affinity is None else str(gpu.cpu_affinity)
     nodes = gpu.numa_affinity or (() if gpu.numa_node is None else (gpu.numa_node,))
-    numa = str(CpuSet.of(nodes)) if nodes else _NO_VALUE
-    # The model keeps no node of GPU memory apart from the affinity list, so the last is N/A.
-    return f"\t{cpus}\t{numa}\t\t{_NO_VALUE}"
+    numa = str(CpuSet.of(nodes)) if nodes else f"\t{_NO_VALUE}" if cpus else ""
+    memory = _NO_VALUE if gpu.memory_numa_node is None else str(gpu.memory_numa_node)
+    return f"\t{cpus}\t{numa}\t\t{memory}"
 
 
 def legend(found: Matrix) -> str:
@@ -94,6 +112,19 @@ def legend(found: Matrix) -> str:
     if any(cell is None for row in found.cells for cell in row):
         words.append((NOT_REPORTED, "not reported"))
     lines = "".join(f"  {word:<4} = {meaning}\n" for word, meaning in words)
-    nics = [device for device in found.devices if device.kind is DeviceKind.NIC]
-    names = "".join(f"  {nic.id}: {clean(nic.label)}\n" for nic in nics)
-    return f"\nLegend:\n\n{lines}" + (f"\nNIC Legend:\n\n{names}" if nics else "")
+    return f"\nLegend:\n\n{lines}" + nic_legend(found)
+
+
+def nic_legend(found: Matrix) -> str:
+    """Return the names of NICs, and which of them each Data Direct function serves."""
+    names = [line for device in found.devices for line in _names(device)]
+    return "\nNIC Legend:\n\n" + "".join(f"  {clean(name)}\n" for name in names) if names else ""
+
+
+def _names(device: Device) -> list[str]:
+    if device.kind is DeviceKind.GPU:
+        return []
+    if not device.id.startswith("DD"):
+        return [f"{device.id}: {device.label}"]
+    served = [name for name in device.label.split(", ") if name != device.id]
+    return [f"{device.id}: {name} data-direct function" for name in served]

@@ -1,31 +1,49 @@
 """``nodetopo topo tree``: what contains what, from NUMA nodes down to GPUs and HCAs."""
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.cli.devices import Device, link_text, row_name
+from agent.cli.branch_text import title
+from agent.cli.containment import Branch, BranchKind, containment
+from agent.cli.devices import link_of, link_text
+from agent.cli.memory_nodes import MemoryNodes, memory_nodes
 from agent.cli.output import Answer, emit
-from agent.cli.render import clean
+from agent.cli.ports import port_text
 from agent.cli.source import load
 from agent.model.gpu import Gpu
-from agent.model.hca import Hca
-from agent.model.numa import NumaNode
+from agent.model.hca import DataDirect, Hca
+from agent.model.numa import CpuSet, NumaNode
+from agent.model.pci import PciAddress, PciBridge
 from agent.model.snapshot import Snapshot
 from agent.topology.domains import interconnect, islands
 from agent.topology.links import nvlinks_between
 
 SCHEMA = "nodetopo/topo-tree/v1"
+"""Names the JSON shape, described by ``docs/schema/topo-tree.json``."""
 
 
 def run(args: Namespace) -> int:
     """Print the tree; 0."""
+    from agent.cli.topo_svg import draw  # noqa: PLC0415 - the picture is rarely asked for
+
     snapshot = load(args)
-    nodes = tree(snapshot)
+    nodes, folded = tree(snapshot), memory_nodes(snapshot)
     lines = [line for node in nodes for line in _lines(node)]
-    text = "".join(f"{line}\n" for line in lines)
-    plain = {"schema": SCHEMA, "nodes": nodes, "nvlink": _nvlink(snapshot)}
-    emit(Answer(plain=plain, table=text + _nvlink_text(snapshot), short=text), args)
+    text = "".join(f"{line}\n" for line in (*lines, *map(str, folded)))
+    plain = {
+        "schema": SCHEMA,
+        "nodes": nodes,
+        "memory_nodes": [_folded(group) for group in folded],
+        "nvlink": _nvlink(snapshot),
+    }
+    answer = Answer(
+        plain=plain,
+        table=text + _nvlink_text(snapshot),
+        short=text,
+        svg=lambda: draw(snapshot),
+    )
+    emit(answer, args)
     return 0
 
 
@@ -33,88 +51,99 @@ def tree(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Return nested ``{"kind", "name", "children", …}`` objects, NUMA nodes outermost.
 
     Devices whose NUMA node is unknown stand under one node of the name ``None``, last.
-    A PCIe switch is one level, named by its upstream port.
+    A PCIe switch is one level, named by its upstream port. A group holds devices of which
+    only their distance is known; its name is the word for it.
     """
-    devices: list[Device] = [*snapshot.gpus, *(snapshot.hcas or ())]
-    described = {node.id: node for node in snapshot.numa_nodes or ()}
-    known = {device.numa_node for device in devices if device.numa_node is not None}
-    nowhere = [None] if any(device.numa_node is None for device in devices) else []
-    return [
-        _numa(number, described.get(number) if number is not None else None, snapshot, devices)
-        for number in (*sorted(known | set(described)), *nowhere)
-    ]
+    described = {str(node.id): node for node in snapshot.numa_nodes or ()}
+    bridges = {bridge.address: bridge for bridge in snapshot.bridges or ()}
+    return [_numa(node, described.get(node.name or ""), bridges) for node in containment(snapshot)]
 
 
 def _numa(
-    number: int | None,
+    branch: Branch,
     node: NumaNode | None,
-    snapshot: Snapshot,
-    devices: list[Device],
+    bridges: Mapping[PciAddress, PciBridge],
 ) -> dict[str, Any]:
-    branch: dict[str, Any] = {
+    number = branch.name
+    return {
         "kind": "numa",
-        "name": number,
+        "name": int(number) if number is not None and number.isdecimal() else number,
         "cpus": str(node.cpus) if node else None,
         "memory_mib": node.memory_mib if node else None,
-        "children": [],
+        "children": [_plain(child, bridges) for child in branch.children],
     }
-    here = [device for device in devices if device.numa_node == number]
-    for device in sorted(here, key=lambda device: (device.pci is None, str(device.pci))):
-        _insert(branch, device, snapshot)
-    return branch
 
 
-def _insert(branch: dict[str, Any], device: Device, snapshot: Snapshot) -> None:
-    """Hang *device* under *branch*, growing the levels between them as needed."""
-    if device.path is not None:
-        branch = _child(branch, "root", device.path.root)
-        # After the root port come pairs of a switch's upstream and downstream port.
-        for upstream in device.path.hops[1:-1:2]:
-            branch = _child(branch, "switch", str(upstream))
-    branch["children"].append(_leaf(device, snapshot))
+def _plain(branch: Branch, bridges: Mapping[PciAddress, PciBridge]) -> dict[str, Any]:
+    children = [_plain(child, bridges) for child in branch.children]
+    match branch.kind:
+        case BranchKind.GROUP:
+            name = (branch.name or "").split()[0]
+            return {"kind": branch.kind.value, "name": name, "children": children}
+        case BranchKind.ROOT:
+            return {"kind": branch.kind.value, "name": branch.name, "children": children}
+        case BranchKind.SWITCH | BranchKind.BRIDGE:
+            bridge = bridges.get(branch.address) if branch.address else None
+            link = link_text(bridge.link) if bridge else None
+            return {
+                "kind": branch.kind.value,
+                "name": branch.name,
+                "link": link,
+                "children": children,
+            }
+        case BranchKind.MIG:
+            return _mig(branch)
+    return _device(branch, children)
 
 
-def _child(branch: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
-    for child in branch["children"]:
-        if (child["kind"], child["name"]) == (kind, name):
-            found: dict[str, Any] = child
-            return found
-    created: dict[str, Any] = {"kind": kind, "name": name, "children": []}
-    branch["children"].append(created)
-    return created
-
-
-def _leaf(device: Device, snapshot: Snapshot) -> dict[str, Any]:
+def _mig(branch: Branch) -> dict[str, Any]:
+    assert branch.instance is not None
     return {
-        "kind": "gpu" if isinstance(device, Gpu) else "nic",
-        "name": row_name(device, snapshot),
-        "label": None if isinstance(device, Gpu) else device.name,
+        "kind": branch.kind.value,
+        "name": branch.name,
+        "uuid": branch.instance.uuid,
+        "gpu_instance": branch.instance.gpu_instance,
+        "compute_instance": branch.instance.compute_instance,
+        "memory_mib": branch.instance.memory_mib,
+    }
+
+
+def _device(branch: Branch, children: list[dict[str, Any]]) -> dict[str, Any]:
+    device = branch.device
+    assert device is not None
+    plain: dict[str, Any] = {
+        "kind": branch.kind.value,
+        "name": branch.name,
+        "label": device.name if isinstance(device, Hca) else None,
         "pci": None if device.pci is None else str(device.pci),
         "product": device.product if isinstance(device, Gpu) else None,
-        "link": link_text(device.pcie),
-        "ports": [] if isinstance(device, Gpu) else _ports(device),
+        "link": link_text(link_of(device)),
+        "ports": [port_text(port) for port in device.ports] if isinstance(device, Hca) else [],
     }
+    match device:
+        case Gpu():
+            mig = device.mig
+            plain["mig"] = None if mig is None else mig.is_enabled
+            plain["memory_numa"] = device.memory_numa_node
+            plain["lost"] = device.is_lost
+        case Hca():
+            plain["part"] = device.kind.value if device.kind else None
+        case DataDirect():
+            plain["serves"] = list(device.hcas)
+    return plain | {"children": children}
 
 
-def _ports(hca: Hca) -> list[str]:
-    return [
-        " ".join(
-            filter(
-                None,
-                (
-                    port.layer.value if port.layer else None,
-                    None if port.rate_gbps is None else f"{port.rate_gbps:g} Gb/s",
-                    None if port.state in (None, "ACTIVE") else port.state,
-                ),
-            ),
-        )
-        for port in hca.ports
-    ]
+def _folded(group: MemoryNodes) -> dict[str, Any]:
+    return {
+        "nodes": str(CpuSet.of(group.nodes)),
+        "gpu": group.gpu,
+        "memory_mib": group.memory_mib,
+    }
 
 
 def _lines(branch: dict[str, Any], lead: str = "") -> Iterator[str]:
     """Yield *branch* and what it holds, drawn with lines."""
-    yield _title(branch)
+    yield title(branch)
     children = branch.get("children", [])
     for child in children:
         is_last = child is children[-1]
@@ -122,27 +151,6 @@ def _lines(branch: dict[str, Any], lead: str = "") -> Iterator[str]:
         yield f"{lead}{'└─ ' if is_last else '├─ '}{first}"
         for line in rest:
             yield f"{lead}{'   ' if is_last else '│  '}{line}"
-
-
-def _title(branch: dict[str, Any]) -> str:
-    match branch["kind"]:
-        case "numa":
-            memory = branch["memory_mib"]
-            parts = [
-                f"NUMA {'?' if branch['name'] is None else branch['name']}",
-                f"CPUs {branch['cpus']}" if branch["cpus"] else None,
-                f"{memory / 1024:.0f} GiB" if memory is not None else None,
-            ]
-        case "root":
-            parts = [branch["name"]]
-        case "switch":
-            parts = [f"switch {branch['name']}"]
-        case _:
-            names = (branch["name"], branch["label"], branch["pci"], branch["product"])
-            name = " ".join(filter(None, names))
-            link = f"PCIe {branch['link']}" if branch["link"] else None
-            parts = [name, link, *branch["ports"]]
-    return clean(" · ".join(filter(None, parts)))
 
 
 def _nvlink(snapshot: Snapshot) -> dict[str, Any]:

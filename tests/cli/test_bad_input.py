@@ -3,11 +3,18 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given
 
-from agent.model.codec import MAX_BYTES
+from agent.errors import DecodeError
+from agent.machines.bundled import machine
+from agent.model.codec import MAX_BYTES, decode, encode
+from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.topology.matrix import matrix
 from tests.cli.conftest import Cli
+from tests.probes.mutations import mutated
 
 MATRIX = ("topo", "matrix")
 SNAPSHOT = '{"schema": "nodetopo/v1", "gpus": [{"index": 0, "pci": "x"}]}'
@@ -24,6 +31,10 @@ SNAPSHOT = '{"schema": "nodetopo/v1", "gpus": [{"index": 0, "pci": "x"}]}'
         (("labels", "-o", "xml"), "'xml' is not one of table, short, json, yaml"),
         (("labels", "--machine", "dgx-h10"), "did you mean 'dgx-h100'?"),
         (("labels", "--machine", "dgx-1v", "--snapshot", "x"), "not allowed with"),
+        (("labels", "--topo-m", "x", "--nccl-xml", "x"), "not allowed with"),
+        (("labels", "--nccl-xml", "/nowhere/x.xml"), "cannot read /nowhere/x.xml"),
+        (("nccl",), "WHAT"),
+        (("nccl", "xlm"), "did you mean 'xml'?"),
         (("labels", "--snapshot", "/nowhere/x.json"), "cannot read /nowhere/x.json"),
         (("labels", "--snapshot", "/nowhere/\x1b[31mred\n"), "cannot read /nowhere/red"),
         (("labels", "--snapshot", "/dev/zero"), "/dev/zero is not a regular file"),
@@ -67,6 +78,7 @@ def test_bad_usage_is_one_clear_line(cli: Cli, arguments: tuple[str, ...], words
         (SNAPSHOT.encode(), "gpus[0].pci: not a PCI address: 'x'"),
         (b"\xff\xfe{", "is not UTF-8 text"),
         (b"\tGPU0\tCPU Affinity\nGPU0\t X \t0-3\n", "use --topo-m"),
+        (b"\n<system version='1'>", "use --nccl-xml"),
         (b"[" * 100_000, "not JSON"),
     ],
 )
@@ -90,13 +102,34 @@ def test_a_broken_snapshot_is_one_clear_line(
     [
         ("", "no header"),
         ("no matrix\n", "no header"),
-        ("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPIX\t0-3\n", "GPU1"),
+        ("\tGPU0\tGPU1\tCPU Affinity\n", "GPU0: its row is missing"),
+        ("\tGPU0\tGPU1\nGPU0\tX\tXGMI\nGPU1\tXGMI\tX\n", "an AMD GPU"),
         ("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tFAR\t0-3\nGPU1\tFAR\t X \t0-3\n", "FAR"),
         (SNAPSHOT, "use --snapshot"),
+        ("<system version='1'>", "use --nccl-xml"),
     ],
 )
 def test_a_broken_matrix_text_is_one_clear_line(cli: Cli, text: str, words: str) -> None:
     outcome = cli(*MATRIX, "--topo-m", "-", stdin=text)
+    assert (outcome.code, outcome.out) == (2, ""), outcome
+    assert_one_line(outcome.err)
+    assert words in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not XML"),
+        ("<system version='1'>", "not XML"),
+        ("<system version='1'><cpu numaid='0'><pci busid='x'/></cpu></system>", "cpu[0].pci[0]"),
+        ("<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "document type"),
+        ("<graphs version='1'/>", "NCCL_GRAPH_FILE"),
+        (SNAPSHOT, "use --snapshot"),
+        ("\tGPU0\tCPU Affinity\nGPU0\t X \t0-3\n", "use --topo-m"),
+    ],
+)
+def test_a_broken_topology_is_one_clear_line(cli: Cli, text: str, words: str) -> None:
+    outcome = cli(*MATRIX, "--nccl-xml", "-", stdin=text)
     assert (outcome.code, outcome.out) == (2, ""), outcome
     assert_one_line(outcome.err)
     assert words in outcome.err
@@ -147,6 +180,16 @@ def test_fields_of_a_newer_version_are_a_warning(
     assert (outcome.code, outcome.err) == (0, f"warning: {path}: colour: unknown field, ignored\n")
 
 
+def test_a_snapshot_taken_without_nvml_is_a_warning(cli: Cli, tmp_path: Path) -> None:
+    issue = ProbeIssue(probe="nvml", subject="library", reason="cannot load libnvidia-ml.so.1")
+    path = tmp_path / "node.json"
+    path.write_text(encode(Snapshot(issues=(issue,))), "utf-8")
+    outcome = cli("labels", "--snapshot", str(path))
+    assert outcome.err == (
+        f"warning: {path}: holds no GPUs, NVML did not answer: cannot load libnvidia-ml.so.1\n"
+    )
+
+
 def test_a_warning_fails_a_strict_command(cli: Cli, snapshot_file: Callable[..., Path]) -> None:
     path = snapshot_file("dgx-1v")
     newer = path.read_text(encoding="utf-8").replace("{", '{\n "colour": "red",', 1)
@@ -161,3 +204,29 @@ def assert_one_line(text: str) -> None:
     assert text.endswith("\n")
     assert " — " in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("flag", ["--snapshot", "--topo-m", "--nccl-xml"])
+@pytest.mark.parametrize("seed", range(20))
+def test_random_bytes_are_refused_by_every_reader(
+    cli: Cli,
+    tmp_path: Path,
+    flag: str,
+    seed: int,
+) -> None:
+    random = Random(seed)
+    path = tmp_path / "file"
+    start = random.choice((b"", b"{", b"<system version='1'>", b"\tGPU0\tCPU Affinity\nGPU0\t"))
+    path.write_bytes(start + random.randbytes(seed))
+    outcome = cli(*MATRIX, flag, str(path))
+    assert (outcome.code, outcome.out) == (2, ""), outcome
+    assert_one_line(outcome.err)
+
+
+@given(mutated(encode(machine("l40s-pcie-4"))))
+def test_no_damage_to_a_snapshot_does_more_than_get_it_refused(text: str) -> None:
+    try:
+        decoded = decode(text)
+    except DecodeError:
+        return
+    assert matrix(decoded.snapshot)

@@ -70,9 +70,19 @@ def test_a_way_across_sockets_names_the_link_between_them(cli: Cli) -> None:
     places = [(hop["what"], hop["numa"]) for hop in hops if hop["pci"] is None]
     assert places == [
         ("host bridge pci0000:15", 0),
-        ("link between NUMA nodes", None),
+        ("UPI between sockets 0 and 1", None),
         ("host bridge pci0000:97", 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "bus"),
+    [("dgx-1v", "QPI"), ("dgx-h100", "UPI")],
+)
+def test_the_link_between_sockets_has_its_makers_name(cli: Cli, name: str, bus: str) -> None:
+    hops = _path(cli, "GPU0", "GPU5", name=name)["hops"]
+    crossing = next(hop for hop in hops if hop["distance"] is not None)
+    assert (crossing["what"], crossing["distance"]) == (f"{bus} between sockets 0 and 1", 21)
 
 
 def test_nvlinks_are_counted_beside_the_pcie_way(cli: Cli) -> None:

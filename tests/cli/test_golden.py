@@ -1,4 +1,4 @@
-"""What every reader prints for every bundled machine, as reviewed text."""
+"""What every reader prints for every machine of `tests/nodes`, as reviewed text."""
 
 import json
 from collections.abc import Callable
@@ -7,46 +7,57 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent.model.codec import decode
 from tests.cli.conftest import Cli
-from tests.cli.outcome import MACHINES, READERS, slug
+from tests.cli.outcome import MACHINES, READERS, slug, topo_m
 
-GOLDEN = Path(__file__).parent / "golden"
 Written = Callable[[str], Path]
 
 every_reader = pytest.mark.parametrize("command", READERS, ids=map(slug, READERS))
-every_machine = pytest.mark.parametrize("name", MACHINES)
 
 
 @every_reader
-@every_machine
-def test_a_bundled_machine_prints_what_was_reviewed(
+def test_a_machine_prints_what_was_reviewed(
     cli: Cli,
-    name: str,
+    node_dir: Path,
     command: tuple[str, ...],
     *,
     update_golden: bool,
 ) -> None:
-    transcript = _transcript(cli, command, "--machine", name)
-    _compare(GOLDEN / name / f"{slug(command)}.txt", transcript, update=update_golden)
+    transcript = _transcript(cli, command, "--snapshot", node_dir / "snapshot.json")
+    _compare(node_dir / "golden" / f"{slug(command)}.txt", transcript, update=update_golden)
 
 
 @every_reader
-@every_machine
-def test_a_matrix_text_prints_what_was_reviewed(
+def test_a_machines_matrix_text_prints_what_was_reviewed(
     cli: Cli,
-    topo_m_file: Written,
-    name: str,
+    node_dir: Path,
+    tmp_path: Path,
     command: tuple[str, ...],
     *,
     update_golden: bool,
 ) -> None:
-    path = topo_m_file(name)
-    transcript = _transcript(cli, command, "--topo-m", str(path)).replace(str(path), path.name)
-    _compare(GOLDEN / f"{name}-topo-m" / f"{slug(command)}.txt", transcript, update=update_golden)
+    snapshot = decode((node_dir / "snapshot.json").read_text("utf-8")).snapshot
+    path = tmp_path / "topo-m.txt"
+    path.write_text(topo_m(snapshot), "utf-8")
+    transcript = _transcript(cli, command, "--topo-m", path)
+    golden = node_dir / "golden" / "topo-m" / f"{slug(command)}.txt"
+    _compare(golden, transcript, update=update_golden)
+
+
+def test_a_machine_is_drawn_as_was_reviewed(
+    cli: Cli,
+    node_dir: Path,
+    *,
+    update_golden: bool,
+) -> None:
+    drawn = cli("topo", "tree", "--snapshot", str(node_dir / "snapshot.json"), "-o", "svg")
+    assert (drawn.code, drawn.err) == (0, "")
+    _compare(node_dir / "golden" / "topo.svg", drawn.out, update=update_golden)
 
 
 @every_reader
-@every_machine
+@pytest.mark.parametrize("name", MACHINES)
 def test_a_snapshot_of_a_machine_prints_what_the_machine_does(
     cli: Cli,
     snapshot_file: Written,
@@ -73,12 +84,13 @@ def test_all_formats_have_the_same_exit_status(cli: Cli, command: tuple[str, ...
     assert len(codes) == 1
 
 
-def _transcript(cli: Cli, command: tuple[str, ...], *source: str) -> str:
+def _transcript(cli: Cli, command: tuple[str, ...], flag: str, path: Path) -> str:
     parts = []
     for form in ((), ("-o", "short")):
-        outcome = cli(*command, *source, *form)
-        line = " ".join(("nodetopo", *command, *source, *form))
-        parts.append(f"$ {line}\n{outcome.out}{outcome.err}exit {outcome.code}\n")
+        outcome = cli(*command, flag, str(path), *form)
+        line = " ".join(("nodetopo", *command, flag, path.name, *form))
+        printed = f"{outcome.out}{outcome.err}".replace(str(path), path.name)
+        parts.append(f"$ {line}\n{printed}exit {outcome.code}\n")
     return "\n".join(parts)
 
 

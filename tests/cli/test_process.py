@@ -113,6 +113,30 @@ def test_a_full_disk_is_one_clear_line() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code"),
+    [
+        (">&-", ("health", "--machine", "dgx-1v"), 0),
+        ("2>&-", ("labels", "--machine", "nope"), 2),
+        ("<&-", ("labels", "--snapshot", "-"), 2),
+    ],
+)
+def test_a_stream_that_the_caller_closed_leads_nowhere(
+    closed: str, arguments: tuple[str, ...], code: int
+) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=TIMEOUT_S,
+        env=environment(),
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+
+
 def test_ctrl_c_is_quiet() -> None:
     command = [*COMMAND, "topo", "matrix", "--snapshot", "-"]
     with subprocess.Popen(

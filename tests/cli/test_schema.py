@@ -12,6 +12,9 @@ from tests.cli.outcome import MACHINES
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 PROMISED = (
     ("topo-matrix", ("topo", "matrix")),
+    ("topo-matrix", ("topo", "matrix", "--nccl")),
+    ("topo-tree", ("topo", "tree")),
+    ("topo-path", ("topo", "path", "GPU0", "GPU1")),
     ("labels", ("labels",)),
     ("checks", ("health",)),
     ("checks", ("audit",)),

@@ -45,4 +45,7 @@ def _slowest(link: PcieLink | None) -> tuple[str, str, float]:
 
 def _with_nic(snapshot: Snapshot, link: PcieLink | None) -> Snapshot:
     first, *others = snapshot.hcas or ()
-    return replace(snapshot, hcas=(replace(first, pcie=link), *others))
+    assert first.function is not None
+    return replace(
+        snapshot, hcas=(replace(first, function=replace(first.function, link=link)), *others)
+    )
