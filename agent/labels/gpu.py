@@ -118,7 +118,8 @@ def _compute(position: int) -> Callable[[Snapshot], str | None]:
 
 
 def _mode(snapshot: Snapshot) -> str:
-    modes = {_MODES.get((gpu.pci_class or "")[:4]) for gpu in snapshot.gpus}
+    classes = (gpu.function.pci_class if gpu.function else None for gpu in snapshot.gpus)
+    modes = {_MODES.get((pci_class or "")[:4]) for pci_class in classes}
     return modes.pop() or "unknown" if len(modes) == 1 else "unknown"
 
 

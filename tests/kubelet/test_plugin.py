@@ -112,6 +112,7 @@ def test_a_clean_stop_leaves_no_socket_and_no_stream(
 ) -> None:
     kubelet, plugin = start_kubelet(), start_plugin()
     kubelet.wait_registered(WAIT_S)
+    assert eventually(lambda: plugin.state.is_registered)  # the kubelet's answer has come back
     plugin.stop()
     assert own_sockets(socket_dir) == []
     assert plugin.state == PluginState(

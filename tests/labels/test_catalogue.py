@@ -10,6 +10,7 @@ from agent.machines.bundled import machine, names
 from agent.model.gpu import Fabric, FabricState
 from agent.model.mig import Mig
 from agent.model.nvlink import ReportedPair
+from agent.model.pci import PciFunction
 from agent.model.snapshot import ProbeIssue, Snapshot
 
 DRIVER_580 = {
@@ -228,10 +229,15 @@ def test_memory_that_could_not_be_read_is_left_out() -> None:
     assert changed(node, with_gpus(node, memory_mib=None)) == {"nvidia.com/gpu.memory": None}
 
 
-def test_a_model_partitioned_on_all_gpus_has_no_replicas() -> None:
+def test_a_model_partitioned_on_all_gpus_has_neither_replicas_nor_nvlink() -> None:
     node = machine("dgx-h100")
     partitioned = with_gpus(node, mig=Mig(is_enabled=True))
-    assert changed(node, partitioned) == {"nvidia.com/gpu.replicas": "0"}
+    assert changed(node, partitioned) == {
+        "nvidia.com/gpu.replicas": "0",
+        "gpu.topology/interconnect": "pcie",
+        "gpu.topology/nvlink-domain": None,
+        "gpu.topology/nvlink-domain-size": "1",
+    }
 
 
 def test_a_mig_mode_that_could_not_be_read_is_not_called_incapable() -> None:
@@ -254,7 +260,7 @@ def test_a_mig_mode_that_could_not_be_read_is_not_called_incapable() -> None:
 def test_the_mode_is_what_all_gpus_agree_on(classes: tuple[str | None, ...], mode: str) -> None:
     node = machine("l40s-pcie-4")
     gpus = tuple(
-        dataclasses.replace(gpu, pci_class=pci_class)
+        dataclasses.replace(gpu, function=PciFunction(pci_class=pci_class))
         for gpu, pci_class in zip(node.gpus, classes, strict=False)
     )
     assert labels(dataclasses.replace(node, gpus=gpus))["nvidia.com/gpu.mode"] == mode
