@@ -9,10 +9,11 @@ from agent.cli.output import Answer
 from agent.cli.topo_matrix import cell_text, legend, nic_legend, plain
 from agent.cli.topo_svg import draw
 from agent.model.snapshot import Snapshot
-from agent.topology.affinity import nccl_nearest_hcas, nearest_hcas
+from agent.topology.affinity import nearest_hcas
 from agent.topology.domains import islands
 from agent.topology.matrix import SELF, Matrix
 from agent.topology.matrix import Device as Row
+from agent.topology.nccl_affinity import nccl_nearest_hcas
 from agent.topology.nccl_routes import nccl_paths
 from agent.topology.rails import Rail, rails
 

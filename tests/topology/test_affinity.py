@@ -9,7 +9,8 @@ from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca
 from agent.model.nvlink import Closeness, NvLink, PeerKind, ReportedPair
 from agent.model.snapshot import Snapshot
-from agent.topology.affinity import hca_closeness, nccl_nearest_hcas, nearest_hcas
+from agent.topology.affinity import hca_closeness, nearest_hcas
+from agent.topology.nccl_affinity import nccl_nearest_hcas
 from agent.topology.nccl_local import is_power_of_two, mirrored
 from tests.topology.trees import gpu, hca
 

@@ -9,7 +9,7 @@ from agent.model.numa import CpuSet, NumaNode
 from agent.model.nvlink import Closeness, P2pStatus, PeerAccess, ReportedPair
 from agent.model.pci import PciAddress, PciPath
 from agent.model.snapshot import Snapshot
-from agent.topology.affinity import gpus_by_numa_node, nearest_hcas, socket_of_node
+from agent.topology.affinity import nearest_hcas, socket_of_node
 from agent.topology.links import nvlinks_between
 from agent.topology.matrix import matrix, pci_closeness
 from agent.topology.path import closeness
@@ -175,11 +175,6 @@ def test_each_gpu_of_the_h100_machine_has_its_own_hca() -> None:
     assert [[hca.name for hca in found[index].hcas] for index in range(8)] == [
         [f"mlx5_{index}"] for index in range(8)
     ]
-
-
-def test_gpus_are_listed_by_numa_node_with_the_unknown_last() -> None:
-    found = gpus_by_numa_node(node(numa=[1, None, 0, 1]))
-    assert list(found.items()) == [(0, (2,)), (1, (0, 3)), (None, (1,))]
 
 
 def test_a_node_without_cpus_has_no_socket() -> None:

@@ -12,8 +12,9 @@ from agent.model.hca import Hca
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
-from agent.topology.affinity import nccl_nearest_hcas, nearest_hcas
+from agent.topology.affinity import nearest_hcas
 from agent.topology.matrix import matrix
+from agent.topology.nccl_affinity import nccl_nearest_hcas
 from agent.topology.nccl_path import NcclPath
 from agent.topology.nccl_routes import nccl_paths
 from agent.topology.rails import rails
