@@ -15,8 +15,9 @@ def resolve(snapshot: Snapshot, text: str) -> Gpu:
         InputError: there is none of that name.
     """
     wanted = text.strip().lower()
+    address = PciAddress.as_written(wanted)
     for gpu in snapshot.gpus:
-        if wanted in _names(gpu) or (gpu.pci is not None and gpu.pci == _address(wanted)):
+        if wanted in _names(gpu) or (gpu.pci is not None and gpu.pci == address):
             return gpu
     raise unknown_gpu(snapshot, text)
 
@@ -40,13 +41,3 @@ def usable(snapshot: Snapshot) -> tuple[str, ...]:
 
 def _names(gpu: Gpu) -> set[str]:
     return {gpu.id.lower(), gpu.name.lower(), str(gpu.index)}
-
-
-def _address(text: str) -> PciAddress | None:
-    # nvidia-smi and lspci both print the domain or leave it out.
-    for candidate in (text, f"0000:{text}"):
-        try:
-            return PciAddress.parse(candidate)
-        except ValueError:
-            continue
-    return None

@@ -76,16 +76,7 @@ def _is_called(hca: Hca, number: int, name: str) -> bool:
 
 
 def _is_at(pci: PciAddress | None, name: str) -> bool:
-    return pci is not None and pci in _addresses(name)
-
-
-def _addresses(name: str) -> tuple[PciAddress, ...]:
-    for text in (name, f"0000:{name}"):
-        try:
-            return (PciAddress.parse(text),)
-        except ValueError:
-            continue
-    return ()
+    return pci is not None and pci == PciAddress.as_written(name)
 
 
 def link_of(device: Device) -> PcieLink | None:

@@ -9,6 +9,7 @@ from agent.cli.devices import Device, link_of, row_name
 from agent.cli.pcie_speed import gb_per_s, joined
 from agent.model.pci import BridgeKind, PciAddress, PcieLink, PciPath
 from agent.model.snapshot import Snapshot
+from agent.topology.path import shared_hops
 
 _PORTS = (BridgeKind.ROOT_PORT, BridgeKind.DOWNSTREAM)
 
@@ -52,7 +53,7 @@ def hops(snapshot: Snapshot, a: Device, b: Device) -> tuple[Hop, ...] | None:
     """Return the way from *a* to *b*; ``None`` where the place of a device is unknown."""
     if a.path is None or b.path is None:
         return None
-    shared = _shared(a.path, b.path)
+    shared = shared_hops(a.path, b.path)
     up = list(_climb(snapshot, a, shared))
     down = list(_climb(snapshot, b, shared))[::-1]
     if shared:
@@ -69,17 +70,6 @@ def slowest(way: tuple[Hop, ...] | None) -> Hop | None:
     """Return the hop of least bandwidth among those whose link is known; the first of equals."""
     known = [(speed, hop) for hop in way or () if (speed := hop.gb_per_s) is not None]
     return min(known, key=lambda pair: pair[0])[1] if known else None
-
-
-def _shared(a: PciPath, b: PciPath) -> int:
-    if a.root != b.root:
-        return 0
-    count = 0
-    for left, right in zip(a.hops[:-1], b.hops[:-1], strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
 
 
 def _climb(snapshot: Snapshot, device: Device, shared: int) -> Iterator[Hop]:

@@ -53,6 +53,7 @@ def answer(snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool) -> Answ
     NCCL's table is read from a row to a column, and need not be the same the other way.
     """
     cells = _nccl_cells(snapshot, found) if nccl else None
+    nearest = nearest_nics(snapshot) if nccl else {}
     shown = _nccl_text(cells, found) if cells else [[*map(cell_text, row)] for row in found.cells]
     extra = _extra(snapshot) if wide else {}
     header = ["", *(device.id for device in found.devices), *(_COLUMNS if wide else ())]
@@ -62,8 +63,8 @@ def answer(snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool) -> Answ
     table = render.table(rows)
     as_json = plain(found)
     if cells:
-        as_json |= {"cells": cells, "words": "nccl", "nearest": nearest_nics(snapshot)}
-    words = _nccl_legend(found, shown) + _nearest_text(snapshot) if cells else legend(found)
+        as_json |= {"cells": cells, "words": "nccl", "nearest": nearest}
+    words = _nccl_legend(found, shown) + _nearest_text(nearest) if cells else legend(found)
     words += _COLUMN_LEGEND if wide else ""
     return Answer(plain=as_json, table=table + words, short=table, svg=lambda: draw(snapshot))
 
@@ -110,8 +111,8 @@ def nearest_nics(snapshot: Snapshot) -> dict[str, list[str]]:
     }
 
 
-def _nearest_text(snapshot: Snapshot) -> str:
-    lines = [f"  {gpu}: {' '.join(nics)}\n" for gpu, nics in nearest_nics(snapshot).items()]
+def _nearest_text(nearest: Mapping[str, list[str]]) -> str:
+    lines = [f"  {gpu}: {' '.join(nics)}\n" for gpu, nics in nearest.items()]
     return (
         "\nNICs that NCCL uses for each GPU, if it has all GPUs:\n\n" + "".join(lines)
         if lines

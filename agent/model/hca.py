@@ -116,6 +116,11 @@ class Hca:
     ports: tuple[HcaPort, ...] = ()
     char_devices: tuple[str, ...] = ()
 
+    @property
+    def pci_order(self) -> tuple[bool, PciAddress, str]:
+        """A sort key: by address, then name; those without a PCI function last."""
+        return self.pci is None, self.pci or PciAddress(0, 0, 0, 0), self.name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataDirect:

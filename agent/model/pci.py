@@ -43,6 +43,19 @@ class PciAddress:
             raise ValueError(f"not a PCI address: {text!r}")
         return cls(*(int(part, 16) for part in match.groups()))
 
+    @classmethod
+    def parse_or_none(cls, text: str) -> Self | None:
+        """Read what :meth:`parse` reads; ``None`` for anything else."""
+        try:
+            return cls.parse(text)
+        except ValueError:
+            return None
+
+    @classmethod
+    def as_written(cls, text: str) -> Self | None:
+        """Read an address as nvidia-smi and lspci write it, domain 0 named or left out."""
+        return cls.parse_or_none(text) or cls.parse_or_none(f"0000:{text}")
+
     def __str__(self) -> str:
         return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.{self.function:x}"
 

@@ -169,7 +169,7 @@ def _hcas(devices: Devices) -> tuple[Hca, ...]:
 def _hca_order(hca: Hca) -> tuple[bool, PciAddress, str, int]:
     """Order by address, those without one last, as the rows of a scanned node are."""
     node = -1 if hca.numa_node is None else hca.numa_node
-    return hca.pci is None, hca.pci or PciAddress(0, 0, 0, 0), hca.name, node
+    return (*hca.pci_order, node)
 
 
 def _data_directs(devices: Devices) -> tuple[DataDirect, ...]:

@@ -64,17 +64,10 @@ def gpu_memory_nodes(procfs: Root) -> Mapping[PciAddress, int]:
     nodes = {}
     for name in files.names(f"{_DRIVER}/gpus") or ():
         match = _NODE.search(files.text(f"{_DRIVER}/gpus/{name}/numa_status") or "")
-        address = _address(name)
+        address = PciAddress.parse_or_none(name)
         if match and address is not None and int(match[1]) >= 0:
             nodes[address] = int(match[1])
     return nodes
-
-
-def _address(name: str) -> PciAddress | None:
-    try:
-        return PciAddress.parse(name)
-    except ValueError:
-        return None
 
 
 def _parameters(files: Files) -> Mapping[str, str] | None:

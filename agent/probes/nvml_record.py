@@ -9,12 +9,12 @@ import ctypes
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 from agent.model.numa import CpuSet
 from agent.probes.nvml import NvmlReading
+from agent.probes.nvml_values import FIELD_MEMBERS, cluster_uuid, cpu_set
 
 HEADER = "# What NVML answered, return codes included; written by `nodetopo capture --raw`.\n"
 
@@ -31,7 +31,6 @@ _C_NAMES: Mapping[str, str] = MappingProxyType(
 )
 _MASKS = ("nvmlDeviceGetCpuAffinity", "nvmlDeviceGetMemoryAffinity")
 _FIELD_VALUES = "nvmlDeviceGetFieldValues"
-_FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f#]")
 
 
@@ -140,7 +139,7 @@ def _values(name: str, arguments: tuple[Any, ...], value: Any) -> tuple[object, 
     if name.startswith("nvmlDeviceGetGpuFabricInfo"):
         return tuple(_fabric(arguments[1]._obj))  # noqa: SLF001 - how ctypes names byref's target
     if name in _MASKS:
-        return (_mask(value),)
+        return (cpu_set(value) or CpuSet(),)
     if _address(value) is not None or value is None:
         return ()
     if isinstance(value, list | tuple):
@@ -179,19 +178,11 @@ _STRUCTS: Mapping[str, Callable[[Any], tuple[object, ...]]] = MappingProxyType(
 
 
 def _fabric(info: Any) -> tuple[object, ...]:
-    digits = bytes(info.clusterUuid).hex()
-    cluster = "-".join(digits[a:b] for a, b in pairwise((0, 8, 12, 16, 20, 32)))
     newer = (getattr(info, name, None) for name in ("healthMask", "healthSummary"))
     health = (value for value in newer if value is not None)
-    return info.state, info.status, cluster, info.cliqueId, *health
-
-
-def _mask(words: Iterable[int]) -> CpuSet:
-    """Return the numbers of the bits that are set, 64 a word, lowest first."""
-    numbered = enumerate(words)
-    return CpuSet.of(n * 64 + bit for n, word in numbered for bit in range(64) if word >> bit & 1)
+    return info.state, info.status, cluster_uuid(info), info.cliqueId, *health
 
 
 def _field_number(field: Any) -> int:
-    known = field.valueType < len(_FIELD_MEMBERS)
-    return int(getattr(field.value, _FIELD_MEMBERS[field.valueType] if known else "ullVal"))
+    known = field.valueType < len(FIELD_MEMBERS)
+    return int(getattr(field.value, FIELD_MEMBERS[field.valueType] if known else "ullVal"))

@@ -48,7 +48,9 @@ _P2P_STATUSES = tuple(P2pStatus)  # nvmlGpuP2PStatus_t counts 0…5 in this orde
 _P2P_UNKNOWN = 6
 _VIRTUALIZATIONS = tuple(Virtualization)  # nvmlGpuVirtualizationMode_t counts 0…4 in this order
 _HIDDEN_PEER = "ffffffff:ff:ff."
-_FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Where an ``nvmlFieldValue_t`` keeps its number, by ``nvmlValueType_t``."""
+
 _MIG_PROFILE = re.compile(r" MIG (\S+)$")
 _SMALL = 1 << 16  # no index, width, generation or instance number comes near
 _MAX_FIELD = 1 << 31  # the fields we read are speeds in MB/s and small enumerations
@@ -224,23 +226,26 @@ def fabric(info: Any) -> Fabric:
     """Read an ``nvmlGpuFabricInfo_t`` or ``nvmlGpuFabricInfoV_t``; the first has no health."""
     if not 0 <= info.state < len(_FABRIC_STATES):
         raise ValueError(f"unknown fabric state {info.state}")
-    digits = bytes(info.clusterUuid).hex()
-    cuts = (0, 8, 12, 16, 20, 32)
-    cluster = "-".join(digits[a:b] for a, b in pairwise(cuts))
     return Fabric(
         state=_FABRIC_STATES[info.state],
         status=info.status,
-        cluster_uuid=cluster if any(info.clusterUuid) else None,
+        cluster_uuid=cluster_uuid(info) if any(info.clusterUuid) else None,
         clique_id=info.cliqueId,
         health_mask=getattr(info, "healthMask", None),
     )
 
 
+def cluster_uuid(info: Any) -> str:
+    """Return the cluster of an ``nvmlGpuFabricInfo_t`` as UUIDs are written, also one of zeros."""
+    digits = bytes(info.clusterUuid).hex()
+    return "-".join(digits[a:b] for a, b in pairwise((0, 8, 12, 16, 20, 32)))
+
+
 def field_value(field: Any) -> int:
     """Return the number in an ``nvmlFieldValue_t``, by its ``nvmlValueType_t``."""
-    if not 0 <= field.valueType < len(_FIELD_MEMBERS):
+    if not 0 <= field.valueType < len(FIELD_MEMBERS):
         raise ValueError(f"unknown value type {field.valueType}")
-    number = int(getattr(field.value, _FIELD_MEMBERS[field.valueType]))
+    number = int(getattr(field.value, FIELD_MEMBERS[field.valueType]))
     if not 0 <= number < _MAX_FIELD:
         raise ValueError(f"implausible number {number}")
     return number

@@ -210,11 +210,10 @@ class PciTree:
         )
 
     def _address(self, name: str) -> PciAddress | None:
-        try:
-            return PciAddress.parse(name)
-        except ValueError:
+        address = PciAddress.parse_or_none(name)
+        if address is None:
             self._files.report(f"{_DEVICES}/{name}", "not a PCI address")
-            return None
+        return address
 
     def _id(self, file: str, digits: int) -> str | None:
         text = self._files.hex_id(file)
@@ -278,10 +277,9 @@ def path_of(place: str) -> PciPath | None:
         return None
     hops = []
     for part in parts[roots[-1] + 1 :]:
-        try:
-            hops.append(PciAddress.parse(part))
-        except ValueError:
+        if (hop := PciAddress.parse_or_none(part)) is None:
             break
+        hops.append(hop)
     return PciPath(root=parts[roots[-1]], hops=tuple(hops)) if hops else None
 
 

@@ -50,7 +50,8 @@ def origin(
     passed through to this virtual machine has none here and counts as physical. A subfunction
     is an auxiliary device with ``sfnum`` (drivers mlx5 and ice).
     """
-    physical = None if pci is None else _address(files.link_name(f"{_PCI}/{pci}/physfn"))
+    link = None if pci is None else files.link_name(f"{_PCI}/{pci}/physfn")
+    physical = None if link is None else PciAddress.parse_or_none(link)
     subfunction = files.number(f"{device}/device/sfnum")
     if subfunction is not None:
         return Origin(
@@ -86,10 +87,3 @@ def _is_bond(files: RdmaFiles, device: str, netdevs: Sequence[NetDevice]) -> boo
         and files.word(f"class/net/{name}/device/vendor") == vendor
         for name in sorted(below - own)
     )
-
-
-def _address(name: str | None) -> PciAddress | None:
-    try:
-        return None if name is None else PciAddress.parse(name)
-    except ValueError:
-        return None

@@ -69,7 +69,7 @@ def _entry(row: str, text: str) -> LegendEntry | None:
             label, value = labelled[1].lower(), labelled[2]
         if not value:
             continue  # the label stands apart from its value
-        address = _address(value)
+        address = PciAddress.as_written(value)
         if address is not None:
             pci = pci or address
         elif label == "netdev":
@@ -83,12 +83,3 @@ def _entry(row: str, text: str) -> LegendEntry | None:
     if pci is not None and netdev is None and len(names) > 1 and not names[1].isdecimal():
         netdev = names[1]
     return LegendEntry(row=row, hca=names[0], netdev=netdev, pci=pci)
-
-
-def _address(word: str) -> PciAddress | None:
-    for text in (word, f"0000:{word}"):
-        try:
-            return PciAddress.parse(text)
-        except ValueError:
-            continue
-    return None

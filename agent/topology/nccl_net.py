@@ -71,7 +71,7 @@ def nets(snapshot: Snapshot) -> tuple[Net, ...]:
     Software devices, HCAs of unknown place and ports that are not ACTIVE are none. An HCA of
     which the source names no ports counts as one of unknown speed.
     """
-    ordered = sorted(enumerate(snapshot.hcas or ()), key=_pci_order)
+    ordered = sorted(enumerate(snapshot.hcas or ()), key=lambda numbered: numbered[1].pci_order)
     ranks = {position: rank for rank, (position, _) in enumerate(ordered)}
     single = [net for position, hca in ordered for net in _of(position, hca, snapshot)]
     fused: list[Net] = []
@@ -82,11 +82,6 @@ def nets(snapshot: Snapshot) -> tuple[Net, ...]:
             fused.append(replace(chunk[0], ports=_numbered(chunk, snapshot)))
     firsts = ((ranks[net.ports[0].hca], net.ports[0].number or 0, net) for net in fused)
     return tuple(net for *_, net in sorted(firsts, key=lambda first: first[:2]))
-
-
-def _pci_order(numbered: tuple[int, Hca]) -> tuple[bool, PciAddress, str]:
-    _, hca = numbered
-    return hca.pci is None, hca.pci or PciAddress(0, 0, 0, 0), hca.name
 
 
 def _card_key(net: Net) -> tuple[str, str]:

@@ -48,7 +48,7 @@ def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closenes
         return Closeness.PIX
     if a.path.is_collapsed is not b.path.is_collapsed:  # their hops do not compare
         return _across_roots(*nodes, same_node=None)
-    shared = _shared_hops(a.path, b.path)
+    shared = shared_hops(a.path, b.path)
     if shared == 0:
         return _apart(a.path.root, b.path.root, *nodes)
     below = max(len(a.path.hops), len(b.path.hops)) - shared
@@ -94,7 +94,7 @@ def _device(address: PciAddress) -> tuple[int, int, int]:
     return (address.domain, address.bus, address.device)
 
 
-def _shared_hops(a: PciPath, b: PciPath) -> int:
+def shared_hops(a: PciPath, b: PciPath) -> int:
     """Count the bridges that both paths go through; the devices themselves are none."""
     if a.root != b.root:
         return 0

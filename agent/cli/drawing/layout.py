@@ -71,7 +71,7 @@ def boxes(
             box.width = CARD
         else:
             box.children = boxes(members[0].children, links, row + 1)
-            box.width = max(CHIP_W, _span(box.children))
+            box.width = max(CHIP_W, span(box.children))
         found.append(box)
     return found
 
@@ -105,20 +105,16 @@ def _link(branch: Branch, links: Mapping[PciAddress, PcieLink | None]) -> PcieLi
     return joined(near, links.get(branch.port) if branch.port else None)
 
 
-def _span(children: Sequence[Box]) -> float:
-    return sum(child.width for child in children) + GAP * max(0, len(children) - 1)
-
-
 def span(children: Sequence[Box]) -> float:
     """Return the width of *children* side by side."""
-    return _span(children)
+    return sum(child.width for child in children) + GAP * max(0, len(children) - 1)
 
 
 def place(children: Sequence[Box], left: float) -> None:
     """Set the x of *children* and of all below them, from *left* on."""
     for child in children:
         if child.children:
-            place(child.children, left + (child.width - _span(child.children)) / 2)
+            place(child.children, left + (child.width - span(child.children)) / 2)
             child.x = (child.children[0].x + child.children[-1].x) / 2
         else:
             child.x = left + child.width / 2
