@@ -5,7 +5,7 @@ counts by its PCIe distance, one of unknown distance as SYS, a GPU of unknown NU
 node of its own. So a gap in the data can lose a set its place but never win it one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from types import MappingProxyType
@@ -53,6 +53,9 @@ oldest GPUs that a driver in support serves (NVIDIA driver release notes, branch
 NEWEST_PCIE = 7
 """The newest generation that PCI-SIG has published; a file may claim any."""
 
+Square = Sequence[Sequence[int]]
+"""A figure for every pair of positions; its diagonal has no meaning."""
+
 UNKNOWN = "unknown"
 Place = tuple[str, int]
 """A NUMA node or a socket. Its first part is UNKNOWN for a GPU that counts as one of its own."""
@@ -71,7 +74,7 @@ class Facts:
         hcas: the nearest HCAs of each GPU, as a bit mask.
         is_far: whether all of those are across a socket.
         hca_steps: how far they are; 1 is PIX, 5 is SYS.
-        partitions: bit masks of positions that a PCIe switch or an index pair holds together.
+        partitions: bit masks of positions that a PCIe switch or the Fabric Manager holds together.
     """
 
     indices: tuple[int, ...]
@@ -243,10 +246,10 @@ def _steps(nearest: NearestHcas | None) -> int:
 
 
 def _partitions(snapshot: Snapshot) -> tuple[int, ...]:
-    """Group GPUs behind one PCIe switch; the others in pairs of indices 2i and 2i+1.
+    """Group GPUs behind one PCIe switch; others, if NVSwitches join them, 2i with 2i+1.
 
     Those pairs are the two-GPU partitions of NVIDIA's Fabric Manager on HGX boards (Fabric
-    Manager user guide, shared NVSwitch partitions).
+    Manager user guide, shared NVSwitch partitions); without NVSwitches numbers mean nothing.
     """
     classes = distances(snapshot)
     group = {position: {position} for position in range(len(snapshot.gpus))}
@@ -256,7 +259,7 @@ def _partitions(snapshot: Snapshot) -> tuple[int, ...]:
             group[a] |= group[b]
             group.update(dict.fromkeys(group[a], group[a]))
     alone = [position for position, members in group.items() if len(members) == 1]
-    for a, b in combinations(alone, 2):
+    for a, b in combinations(alone, 2) if has_switch(snapshot) else ():
         if snapshot.gpus[a].index // 2 == snapshot.gpus[b].index // 2:
             group[a] = group[b] = {a, b}
     masks = {sum(1 << member for member in members) for members in group.values()}

@@ -2,18 +2,37 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from agent.allocation.engines import suited
 from agent.allocation.explain import Explanation
-from agent.allocation.facts import facts
+from agent.allocation.facts import Facts, facts
+from agent.allocation.feasible import check_counts
 from agent.allocation.naming import unknown_gpu, usable
-from agent.allocation.score import Key, Score, score
-from agent.allocation.search import search
+from agent.allocation.rules import DEFAULT, Rules
+from agent.allocation.score import Score
+from agent.allocation.terms import Terms, positions
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 
 ALTERNATIVES = 3
 """How many of the next best sets an answer names."""
+
+
+class Chooser(Protocol):
+    """What answers the kubelet: :class:`Allocator`, or that of parts of GPUs."""
+
+    def best(self, available: Iterable[str], required: Iterable[str], size: int) -> tuple[str, ...]:
+        """Return the best *size* of *available* that contain *required*."""
+        ...
+
+    def knows(self, name: str) -> bool:
+        """Return whether *name* is a device that can be handed out."""
+        ...
+
+    def rank(self, name: str) -> tuple[int, str]:
+        """Return a key that sorts ids in device order, unknown ones last."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +52,13 @@ class Allocation:
     Attributes:
         chosen: their ids, in device order; *indices* are the same GPUs.
         reasons: one readable line per term that mattered.
-        is_optimal: proven to be the best by the score, which is so up to 16 GPUs and for
-            meshes up to 10.
-        alternatives: the next best sets, best first; empty where there is no other.
+        is_optimal: proven to be the best by the score: always where the machine's groups
+            nest, and up to 16 GPUs elsewhere, up to 10 in a mesh.
+        alternatives: the next best sets, best first; empty where there is no other, or
+            where it is not known what else was free.
+        rules: by which policy and model it was judged.
+        engine: what found it: ``tree`` or ``table``; ``exchange`` for parts of GPUs on large
+            irregular machines.
     """
 
     chosen: tuple[str, ...]
@@ -44,6 +67,8 @@ class Allocation:
     reasons: tuple[str, ...]
     is_optimal: bool
     alternatives: tuple[Alternative, ...]
+    rules: Rules = DEFAULT
+    engine: str
 
     def to_plain(self) -> dict[str, Any]:
         """Return the object that ``nodetopo allocate -o json`` prints."""
@@ -53,6 +78,9 @@ class Allocation:
             "score": self.score.to_plain(),
             "reasons": list(self.reasons),
             "optimal": self.is_optimal,
+            "policy": self.rules.policy.value,
+            "model": self.rules.model.value,
+            "engine": self.engine,
             "alternatives": [
                 {
                     "chosen": list(other.chosen),
@@ -68,17 +96,28 @@ class Allocation:
 class Allocator:
     """Answer requests for one snapshot from memory; safe to share between threads.
 
-    Construction is cheap. What a size needs is worked out at its first request and kept.
+    Construction is cheap. What a size needs is worked out at its first request, or by
+    :meth:`prepare`, and kept.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, rules: Rules = DEFAULT) -> None:
         self._snapshot = snapshot
-        self._facts = facts(snapshot)
-        self._search = search(self._facts)
-        self._explanation = Explanation(snapshot, self._facts)
+        self._rules = rules
+        self._terms = Terms(facts(snapshot), rules)
+        self._engine = suited(self._terms)
+        self._explanation = Explanation(snapshot, self._terms.facts, rules)
         self._ids = tuple(gpu.id for gpu in snapshot.gpus)
         self._position = {name: position for position, name in enumerate(self._ids)}
         self._usable = frozenset(usable(snapshot))
+
+    @property
+    def facts(self) -> Facts:
+        """All that answers depend on, but for which GPUs are lost."""
+        return self._terms.facts
+
+    def prepare(self) -> None:
+        """Work out now what requests would have to wait for: 20 ms on a cube mesh of 8."""
+        self._engine.prepare()
 
     def allocate(
         self,
@@ -92,32 +131,63 @@ class Allocator:
         The answer does not depend on the order of either.
 
         Raises:
-            InputError: an id is unknown, or no such set exists.
+            InputError: a GPU is unknown or lost, or no such set exists.
         """
         self._check(available, required, size)
-        ranked = self._search.ranked(
-            free=self._mask(available),
+        free = self._mask(available)
+        ranked = self._engine.ranked(
+            free=free,
             required=self._mask(required),
             size=size,
             count=1 + ALTERNATIVES,
         )
-        scores = [score(key, self._facts) for key in ranked]
-        left = self._mask(available) & ~sum(1 << position for position in ranked[0][-1])
+        return self._allocation(ranked, free, is_optimal=self._engine.is_exact)
+
+    def describe(
+        self,
+        chosen: Collection[str],
+        available: Collection[str] | None = None,
+    ) -> Allocation:
+        """Return what *chosen* is worth, whoever chose it, and what is next to it.
+
+        Without *available* nothing is said of what it leaves, nor of other sets, and it is not
+        called optimal.
+
+        Raises:
+            InputError: a GPU is unknown or lost, nothing is chosen, or not all of it is available.
+        """
+        self._check(chosen if available is None else available, chosen, len(set(chosen)))
+        mask = self._mask(chosen)
+        if available is None:
+            return self._allocation([mask], None, is_optimal=False)
+        free = self._mask(available)
+        ranked = self._engine.ranked(free=free, required=0, size=mask.bit_count(), count=2)
+        is_best = ranked[0] == mask
+        others = [other for other in ranked if other != mask][:1]
+        return self._allocation([mask, *others], free, is_optimal=is_best and self._engine.is_exact)
+
+    def _allocation(
+        self, masks: Sequence[int], free: int | None, *, is_optimal: bool
+    ) -> Allocation:
+        scores = [self._terms.score(mask, mask if free is None else free) for mask in masks]
+        left = None if free is None else free & ~masks[0]
         return Allocation(
-            chosen=self._names(ranked[0]),
+            chosen=self._names(masks[0]),
             indices=scores[0].order,
             score=scores[0],
             reasons=self._explanation.reasons(scores, left),
-            is_optimal=self._search.is_exact,
+            is_optimal=is_optimal,
             alternatives=tuple(
                 Alternative(
-                    chosen=self._names(key),
+                    chosen=self._names(mask),
                     indices=other.order,
                     score=other,
-                    lost_at=other.lost_at(scores[0]),
+                    lost_at=other.lost_at(scores[0], self._terms.order),
                 )
-                for key, other in zip(ranked[1:], scores[1:], strict=True)
+                for mask, other in zip(masks[1:], scores[1:], strict=True)
             ),
+            rules=self._rules,
+            engine=self._engine.name,
         )
 
     def best(self, available: Iterable[str], required: Iterable[str], size: int) -> tuple[str, ...]:
@@ -128,13 +198,8 @@ class Allocator:
         """
         if size == 0:
             return ()
-        (key,) = self._search.ranked(
-            free=self._mask(available),
-            required=self._mask(required),
-            size=size,
-            count=1,
-        )
-        return self._names(key)
+        free, kept = self._mask(available), self._mask(required)
+        return self._names(self._engine.best(free=free, required=kept, size=size))
 
     def knows(self, name: str) -> bool:
         """Return whether *name* is the id of a GPU that is not lost."""
@@ -147,31 +212,26 @@ class Allocator:
     def _mask(self, names: Iterable[str]) -> int:
         return sum(1 << self._position[name] for name in set(names))
 
-    def _names(self, key: Key) -> tuple[str, ...]:
-        return tuple(self._ids[position] for position in key[-1])
+    def _names(self, mask: int) -> tuple[str, ...]:
+        return tuple(self._ids[position] for position in positions(mask))
 
     def _check(self, available: Collection[str], required: Collection[str], size: int) -> None:
         for name in sorted({*available, *required}, key=self.rank):
             if name not in self._position:
                 raise unknown_gpu(self._snapshot, name)
+            if name not in self._usable:
+                raise InputError(
+                    f"{self._called(name)} is lost", "leave it out: it does not answer"
+                )
         if absent := sorted(set(required) - set(available), key=self.rank):
             raise InputError(
-                f"required but not available: {', '.join(absent)}",
+                f"required but not available: {', '.join(map(self._called, absent))}",
                 "name it among the available GPUs, or do not require it",
             )
-        free, wanted = len(set(available)), len(set(required))
-        if size < 1:
-            raise InputError(f"cannot allocate {size} GPUs", "ask for at least 1")
-        if size > free:
-            raise InputError(
-                f"cannot allocate {size} GPUs: only {free} are available",
-                f"ask for at most {free}" if free else "free a GPU first",
-            )
-        if wanted > size:
-            raise InputError(
-                f"cannot allocate {size} GPUs that contain {wanted} required ones",
-                f"ask for at least {wanted}",
-            )
+        check_counts(len(set(available)), len(set(required)), size, "GPU")
+
+    def _called(self, name: str) -> str:
+        return self._snapshot.gpus[self._position[name]].name
 
 
 def allocate(
@@ -180,17 +240,18 @@ def allocate(
     available: Collection[str],
     required: Collection[str] = (),
     size: int,
+    rules: Rules = DEFAULT,
 ) -> Allocation:
     """Return the best *size* GPUs of *available* that contain *required*; ids as ``gpu.id``.
 
     Raises:
         InputError: an id is unknown, or no such set exists.
     """
-    return Allocator(snapshot).allocate(available=available, required=required, size=size)
+    return Allocator(snapshot, rules).allocate(available=available, required=required, size=size)
 
 
 def preferred(
-    allocator: Allocator | None,
+    allocator: Chooser | None,
     available: Sequence[str],
     required: Sequence[str],
     size: int,
@@ -210,6 +271,9 @@ def preferred(
     kept = sorted(offered.intersection(required), key=allocator.rank)[:size]
     known = {name for name in offered if allocator.knows(name)}
     wanted = min(size - sum(name not in known for name in kept), len(known))
-    chosen = {*kept, *allocator.best(known, known.intersection(kept), wanted)}
-    spare = sorted(offered - chosen, key=allocator.rank)
-    return tuple(sorted((*chosen, *spare[: size - len(chosen)]), key=allocator.rank))
+    chosen = allocator.best(known, known.intersection(kept), wanted)
+    if wanted == size:
+        return chosen
+    taken = {*kept, *chosen}
+    spare = sorted(offered - taken, key=allocator.rank)
+    return tuple(sorted((*taken, *spare[: size - len(taken)]), key=allocator.rank))

@@ -1,41 +1,34 @@
 """What a set of GPUs is worth: one pure function per term, and the record of all of them.
 
-The terms are compared in the order of :class:`Score`'s fields, the next one only where all
-before are equal. Sets are tuples of positions in the snapshot, ascending. Bandwidths are
-integers of 0.1 GB/s, so that equal means equal. They are a model, never a measurement; they
-rank sets of one machine.
+A policy compares the terms in its own order (:data:`agent.allocation.rules.TERMS`), the next
+one only where all before are equal. Sets are tuples of positions in the snapshot, ascending.
+Bandwidths are integers of 0.1 GB/s, so that equal means equal. They are a model, never a
+measurement; they rank sets of one machine. The first term, the bandwidth of the set, has three
+models and a room of its own: :mod:`agent.allocation.bandwidth`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import total_ordering
 from itertools import combinations
 from typing import Any
 
-from agent.allocation.facts import Facts, tenths
-from agent.allocation.ring import closes, disjoint_rings, widest_ring
-
-LARGEST_MESH = 8
-"""GPUs up to which rings of an NVLink mesh are counted exactly: no larger mesh has been built
-(DGX-1). A larger set counts one ring if it closes; sets of one size are compared alike."""
+from agent.allocation.facts import Facts
+from agent.allocation.rules import TERMS, Policy
 
 CROSSING_PENALTY = 1
 """Tenths of its bandwidth that a set loses in :func:`set_value` for spanning NUMA nodes, and
 again for spanning sockets. A choice, not a measurement: small against any step in bandwidth
 between sets, and the order of NUMA before packing does not depend on it."""
 
-Key = tuple[int, int, int, int, int, int, int, int, int, tuple[int, ...]]
-"""The terms in the order of :class:`Score`, each so that less is better."""
 
-
-@total_ordering
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The worth of a set, most important first; ``a < b`` says that *a* is the better set.
+    """The worth of a set.
 
     Attributes:
-        bandwidth_gb_s: modelled ring bandwidth in one direction, more is better; ``None`` for
-            one GPU, which has no ring.
+        bandwidth_gb_s: modelled bandwidth in one direction, more is better; ``None`` for one
+            GPU, which sends nothing.
         pair_bandwidth_gb_s: sum over all pairs of the set, more is better.
         numa_nodes, sockets: how many the set spans, fewer are better; a GPU of unknown
             place counts as one of its own.
@@ -44,7 +37,9 @@ class Score:
         hca_far: GPUs with no HCA on their socket.
         rail_loss: GPUs that cannot have one of their nearest HCAs for themselves.
         hca_distance: sum of the distances to the nearest HCA; PIX is 1, SYS 5.
-        broken_partitions: switch or index pairs that were whole and would not be.
+        broken_partitions: PCIe switches, or pairs of the Fabric Manager, whose GPUs were all
+            free and would not be.
+        crowding: sum over the NUMA nodes of the square of the GPUs in use there.
         order: the GPU indices; the lower list wins when all else is equal.
     """
 
@@ -57,83 +52,17 @@ class Score:
     rail_loss: int
     hca_distance: int
     broken_partitions: int
+    crowding: int
     order: tuple[int, ...]
 
-    def __lt__(self, other: "Score") -> bool:
-        return self._key < other._key
-
-    @property
-    def _key(self) -> tuple[object, ...]:
-        return (
-            -(self.bandwidth_gb_s or 0),
-            -self.pair_bandwidth_gb_s,
-            self.numa_nodes,
-            self.sockets,
-            -self.remainder_value,
-            self.hca_far,
-            self.rail_loss,
-            self.hca_distance,
-            self.broken_partitions,
-            self.order,
-        )
-
     def to_plain(self) -> dict[str, Any]:
-        """Return the terms in JSON's own types, in order of importance."""
+        """Return the terms in JSON's own types."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**plain, "order": list(self.order)}
 
-    def lost_at(self, better: "Score") -> str:
-        """Return the name of the first term at which this score is not equal to *better*."""
-        names = [field.name for field in fields(self)]
-        return next(name for name in names if getattr(self, name) != getattr(better, name))
-
-
-def score(key: Key, facts: Facts) -> Score:
-    """Return the record of *key*."""
-    size = len(key[-1])
-    return Score(
-        bandwidth_gb_s=-key[0] / 10 if size > 1 else None,
-        pair_bandwidth_gb_s=-key[1] / 10,
-        numa_nodes=key[2],
-        sockets=key[3],
-        remainder_value=-key[4] / 100,
-        hca_far=key[5],
-        rail_loss=key[6],
-        hca_distance=key[7],
-        broken_partitions=key[8],
-        order=tuple(facts.indices[position] for position in key[9]),
-    )
-
-
-def ring_bandwidth(facts: Facts, members: Sequence[int]) -> int:
-    """Return the bandwidth of rings through *members*, 0.1 GB/s, one direction; 0 for one GPU.
-
-    Two GPUs have their links. Behind NVSwitches every GPU brings all its links to any ring.
-    In a mesh each ring that shares no link with another carries its rate in both directions
-    around. Where no ring closes over NVLink the narrowest hop of the widest ring decides; on
-    PCIe alone that is the worst pair, since a ring in tree order crosses each uplink once.
-    """
-    if len(members) < 2:
-        return 0
-    widths = {facts.hops[a][b] for a, b in combinations(members, 2)}
-    linked = [(a, b) for a, b in combinations(members, 2) if facts.links[a][b]]
-    if len(widths) == 1 and facts.is_switched:
-        return min(widths)
-    if len(members) == 2 or not linked:
-        return min(widths)
-    if not facts.is_switched and (rings := mesh_rings(facts, members)):
-        return tenths(2 * rings * min(facts.rates[a][b] for a, b in linked))
-    return widest_ring(_among(facts.hops, members))
-
-
-def mesh_rings(facts: Facts, members: Sequence[int]) -> int:
-    """Return how many rings close through *members* over NVLink alone without sharing a link."""
-    links = _among(facts.links, members)
-    return disjoint_rings(links) if len(members) <= LARGEST_MESH else int(closes(links, 1))
-
-
-def _among(square: Sequence[Sequence[int]], members: Sequence[int]) -> list[list[int]]:
-    return [[square[a][b] for b in members] for a in members]
+    def lost_at(self, better: "Score", terms: Sequence[str] = TERMS[Policy.BEST]) -> str:
+        """Return the first of *terms* at which this score is not equal to *better*."""
+        return next(name for name in terms if getattr(self, name) != getattr(better, name))
 
 
 def pair_bandwidth(facts: Facts, members: Sequence[int]) -> int:
@@ -198,6 +127,15 @@ def broken_partitions(whole: Sequence[int], chosen: int) -> int:
         if 0 != partition & chosen != partition:
             count += 1
     return count
+
+
+def crowding(facts: Facts, in_use: Sequence[int]) -> int:
+    """Return the sum over the NUMA nodes of the square of the GPUs *in_use* there.
+
+    It is least where load is even: of two nodes with 1 and 3 GPUs in use, one more on the
+    first costs 3, on the second 7.
+    """
+    return sum(count * count for count in Counter(facts.numa[gpu] for gpu in in_use).values())
 
 
 def _bits(mask: int) -> tuple[int, ...]:

@@ -10,12 +10,15 @@ class Symmetry:
     partitions are left out: they may tell such GPUs apart.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, *, is_known: bool = True) -> None:
+        """Find the classes; without *is_known* (sets were measured) each GPU is one of its own."""
         remaining = list(range(len(facts.indices)))
         classes = []
         while remaining:
             first = remaining[0]
-            alike = [other for other in remaining if _are_alike(facts, first, other)]
+            alike = [
+                o for o in remaining if o == first or (is_known and _are_alike(facts, first, o))
+            ]
             remaining = [other for other in remaining if other not in alike]
             classes.append(alike)
         self._lowest = tuple(

@@ -1,122 +1,142 @@
-"""The terms of one machine, each computed once for every set that is looked at."""
+"""The terms of one machine, as integers of which less is better, for sets given as masks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
+from agent.allocation import score as term
+from agent.allocation.bandwidth import bandwidth, with_measured_pairs
 from agent.allocation.facts import Facts
-from agent.allocation.packing import JOB_WEIGHTS, Packing, bits
-from agent.allocation.score import (
-    Key,
-    broken_partitions,
-    hca_distance,
-    hca_far,
-    numa_nodes,
-    pair_bandwidth,
-    rail_loss,
-    ring_bandwidth,
-    set_value,
-    sockets,
-    whole_partitions,
-)
+from agent.allocation.packing import Packing, bits
+from agent.allocation.rules import DEFAULT, TERMS, Rules
+from agent.allocation.score import Score
 from agent.allocation.symmetry import Symmetry
+from agent.allocation.tree import nearest_tree, remainder_value, tree
 
-LARGEST_EXACT = 16
-"""GPUs up to which all sets are looked at; 12,870 of them at most, for 8 of 16."""
+LARGEST_ENUMERATED = 16
+"""GPUs up to which all sets of an irregular machine are looked at; 12,870 at most, 8 of 16."""
 
-LARGEST_EXACT_MESH = 10
+LARGEST_MESH = 10
 """The same for GPUs that NVLinks join directly to two or more others, where every set needs
 its rings counted. No larger mesh has been built (DGX-1 has 8)."""
 
-Static = tuple[int, int, int, int]
-"""What a set is worth wherever it is cut from: bandwidth, pairs, NUMA nodes, sockets."""
-
-_Local = tuple[int, int, int, tuple[int, ...]]
+Figure = Callable[[int, int], int]
+"""(set, free GPUs with the set) → the term, less is better."""
 
 
 class Terms:
-    """Compare sets, given as bit masks of positions, of one machine.
+    """Judge sets, given as bit masks of positions, of one machine by one choice of rules.
 
     Safe to share between threads: two of them at worst compute the same value twice.
+
+    Attributes:
+        order: the names of the terms, the most important first.
+        tree: the machine as nested groups; ``None`` where it is not of that shape, or where
+            sets were measured, which may be of any shape.
+        nearest: a tree that is like it, where it is too large to look at every set.
     """
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
-        self._symmetry = Symmetry(facts)
-        self._static: dict[int, Static] = {}
-        self._local: dict[int, _Local] = {}
-        self.remainder_value: Callable[[int], int] = (
-            Packing(self._value, self._symmetry).remainder_value
-            if is_small(facts)
-            else self._estimated_value
-        )
+    def __init__(self, facts: Facts, rules: Rules = DEFAULT) -> None:
+        self.facts = facts = with_measured_pairs(facts, rules.measured)
+        self.rules = rules
+        self.order = TERMS[rules.policy]
+        self.is_small = is_small(facts)
+        has_sets = bool(rules.measured and rules.measured.sets)
+        self.tree = None if has_sets else tree(facts)
+        self.nearest = None if self.tree or self.is_small else nearest_tree(facts)
+        self._symmetry = Symmetry(facts, is_known=not has_sets)
+        self._everyone = (1 << len(facts.indices)) - 1
+        self._of = bandwidth(facts, rules)
+        self._bandwidths: dict[int, int] = {}
+        self._set_terms = self._of_sets()
+        self._known: dict[str, dict[int, int]] = {name: {} for name in self._set_terms}
+        self._free_terms: Mapping[str, Figure] = {
+            "remainder_value": lambda mask, free: -self.value_left(free & ~mask),
+            "broken_partitions": self._broken,
+            "crowding": self._crowding,
+        }
+        self.value_left = self._value_left()
 
-    def static(self, mask: int) -> Static:
-        """Return the terms that decide first, each so that less is better."""
-        found = self._static.get(mask)
+    def is_fixed(self, name: str) -> bool:
+        """Return whether the term *name* does not depend on what else is free."""
+        return name in self._set_terms
+
+    def figure(self, name: str) -> Figure:
+        """Return the term *name*, a field of :class:`Score`."""
+        if name in self._free_terms:
+            return self._free_terms[name]
+        compute, known = self._set_terms[name], self._known[name]
+
+        def of(mask: int, _free: int) -> int:
+            found = known.get(mask)
+            if found is None:
+                found = compute(mask)
+                if self.is_small:
+                    known[mask] = found
+            return found
+
+        return of
+
+    def bandwidth(self, mask: int) -> int:
+        """Return the modelled bandwidth of a set, 0.1 GB/s; 0 for one GPU."""
+        found = self._bandwidths.get(mask)
         if found is None:
             like = self._symmetry.canonical(mask)
-            found = self._compute(mask) if like == mask else self.static(like)
-            self._static[mask] = found
+            found = self._of(positions(mask)) if like == mask else self.bandwidth(like)
+            if self.is_small:  # at most 65,536 sets; beyond, memory would grow for ever
+                self._bandwidths[mask] = found
         return found
 
-    def _compute(self, mask: int) -> Static:
-        members = positions(mask)
-        return (
-            -ring_bandwidth(self.facts, members),
-            -pair_bandwidth(self.facts, members),
-            numa_nodes(self.facts, members),
-            sockets(self.facts, members),
+    def score(self, mask: int, free: int) -> Score:
+        """Return all terms of *mask* when cut from *free*."""
+        facts, members = self.facts, positions(mask)
+        return Score(
+            bandwidth_gb_s=self.bandwidth(mask) / 10 if len(members) > 1 else None,
+            pair_bandwidth_gb_s=term.pair_bandwidth(facts, members) / 10,
+            numa_nodes=term.numa_nodes(facts, members),
+            sockets=term.sockets(facts, members),
+            remainder_value=self.value_left(free & ~mask) / 100,
+            hca_far=term.hca_far(facts, members),
+            rail_loss=term.rail_loss(facts, members),
+            hca_distance=term.hca_distance(facts, members),
+            broken_partitions=self._broken(mask, free),
+            crowding=self._crowding(mask, free),
+            order=tuple(facts.indices[member] for member in members),
         )
 
-    def key(self, mask: int, free: int) -> Key:
-        """Return all terms of *mask* when cut from *free*, in the order of comparison."""
-        return self.keys((mask,), free)[0]
+    def _of_sets(self) -> Mapping[str, Callable[[int], int]]:
+        """Return the terms that do not depend on what else is free, by name."""
+        facts = self.facts
+        return {
+            "bandwidth_gb_s": lambda mask: -self.bandwidth(mask),
+            "pair_bandwidth_gb_s": lambda mask: -term.pair_bandwidth(facts, positions(mask)),
+            "numa_nodes": lambda mask: term.numa_nodes(facts, positions(mask)),
+            "sockets": lambda mask: term.sockets(facts, positions(mask)),
+            "hca_far": lambda mask: term.hca_far(facts, positions(mask)),
+            "rail_loss": lambda mask: term.rail_loss(facts, positions(mask)),
+            "hca_distance": lambda mask: term.hca_distance(facts, positions(mask)),
+        }
 
-    def keys(self, tied: Sequence[int], free: int) -> list[Key]:
-        """Return the keys, best first, of sets that are equal up to the remainder term."""
-        static = self.static(tied[0])
-        remainder = -self.remainder_value(free ^ tied[0])
-        whole = whole_partitions(self.facts, free)
-        keys = []
-        for mask in tied:
-            far, loss, distance, members = self._locally(mask)
-            broken = broken_partitions(whole, mask)
-            keys.append((*static, remainder, far, loss, distance, broken, members))
-        return sorted(keys)
+    def _broken(self, mask: int, free: int) -> int:
+        return term.broken_partitions(term.whole_partitions(self.facts, free), mask)
 
-    def _locally(self, mask: int) -> _Local:
-        found = self._local.get(mask)
-        if found is None:
-            members = positions(mask)
-            found = self._local[mask] = (
-                hca_far(self.facts, members),
-                rail_loss(self.facts, members),
-                hca_distance(self.facts, members),
-                members,
-            )
-        return found
+    def _crowding(self, mask: int, free: int) -> int:
+        return term.crowding(self.facts, positions(self._everyone & ~free | mask))
+
+    def _value_left(self) -> Callable[[int], int]:
+        root = self.tree or self.nearest
+        if root is None:
+            return Packing(self._value, self._symmetry).remainder_value
+        return lambda left: remainder_value(root, left)
 
     def _value(self, mask: int) -> int:
-        bandwidth, _, nodes, spanned = self.static(mask)
-        return set_value(-bandwidth, nodes, spanned)
-
-    def _estimated_value(self, remainder: int) -> int:
-        """Value the jobs of a machine too large to pack exactly, cut in order of place."""
-        facts = self.facts
-        order = sorted(
-            positions(remainder),
-            key=lambda member: (facts.sockets[member], facts.numa[member], member),
-        )
-        return sum(
-            weight * self._value(sum(1 << member for member in order[start : start + job]))
-            for job, weight in JOB_WEIGHTS.items()
-            for start in range(0, len(order) - job + 1, job)
-        )
+        members = positions(mask)
+        nodes = term.numa_nodes(self.facts, members)
+        return term.set_value(self.bandwidth(mask), nodes, term.sockets(self.facts, members))
 
 
 def is_small(facts: Facts) -> bool:
     """Return whether every set of the machine can be looked at in the time of a request."""
     is_mesh = not facts.is_switched and any(sum(map(bool, row)) > 1 for row in facts.links)
-    return len(facts.indices) <= (LARGEST_EXACT_MESH if is_mesh else LARGEST_EXACT)
+    return len(facts.links) <= (LARGEST_MESH if is_mesh else LARGEST_ENUMERATED)
 
 
 def positions(mask: int) -> tuple[int, ...]:

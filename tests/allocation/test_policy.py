@@ -13,68 +13,6 @@ H100 = machine("dgx-h100")
 CUBE = machine("dgx-1v")
 
 
-def reasons(snapshot: Snapshot, free: tuple[int, ...], size: int) -> tuple[str, ...]:
-    """The reasons for an answer to a request by position."""
-    return allocate(snapshot, available=[snapshot.gpus[i].id for i in free], size=size).reasons
-
-
-def test_an_nvswitch_placement_is_explained_by_links_node_remainder_and_hcas() -> None:
-    assert reasons(H100, tuple(range(8)), 4) == (
-        "ring bandwidth 450.0 GB/s: 18 NVLink4 to every GPU of the set",
-        "1 NUMA node (node 0)",
-        "leaves 4 GPUs together on NUMA node 1",
-        "nearest HCAs: mlx5_0, mlx5_1, mlx5_2, mlx5_3 (PXB)",
-        "next best GPU4 GPU5 GPU6 GPU7: equal in every term, the lower GPU numbers win",
-    )
-
-
-def test_the_next_best_set_is_named_with_the_term_it_lost_at() -> None:
-    assert reasons(H100, (0, 1, 4), 2)[-1] == (
-        "next best GPU0 GPU4: loses on NUMA nodes, 2 against 1"
-    )
-
-
-def test_a_mesh_placement_is_explained_by_its_rings() -> None:
-    assert reasons(CUBE, (0, 1, 2, 3), 4) == (
-        "ring bandwidth 100.0 GB/s: 2 rings that share no link over NVLink2, used both ways",
-        "1 NUMA node (node 0)",
-        "leaves no GPU",
-        "nearest HCAs: mlx5_0, mlx5_1 (PIX; 2 of the GPUs must share one)",
-        "no other set is possible",
-    )
-
-
-def test_a_pcie_placement_is_explained_by_its_worst_class() -> None:
-    assert reasons(machine("l40s-pcie-4"), (0, 2, 3), 3) == (
-        "ring bandwidth 14.0 GB/s: the ring crosses PCIe, generation 4, SYS at worst",
-        "2 NUMA nodes (nodes 0 and 1)",
-        "leaves no GPU",
-        "no other set is possible",
-    )
-
-
-def test_a_single_gpu_is_explained_by_what_it_leaves() -> None:
-    assert reasons(H100, (0, 1, 4), 1) == (
-        "GPU4: one GPU has no ring, what it leaves decides",
-        "1 NUMA node (node 1)",
-        "leaves 2 GPUs together on NUMA node 0",
-        "nearest HCAs: mlx5_4 (PXB)",
-        "next best GPU0: loses on value of the GPUs left, 360.0 against 450.0",
-    )
-
-
-def test_what_is_unknown_is_said() -> None:
-    assert reasons(node(numa=[None, None, 0, 1], distances={}), (0, 1), 2) == (
-        (
-            "ring bandwidth 14.0 GB/s: over PCIe, a distance within the set is unknown and"
-            " taken as SYS"
-        ),
-        "NUMA node not known for every GPU of the set",
-        "leaves no GPU",
-        "no other set is possible",
-    )
-
-
 def test_three_alternatives_are_named_best_first() -> None:
     answer = allocate(CUBE, available=[gpu.id for gpu in CUBE.gpus], size=2)
     assert [(other.indices, other.lost_at) for other in answer.alternatives] == [
@@ -92,6 +30,9 @@ def test_the_plain_answer_has_the_documented_shape() -> None:
         "score": None,
         "reasons": None,
         "optimal": True,
+        "policy": "best",
+        "model": "ring",
+        "engine": "table",
         "alternatives": [],
     }
 
@@ -101,19 +42,19 @@ def test_the_plain_answer_has_the_documented_shape() -> None:
     [
         ([0, 1], [], 0, "cannot allocate 0 GPUs — ask for at least 1"),
         ([0, 1], [], 3, "cannot allocate 3 GPUs: only 2 are available — ask for at most 2"),
-        ([], [], 1, "cannot allocate 1 GPUs: only 0 are available — free a GPU first"),
+        ([], [], 1, "cannot allocate 1 GPU: none is available — free a GPU first"),
         (
             [0, 1],
             [0, 1],
             1,
-            "cannot allocate 1 GPUs that contain 2 required ones — ask for at least 2",
+            "cannot allocate 1 GPU that contains 2 required — ask for at least 2",
         ),
         (
             [0],
             [1],
             1,
             (
-                "required but not available: GPU-00000001"
+                "required but not available: GPU1"
                 " — name it among the available GPUs, or do not require it"
             ),
         ),
@@ -177,3 +118,15 @@ def test_lost_gpus_are_not_usable() -> None:
     plain = node(numa=[0, 0])
     snapshot = replace(plain, gpus=(replace(plain.gpus[0], is_lost=True), plain.gpus[1]))
     assert usable(snapshot) == ("GPU-00000001",)
+
+
+def test_a_lost_gpu_is_refused_by_name() -> None:
+    gpus = tuple(replace(gpu, is_lost=gpu.index == 2) for gpu in H100.gpus)
+    with pytest.raises(InputError, match=r"^GPU2 is lost"):
+        allocate(replace(H100, gpus=gpus), available=[gpu.id for gpu in gpus], size=1)
+
+
+def test_what_is_required_but_not_available_is_called_by_its_name() -> None:
+    ids = [gpu.id for gpu in H100.gpus]
+    with pytest.raises(InputError, match="not available: GPU5"):
+        allocate(H100, available=ids[:2], required=[ids[5]], size=1)

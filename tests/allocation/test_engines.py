@@ -150,8 +150,28 @@ def test_sixteen_switched_gpus_are_placed_on_one_numa_node_and_proven() -> None:
     )
 
 
-def test_beyond_sixteen_gpus_the_answer_does_not_claim_to_be_proven() -> None:
+def test_twenty_gpus_on_pcie_are_placed_on_one_numa_node_and_proven() -> None:
     snapshot = node(numa=[0] * 10 + [1] * 10)
     ids = [gpu.id for gpu in snapshot.gpus]
     answer = Allocator(snapshot).allocate(available=ids[3:], size=8)
-    assert (answer.indices, answer.is_optimal) == (tuple(range(10, 18)), False)
+    assert (answer.indices, answer.is_optimal) == (tuple(range(10, 18)), True)
+
+
+def test_on_a_large_irregular_machine_the_answer_does_not_claim_to_be_proven() -> None:
+    bridges = {(0, 10): 4, (9, 19): 4, (10, 11): 4}
+    snapshot = node(numa=[0] * 10 + [1] * 10, links=bridges)
+    ids = [gpu.id for gpu in snapshot.gpus]
+    answer = Allocator(snapshot).allocate(available=ids, size=2)
+    assert (answer.score.bandwidth_gb_s, answer.is_optimal) == (100.0, False)
+
+
+def test_on_a_large_irregular_machine_no_alternative_is_better_than_the_answer() -> None:
+    mesh = dict.fromkeys(combinations(range(4), 2), 2) | {(4, 9): 2, (9, 14): 2, (14, 19): 2}
+    snapshot = node(numa=[0] * 10 + [1] * 10, links=mesh)
+    ids = [gpu.id for gpu in snapshot.gpus]
+    answer = Allocator(snapshot).allocate(available=ids, size=4)
+    assert answer.score.bandwidth_gb_s == max(
+        score.bandwidth_gb_s or 0
+        for score in (answer.score, *(o.score for o in answer.alternatives))
+    )
+    assert answer.alternatives

@@ -1,0 +1,216 @@
+"""Bandwidths that an operator measured on a machine; they win over every model.
+
+The table is a document of this shape, as YAML or JSON (docs/placement.md)::
+
+    kind: nodetopo-bandwidth-table
+    version: 1
+    machine: DGX-1V, all_reduce_perf of nccl-tests 2.13    # free text, may be left out
+    unit: GB/s
+    pairs: [{gpus: [0, 1], bandwidth: 24.1}]
+    sets: [{gpus: [0, 1, 2, 3], bandwidth: 92.6}]
+
+Bandwidths are what nccl-tests prints as ``busbw``: one direction, GB/s of 10^9 bytes. A GPU is
+named by its index, UUID or PCI address.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from math import comb, isnan
+from types import MappingProxyType
+
+from agent.allocation.naming import resolve
+from agent.errors import DecodeError, InputError
+from agent.model.snapshot import Snapshot
+
+KIND = "nodetopo-bandwidth-table"
+VERSION = 1
+UNIT = "GB/s"
+
+MOST_ENTRIES = 100_000
+"""Entries accepted; every set of a 16-GPU machine makes 65,519."""
+
+HIGHEST_GB_S = 10_000
+"""A figure above it is in another unit: the fastest GPU link known carries 900 GB/s one way
+(NVIDIA B200 datasheet, NVLink 5)."""
+
+LOWEST_GB_S = 0.1
+"""The grain at which bandwidths are compared."""
+
+_KEYS = ("kind", "version", "machine", "unit", "pairs", "sets")
+_ENTRY_KEYS = ("gpus", "bandwidth")
+_CURE = "docs/placement.md describes the bandwidth table"
+
+Gpus = frozenset[int]
+"""GPU indices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Measured bandwidths by GPU indices, in 0.1 GB/s, one direction.
+
+    Attributes:
+        pairs: what one hop between two GPUs carries; the model builds rings from it.
+        sets: what a whole set reaches (nccl-tests' bus bandwidth); no model is asked.
+    """
+
+    pairs: Mapping[Gpus, int] = field(default_factory=dict, hash=False)
+    sets: Mapping[Gpus, int] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One figure of a table, as written: *path* is its place, *gpus* are names."""
+
+    path: str
+    gpus: tuple[str, ...]
+    tenths_gb_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthTable:
+    """A table that was read and not yet matched with a machine; *machine* is free text."""
+
+    machine: str | None
+    pairs: tuple[Entry, ...]
+    sets: tuple[Entry, ...]
+
+    def on(self, snapshot: Snapshot) -> Measured:
+        """Return the figures by the GPU indices of *snapshot*.
+
+        Raises:
+            DecodeError: an entry names an unknown GPU, one GPU twice, or a set a second time.
+        """
+        return Measured(pairs=_by_index(self.pairs, snapshot), sets=_by_index(self.sets, snapshot))
+
+
+def bandwidth_table(document: object) -> BandwidthTable:
+    """Return the table that *document* is, made of plain lists, mappings and numbers.
+
+    Raises:
+        DecodeError: it is not such a table; the path names the entry.
+    """
+    if not isinstance(document, Mapping):
+        raise DecodeError("", "not a bandwidth table", _CURE)
+    for key in document:
+        if key not in _KEYS:
+            raise _unknown_key("", key, _KEYS)
+    for key, expected in (("kind", KIND), ("version", VERSION), ("unit", UNIT)):
+        found = document.get(key)
+        if found != expected or isinstance(found, bool):
+            raise DecodeError(key, f"expected {expected!r}, found {_brief(found)}", _CURE)
+    machine = document.get("machine")
+    if machine is not None and not isinstance(machine, str):
+        raise DecodeError("machine", f"not a text: {_brief(machine)}", _CURE)
+    pairs, sets = tuple(_entries(document, "pairs")), tuple(_entries(document, "sets"))
+    if not pairs and not sets:
+        raise DecodeError("", "the table holds no figures", "give pairs, sets, or both")
+    return BandwidthTable(machine=machine, pairs=pairs, sets=sets)
+
+
+def coverage(measured: Measured, gpus: int) -> str:
+    """Return in one line how many of the sets of each size *measured* covers on *gpus* GPUs."""
+    by_size: dict[int, int] = {}
+    for members in measured.sets:
+        by_size[len(members)] = by_size.get(len(members), 0) + 1
+    parts = [f"{len(measured.pairs)} of {comb(gpus, 2)} pairs"] if measured.pairs else []
+    parts += [f"{n} of {comb(gpus, size)} sets of {size}" for size, n in sorted(by_size.items())]
+    return f"measured: {', '.join(parts)}"
+
+
+def _entries(document: Mapping[object, object], key: str) -> Iterator[Entry]:
+    listed = document.get(key)
+    if listed is None:
+        return
+    if not isinstance(listed, list):
+        raise DecodeError(key, f"not a list: {_brief(listed)}", _CURE)
+    if len(listed) > MOST_ENTRIES:
+        raise DecodeError(key, f"more than {MOST_ENTRIES} entries", "measure fewer sets")
+    for position, found in enumerate(listed):
+        entry = _entry(f"{key}[{position}]", found)
+        if key == "pairs" and len(entry.gpus) != 2:
+            raise DecodeError(f"{entry.path}.gpus", "a pair is two GPUs", "move it to `sets`")
+        yield entry
+
+
+def _entry(path: str, found: object) -> Entry:
+    if not isinstance(found, Mapping):
+        shape = "{gpus: […], bandwidth: …}"
+        raise DecodeError(path, f"not of the form {shape}: {_brief(found)}", _CURE)
+    for key in found:
+        if key not in _ENTRY_KEYS:
+            raise _unknown_key(path, key, _ENTRY_KEYS)
+    return Entry(
+        path=path,
+        gpus=_names(f"{path}.gpus", found.get("gpus")),
+        tenths_gb_s=_tenths(f"{path}.bandwidth", found.get("bandwidth")),
+    )
+
+
+def _names(path: str, found: object) -> tuple[str, ...]:
+    if not isinstance(found, list) or not found:
+        raise DecodeError(path, f"not a list of GPUs: {_brief(found)}", _CURE)
+    for name in found:
+        if isinstance(name, bool) or not isinstance(name, int | str):
+            cure = "give an index, a UUID or a PCI address"
+            raise DecodeError(path, f"not a GPU: {_brief(name)}", cure)
+    if len(found) < 2:
+        raise DecodeError(path, "one GPU alone has no bandwidth", "give sets of two and more")
+    return tuple(map(str, found))
+
+
+def _tenths(path: str, found: object) -> int:
+    """Return *found* GB/s in 0.1 GB/s, the grain at which bandwidths count as equal."""
+    if isinstance(found, bool) or not isinstance(found, int | float) or _is_nan(found):
+        raise DecodeError(path, f"not a number: {_brief(found)}", _CURE)
+    if found > HIGHEST_GB_S:
+        raise DecodeError(path, f"{_brief(found)} is no bandwidth in {UNIT}", f"give it in {UNIT}")
+    if found < LOWEST_GB_S:
+        cure = "leave out what was not measured"
+        raise DecodeError(path, f"{_brief(found)} is below {LOWEST_GB_S} {UNIT}", cure)
+    return round(found * 10)
+
+
+def _is_nan(number: float) -> bool:
+    return isinstance(number, float) and isnan(number)  # a huge integer has no float
+
+
+def _by_index(entries: Sequence[Entry], snapshot: Snapshot) -> Mapping[Gpus, int]:
+    found: dict[Gpus, int] = {}
+    first: dict[Gpus, str] = {}
+    for entry in entries:
+        gpus = _indices(entry, snapshot)
+        if gpus in first:
+            raise DecodeError(entry.path, f"the same GPUs as {first[gpus]}", "keep one of the two")
+        first[gpus] = entry.path
+        found[gpus] = entry.tenths_gb_s
+    return MappingProxyType(found)
+
+
+def _indices(entry: Entry, snapshot: Snapshot) -> Gpus:
+    seen: set[int] = set()
+    for name in entry.gpus:
+        try:
+            index = resolve(snapshot, name).index
+        except InputError as error:
+            raise DecodeError(f"{entry.path}.gpus", error.cause, error.cure) from None
+        if index in seen:
+            raise DecodeError(f"{entry.path}.gpus", f"GPU{index} is named twice", "name it once")
+        seen.add(index)
+    return frozenset(seen)
+
+
+def _unknown_key(path: str, key: object, known: Sequence[str]) -> DecodeError:
+    close = get_close_matches(key, known, n=1) if isinstance(key, str) else []
+    cure = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    return DecodeError(path, f"unknown key {_brief(key)}", cure)
+
+
+def _brief(found: object) -> str:
+    """Return how *found* is shown in an error; a container, which may be endless, is not."""
+    if found is None or isinstance(found, Mapping | list):
+        return "nothing" if found is None else "a list" if isinstance(found, list) else "a mapping"
+    if isinstance(found, int) and abs(found) > HIGHEST_GB_S:
+        return "a huge number"  # a text of it may be longer than Python allows
+    text = repr(found)
+    return text if len(text) <= 40 else f"{text[:37]}..."
