@@ -1,0 +1,86 @@
+"""The devices of one resource, GPU by GPU, in the order in which they are taken."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from agent.model.snapshot import Snapshot
+
+SEPARATOR = "::"
+"""Between the id of what is shared and the number of the replica (k8s-device-plugin v0.19.0,
+internal/rm/devices.go, AnnotatedID)."""
+
+FAR = 1 << 30
+"""Sorts a MIG instance of unknown place behind the others."""
+
+_DIGITS = re.compile("([0-9]+)")
+
+_Key = tuple[tuple[int, int, int], tuple[tuple[int, str], ...], str]
+
+
+class Devices:
+    """Find and count devices; those of GPUs that the snapshot does not have are left out."""
+
+    def __init__(self, snapshot: Snapshot, devices: Mapping[str, str]) -> None:
+        position = {gpu.id: place for place, gpu in enumerate(snapshot.gpus)}
+        found: list[list[str]] = [[] for _ in snapshot.gpus]
+        for name, gpu in devices.items():
+            if gpu in position:
+                found[position[gpu]].append(name)
+        order = _Order(snapshot)
+        self.of_gpu = tuple(tuple(sorted(names, key=order)) for names in found)
+        self.gpu: Mapping[str, int] = {
+            name: gpu for gpu, names in enumerate(self.of_gpu) for name in names
+        }
+        self._rank = {name: rank for rank, name in enumerate(self.gpu)}
+
+    def rank(self, name: str) -> tuple[int, str]:
+        """Return a key that sorts ids in device order, unknown ones last."""
+        return self._rank.get(name, len(self._rank)), name
+
+    def counted(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Return how many different devices of each GPU *names* are."""
+        counts = [0] * len(self.of_gpu)
+        for name in set(names):
+            counts[self.gpu[name]] += 1
+        return tuple(counts)
+
+    def lowest(
+        self,
+        taken: Sequence[int],
+        available: Collection[str],
+        required: Collection[str],
+    ) -> tuple[str, ...]:
+        """Return the first devices of each GPU as *taken* counts them, *required* ones kept."""
+        chosen: list[str] = []
+        for names, count in zip(self.of_gpu, taken, strict=True):
+            if count:
+                kept = [name for name in names if name in required]
+                spare = [name for name in names if name in available and name not in required]
+                chosen += [*kept, *spare][:count]
+        return tuple(sorted(chosen, key=self.rank))
+
+
+class _Order:
+    """Sort the devices of a GPU: MIG instances by place, the rest by number within the text."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._places = {
+            instance.uuid: (
+                FAR if instance.placement is None else instance.placement.start,
+                FAR if instance.gpu_instance is None else instance.gpu_instance,
+                FAR if instance.compute_instance is None else instance.compute_instance,
+            )
+            for gpu in snapshot.gpus
+            for instance in (gpu.mig.instances if gpu.mig else ())
+        }
+
+    def __call__(self, name: str) -> _Key:
+        whole = name.split(SEPARATOR, maxsplit=1)[0]
+        return self._places.get(whole, (FAR, FAR, FAR)), _natural(name), name
+
+
+def _natural(text: str) -> tuple[tuple[int, str], ...]:
+    """Return a key by which ``a::2`` is less than ``a::10``: numbers compare by length first."""
+    parts = _DIGITS.split(text)
+    numbers = (part.lstrip("0") if at % 2 else part for at, part in enumerate(parts))
+    return tuple((len(part) if at % 2 else 0, part) for at, part in enumerate(numbers))

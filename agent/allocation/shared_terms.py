@@ -1,0 +1,133 @@
+"""What a set of MIG instances or replicas is worth: the order of the terms, and their record.
+
+Devices of one GPU are interchangeable, so a set is judged by how many of them it takes from
+which GPU. Bandwidth, NUMA nodes, sockets and HCAs are those of the GPUs touched, each counted
+once: two replicas of one GPU are one GPU, never a connected pair.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from agent.allocation.rules import Policy
+from agent.allocation.score import Score, hca_distance, hca_far, numa_nodes, rail_loss, sockets
+from agent.allocation.terms import Terms, positions
+
+_BANDWIDTH = ("bandwidth_gb_s",)
+_SPAN = ("numa_nodes", "sockets")
+_HCAS = ("hca_far", "rail_loss", "hca_distance")
+
+FEWEST_GPUS = ("gpus",)
+"""What packing wants before all else."""
+
+LEAST_LOAD = ("load", "doubled")
+"""What distributing wants before all else."""
+
+_WHOLE = ("idle_gpus", "left")
+
+_PACKED: Mapping[Policy, tuple[str, ...]] = MappingProxyType(
+    {
+        Policy.PACKED: (*FEWEST_GPUS, *_BANDWIDTH, *_SPAN, *_WHOLE, *_HCAS, "order"),
+        Policy.NUMA_FIRST: (*FEWEST_GPUS, *_SPAN, *_BANDWIDTH, *_WHOLE, *_HCAS, "order"),
+        Policy.NIC_REQUIRED: (*FEWEST_GPUS, *_HCAS, *_BANDWIDTH, *_SPAN, *_WHOLE, "order"),
+    },
+)
+
+_DISTRIBUTED: Mapping[Policy, tuple[str, ...]] = MappingProxyType(
+    {
+        Policy.DISTRIBUTED: (*LEAST_LOAD, *_BANDWIDTH, *_SPAN, *_HCAS, "order"),
+        Policy.NUMA_FIRST: (*LEAST_LOAD, *_SPAN, *_BANDWIDTH, *_HCAS, "order"),
+        Policy.NIC_REQUIRED: (*LEAST_LOAD, *_HCAS, *_BANDWIDTH, *_SPAN, "order"),
+    },
+)
+
+
+def shared_terms(policy: Policy, *, spread: bool) -> tuple[str, ...]:
+    """Return the fields of :class:`SharedScore` to compare; the first that differs decides.
+
+    How many GPUs a request may touch is what sharing is about, so *spread* (the resource's own
+    habit) or the policies ``packed`` and ``distributed`` settle that first. ``numa-first`` and
+    ``nic-required`` order what remains; ``best`` leaves it as it is.
+    """
+    spread = policy is Policy.DISTRIBUTED or (spread and policy is not Policy.PACKED)
+    if spread:
+        return _DISTRIBUTED.get(policy, _DISTRIBUTED[Policy.DISTRIBUTED])
+    return _PACKED.get(policy, _PACKED[Policy.PACKED])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedScore(Score):
+    """The worth of a set of devices: that of the GPUs it touches, and what sharing adds.
+
+    The fields of :class:`Score` are about the GPUs touched; *remainder_value*,
+    *broken_partitions* and *crowding* take idle GPUs for the free ones and are not compared.
+    ``None`` for the last four means that it is not known what else was free.
+
+    Attributes:
+        gpus: how many GPUs the set touches.
+        doubled: pairs of devices of the set that are on one GPU.
+        load: the devices in use that each one joins on its GPU, those of the set before it
+            included, added up: what NVIDIA's ``distributed`` keeps low pick by pick
+            (k8s-device-plugin v0.19.0, internal/rm/allocate.go).
+        idle_gpus: GPUs put to use of which all devices were free.
+        left: devices that stay free on the GPUs touched.
+    """
+
+    gpus: int
+    doubled: int
+    load: int | None
+    idle_gpus: int | None
+    left: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaves:
+    """One machine and the rules by which devices of its GPUs are shared.
+
+    Attributes:
+        order: the terms to compare, most important first.
+        is_isolated: the devices are MIG instances, which reach no other GPU: NVLink, PCIe
+            peer access and CUDA IPC are off between them (NVIDIA MIG user guide,
+            limitations). So bandwidth is nobody's advantage.
+    """
+
+    terms: Terms
+    order: tuple[str, ...]
+    is_isolated: bool
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the devices are distributed rather than packed."""
+        return self.order[: len(LEAST_LOAD)] == LEAST_LOAD
+
+    @property
+    def of_the_set(self) -> tuple[str, ...]:
+        """The terms that tell apart GPU sets that are equal in what comes first."""
+        first = (*FEWEST_GPUS, *LEAST_LOAD, "order")
+        return tuple(name for name in self.order if name not in first)
+
+    def bandwidth(self, mask: int) -> int:
+        """Return the bandwidth of a set of GPUs, 0.1 GB/s; 0 for one, and for MIG instances."""
+        return 0 if self.is_isolated else self.terms.bandwidth(mask)
+
+    def figures(self, mask: int) -> Mapping[str, int]:
+        """Return the terms of a set of GPUs that do not depend on the request; less is better."""
+        facts, members = self.terms.facts, positions(mask)
+        return {
+            "bandwidth_gb_s": -self.bandwidth(mask),
+            "numa_nodes": numa_nodes(facts, members),
+            "sockets": sockets(facts, members),
+            "hca_far": hca_far(facts, members),
+            "rail_loss": rail_loss(facts, members),
+            "hca_distance": hca_distance(facts, members),
+        }
+
+
+def doubled(taken: Sequence[int]) -> int:
+    """Return the pairs of devices on one GPU, where *taken* are the devices of each GPU."""
+    return sum(count * (count - 1) // 2 for count in taken)
+
+
+def load(taken: Sequence[int], used: Sequence[int]) -> int:
+    """Return the devices that those *taken* join on their GPUs, by GPU; *used* is before."""
+    return doubled(taken) + sum(n * before for n, before in zip(taken, used, strict=True))

@@ -1,0 +1,183 @@
+"""The answers for shared GPUs are the best by definition, whichever search finds them."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.allocation.facts import facts
+from agent.allocation.rules import Model, Policy, Rules
+from agent.allocation.score import Score
+from agent.allocation.shared import SharedAllocator
+from agent.allocation.shared_counts import Pool, distributed, packed
+from agent.allocation.shared_search import EnumeratedSets, ExchangedSets
+from agent.allocation.shared_terms import Leaves, SharedScore, shared_terms
+from agent.allocation.shared_tree import TreeSets
+from agent.allocation.terms import Terms
+from agent.machines.bundled import machine
+from agent.model.mig import Mig
+from agent.model.snapshot import Snapshot
+from tests.allocation.shared_brute_force import Device, SharedBruteForce
+from tests.strategies import machines
+
+MACHINES = ("dgx-1v", "dgx-h100", "dgx-a100", "ac922", "l40s-pcie-4", "rtxpro6000-pcie-8")
+RULES = [Rules(policy=policy) for policy in Policy] + [Rules(model=Model.RELAY)]
+DEVICES = 9
+"""Devices of a brute-force case, all GPUs together; 126 sets at most."""
+
+
+class Case:
+    """A resource on some GPUs of a machine, and both ways to answer for it."""
+
+    def __init__(self, snapshot: Snapshot, random: Random, rules: Rules, *, spread: bool) -> None:
+        self.random = random
+        self.totals = self._totals(len(snapshot.gpus))
+        self.ids = {
+            (gpu, number): f"{snapshot.gpus[gpu].id}::{number}"
+            for gpu, total in enumerate(self.totals)
+            for number in range(total)
+        }
+        devices = {name: snapshot.gpus[gpu].id for (gpu, _), name in self.ids.items()}
+        self.ours = SharedAllocator(snapshot, devices, rules, spread=spread)
+        own = [gpu for gpu, total in zip(snapshot.gpus, self.totals, strict=True) if total]
+        self.brute = SharedBruteForce(
+            snapshot=snapshot,
+            totals=self.totals,
+            rules=rules,
+            spread=spread,
+            is_mig=all(gpu.mig is not None and gpu.mig.is_enabled for gpu in own),
+        )
+
+    def _totals(self, gpus: int) -> tuple[int, ...]:
+        totals = [0] * gpus
+        for _ in range(self.random.randint(1, DEVICES)):
+            totals[self.random.randrange(gpus)] += 1
+        return tuple(totals)
+
+    def request(self) -> tuple[list[Device], list[Device], int]:
+        """Draw available and required devices, and a size, that can be met."""
+        devices = list(self.ids)
+        available = self.random.sample(devices, self.random.randint(1, len(devices)))
+        size = self.random.randint(1, len(available))
+        required = self.random.sample(available, self.random.choice((0, 0, size // 2)))
+        return available, required, size
+
+    def check(self) -> None:
+        """Compare one answer."""
+        available, required, size = self.request()
+        names = [self.ids[device] for device in available]
+        kept = [self.ids[device] for device in required]
+        answer = self.ours.allocate(available=names, required=kept, size=size)
+        best, *others = self.brute.best(available, required, size)
+        at = {name: device for device, name in self.ids.items()}
+        assert {at[name] for name in answer.chosen} == best
+        assert self.ours.best(names, kept, size) == answer.chosen
+        assert_same_terms(answer.score, self.brute, best, available)
+        if not others:
+            assert answer.alternatives == ()
+            return
+        second = {at[name] for name in answer.alternatives[0].chosen}
+        ours = self.brute.key(second, available)
+        assert ours[:-1] == self.brute.key(others[0], available)[:-1]
+
+
+def assert_same_terms(
+    score: Score, brute: SharedBruteForce, chosen: frozenset[Device], available: list[Device]
+) -> None:
+    assert isinstance(score, SharedScore)
+    terms = {**brute.terms(chosen, available), "order": None}
+    plain = score.to_plain()
+    plain["bandwidth_gb_s"] = round(-10 * (score.bandwidth_gb_s or 0))
+    assert {name: plain[name] for name in terms} == {**terms, "order": plain["order"]}
+
+
+@pytest.mark.parametrize("rules", RULES, ids=lambda rules: f"{rules.policy}-{rules.model}")
+@pytest.mark.parametrize("name", MACHINES)
+def test_answers_equal_brute_force_on_real_machines(name: str, rules: Rules) -> None:
+    random, snapshot = Random(f"{name} {rules.policy}"), machine(name)
+    for _ in range(12):
+        case = Case(snapshot, random, rules, spread=random.random() < 0.5)
+        for _ in range(4):
+            case.check()
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_answers_equal_brute_force_on_mig_instances(policy: Policy) -> None:
+    plain, random = machine("dgx-a100"), Random(policy)
+    gpus = tuple(replace(gpu, mig=Mig(is_enabled=True)) for gpu in plain.gpus)
+    for _ in range(15):
+        spread = random.random() < 0.5
+        case = Case(replace(plain, gpus=gpus), random, Rules(policy=policy), spread=spread)
+        for _ in range(4):
+            case.check()
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    snapshot=machines(max_gpus=5),
+    seed=st.integers(0, 2**32),
+    rules=st.sampled_from(RULES),
+    spread=st.booleans(),
+)
+def test_answers_equal_brute_force_on_machines_with_gaps(
+    snapshot: Snapshot, seed: int, rules: Rules, *, spread: bool
+) -> None:
+    case = Case(snapshot, Random(seed), rules, spread=spread)
+    for _ in range(3):
+        case.check()
+
+
+@pytest.mark.parametrize("name", ["dgx-2", "dgx-h100", "rtxpro6000-pcie-8", "gb200-nvl72"])
+@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("spread", [True, False], ids=["spread", "not"])
+def test_the_tree_and_the_enumeration_rank_alike(
+    name: str, policy: Policy, *, spread: bool
+) -> None:
+    random, terms = Random(name), Terms(facts(machine(name)), Rules(policy=policy))
+    order = shared_terms(policy, spread=spread)
+    assert terms.tree is not None
+    for is_isolated in (False, True):
+        leaves = Leaves(terms=terms, order=order, is_isolated=is_isolated)
+        tree, table = TreeSets(leaves, terms.tree, 160), EnumeratedSets(leaves)
+        for _ in range(15):
+            pool = drawn_pool(random, len(terms.facts.indices))
+            choices = [distributed(pool)] if leaves.is_spread else list(packed(pool))[:2]
+            for choice in choices:
+                assert tree.ranked(choice, 4) == table.ranked(choice, 4)
+
+
+def drawn_pool(random: Random, gpus: int) -> Pool:
+    """A request to a machine of which at most ten GPUs have room."""
+    most = random.choice((5, 7, 10))
+    total = tuple(random.choice((most, most, random.randint(0, most))) for _ in range(gpus))
+    is_open = random.sample(range(gpus), min(gpus, 10))
+    free = tuple(random.randint(0, n) if g in is_open else 0 for g, n in enumerate(total))
+    free = free if any(free) else (1, *free[1:])
+    total = tuple(map(max, total, free))
+    required = tuple(min(n, 1) if random.random() < 0.1 else 0 for n in free)
+    return Pool(
+        used=tuple(n - m for n, m in zip(total, free, strict=True)),
+        free=free,
+        required=required,
+        size=random.randint(max(1, sum(required)), sum(free)),
+    )
+
+
+def test_the_search_of_huge_irregular_machines_finds_a_set_with_room_and_is_not_called_exact() -> (
+    None
+):
+    random, terms = Random(3), Terms(facts(machine("dgx-1v")), Rules())
+    leaves = Leaves(terms=terms, order=shared_terms(Policy.BEST, spread=False), is_isolated=False)
+    greedy, table = ExchangedSets(leaves), EnumeratedSets(leaves)
+    agreed = 0
+    for _ in range(200):
+        choice = next(packed(drawn_pool(random, 8)))
+        (found,) = greedy.ranked(choice, 1)
+        assert found.bit_count() == choice.count
+        assert found & choice.base == choice.base
+        assert choice.room(found) >= 0
+        agreed += [found] == table.ranked(choice, 1)
+    assert agreed >= 180
+    assert not greedy.is_exact
