@@ -9,6 +9,7 @@ from random import Random
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from agent.model.gpu import Gpu
@@ -170,6 +171,27 @@ def machines(draw: st.DrawFn, max_gpus: int = 8) -> Snapshot:
     )
 
 
+@st.composite
+def damaged(draw: st.DrawFn, whole: st.SearchStrategy[Snapshot]) -> Snapshot:
+    """Machines of *whole* with some of: lost GPUs, links down, silent or gone at one end."""
+    snapshot = draw(whole)
+    random = Random(draw(st.integers(0, 2**32)))
+    lost = {gpu.index for gpu in snapshot.gpus if random.random() < 0.15}
+    states = random.choice(((True,), (True, True, False), (True, False, None)))
+    links = [
+        replace(link, is_active=link.is_active and random.choice(states))
+        for link in snapshot.nvlinks or ()
+        if random.random() < 0.9
+    ]
+    return replace(
+        snapshot,
+        gpus=tuple(replace(gpu, is_lost=gpu.index in lost) for gpu in snapshot.gpus),
+        nvlinks=random.choice((tuple(links), tuple(links), snapshot.nvlinks, None)),
+        numa_nodes=random.choice((snapshot.numa_nodes, snapshot.numa_nodes, None)),
+        pairs=tuple(pair for pair in snapshot.pairs if random.random() < 0.9),
+    )
+
+
 def _nic_distances(count: int) -> st.SearchStrategy[dict[int, Closeness]]:
     return st.dictionaries(st.integers(0, count - 1), st.sampled_from(DISTANCES))
 
@@ -177,7 +199,8 @@ def _nic_distances(count: int) -> st.SearchStrategy[dict[int, Closeness]]:
 @st.composite
 def requests(draw: st.DrawFn, snapshot: Snapshot) -> tuple[list[str], list[str], int]:
     """Feasible requests to *snapshot*: available ids, required ids, size; in any order."""
-    ids = [gpu.id for gpu in snapshot.gpus]
+    ids = [gpu.id for gpu in snapshot.gpus if not gpu.is_lost]
+    assume(ids)
     available = draw(st.lists(st.sampled_from(ids), unique=True, min_size=1))
     size = draw(st.integers(1, len(available)))
     required = draw(st.lists(st.sampled_from(available), unique=True, max_size=size))

@@ -1,239 +1,289 @@
-"""The best set by definition: every set, every ring, every packing, written out slowly.
+"""The best set by definition: every set is looked at, term by term.
 
-Shares no code with agent.allocation. Bandwidths are in GB/s, rounded to 0.1.
+Shares no code with agent.allocation but the order of the terms, which is what a policy is.
+Figures of every subset are kept, so that thousands of requests to one machine cost little.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import copy
 from functools import cache
-from itertools import combinations, pairwise, permutations
-from types import MappingProxyType
+from heapq import nsmallest
+from itertools import combinations
+from typing import TypeVar
 
-from agent.model.gpu import Gpu
-from agent.model.nvlink import Closeness
+from agent.allocation.rules import DEFAULT, TERMS, Model, Rules
 from agent.model.snapshot import Snapshot
-from agent.topology.affinity import nearest_hcas, socket_of_node
-from agent.topology.domains import has_switch
-from agent.topology.links import nvlinks_between
-from agent.topology.matrix import pci_closeness
+from tests.allocation.brute_facts import Machine, tenths
+from tests.allocation.brute_packing import Packing, bits
+from tests.allocation.brute_rings import Pair, Trees, closing, members, most_rings
 
-Gpus = frozenset[int]
-GEN4: Mapping[int, float] = MappingProxyType({0: 24, 10: 24, 20: 22, 30: 20, 40: 18, 50: 14})
-PER_LINK: Mapping[int | None, float] = MappingProxyType(
-    {None: 20, 1: 20, 2: 25, 3: 25, 4: 25, 5: 50}
-)
-FAMILY: Mapping[str | None, int] = MappingProxyType({"volta": 2, "hopper": 4})
+EXACT_RINGS = 8
+"""A set of up to so many GPUs has all rings counted that share no link, a larger one has one."""
+
+MORE_IS_BETTER = {"bandwidth_gb_s", "pair_bandwidth_gb_s", "remainder_value"}
+
+Term = Callable[[int, int], int]
+"""(set, free) → a figure; both are bit masks of positions in the universe."""
 
 
-def rounded(gb_s: float) -> float:
-    """Round half up to 0.1."""
-    return int(gb_s * 10 + 0.5) / 10
+Figure = TypeVar("Figure")
+
+_NO_WIDTHS: frozenset[int] = frozenset()
 
 
 class BruteForce:
-    """The objective of one machine."""
+    """The objective of one machine, for sets within *universe*: GPU indices, by default all.
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self.gpus = {gpu.index: gpu for gpu in snapshot.gpus}
-        counts, names = nvlinks_between(snapshot), pci_closeness(snapshot)
-        self.links: dict[tuple[int, int], int] = {}
-        self.pcie: dict[tuple[int, int], Closeness | None] = {}
-        for a, b in permutations(self.gpus, 2):
-            is_mig = any(gpu.mig and gpu.mig.is_enabled for gpu in (self.gpus[a], self.gpus[b]))
-            self.links[a, b] = 0 if is_mig else counts[min(a, b), max(a, b)] or 0
-            self.pcie[a, b] = names.get(frozenset((f"GPU{a}", f"GPU{b}")))
-        self.value_left = cache(self._value_left)
-        self.packed = cache(self._packed)
-        self.hop = cache(self._hop)
+    What a set is worth depends on nothing outside the free GPUs but how many are in use on
+    each NUMA node; so a few GPUs of a large machine are judged without the rest.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        rules: Rules = DEFAULT,
+        universe: Collection[int] | None = None,
+    ) -> None:
+        self.machine = Machine(snapshot, rules.measured)
+        self.rules = rules
+        self._look_at(universe)
+
+    def within(self, universe: Collection[int]) -> "BruteForce":
+        """The same for other sets."""
+        other = copy(self)
+        other._look_at(universe)
+        return other
+
+    def _look_at(self, universe: Collection[int] | None) -> None:
+        self.names = TERMS[self.rules.policy]
+        known = self.machine.indices
+        self.universe = sorted(known if universe is None else universe)
+        self._at = [known.index(index) for index in self.universe]
+        self._count = len(self._at)
+        self._tabulate()
+        self.terms: Mapping[str, Term] = {
+            "bandwidth_gb_s": lambda mask, _: self.bandwidth(mask),
+            "pair_bandwidth_gb_s": lambda mask, _: self._pair_sum(mask),
+            "numa_nodes": lambda mask, _: _touched(self._nodes, mask),
+            "sockets": lambda mask, _: _touched(self._sockets, mask),
+            "remainder_value": lambda mask, free: self._packing.total(free ^ mask),
+            "hca_far": lambda mask, _: (mask & self._far).bit_count(),
+            "rail_loss": lambda mask, _: self._rail_loss(mask),
+            "hca_distance": lambda mask, _: self._hca_distance(mask),
+            "broken_partitions": self._broken,
+            "crowding": self._crowding,
+        }
+
+    def _tabulate(self) -> None:
+        machine, at = self.machine, self._at
+        self._links = self._within(machine.links)
+        self._hops = self._within(machine.hops)
+        self._rates = self._within(machine.rates)
+        self._nodes = _members_of([machine.nodes[place] for place in at])
+        self._sockets = _members_of([machine.sockets[place] for place in at])
+        self._far = sum(1 << n for n, place in enumerate(at) if machine.far[place])
+        groups = (
+            sum(1 << at.index(p) for p in group) for group in machine.groups if group <= {*at}
+        )
+        self._groups = tuple(groups)
+        self._trees = Trees(self._links)
+        self._packing = Packing(self._worth, self._count)
+        self._sets = {
+            frozenset(gpus): width
+            for gpus, width in (self.rules.measured.sets if self.rules.measured else {}).items()
+        }
         self.bandwidth = cache(self._bandwidth)
-        self.pair_sum = cache(self._pair_sum)
-        self.spans = cache(self._spans)
-        self.hca_terms = cache(self._hca_terms)
-        self.groups = self._groups()
+        self._pair_sum = cache(self._sum_of_pairs)
+        self._hca_distance = cache(self._sum_of_steps)
+        self._rail_loss = cache(self._without_an_hca)
+        self._hcas = cache(self._nearest_hcas)
+        self._widths = cache(self._all_widths)
+        self._is_linked = cache(self._any_link)
+        self._closing = cache(self._closing_at)
 
-    # --- bandwidth -------------------------------------------------------------------------
+    def _within(self, figures: Mapping[Pair, Figure]) -> dict[Pair, Figure]:
+        return {
+            frozenset((a, b)): figures[frozenset((self._at[a], self._at[b]))]
+            for a, b in combinations(range(self._count), 2)
+        }
 
-    def rate(self, a: int, b: int) -> float:
-        """The bandwidth of one NVLink between two GPUs."""
-        return min(self._rate(self.gpus[a]), self._rate(self.gpus[b]))
+    # --- bandwidth, 0.1 GB/s ---------------------------------------------------------------
 
-    def _rate(self, gpu: Gpu) -> float:
-        rates = [
-            min(
-                PER_LINK[link.version or FAMILY.get(gpu.architecture)],
-                (link.speed_mbps or 1e9) / 1000,
-            )
-            for link in self.snapshot.nvlinks or ()
-            if link.gpu == gpu.index and link.is_active
-        ]
-        return min(rates, default=PER_LINK[FAMILY.get(gpu.architecture)])
+    def _bandwidth(self, mask: int) -> int:
+        """What was measured of the set, or the model."""
+        measured = self._sets.get(frozenset(self.indices(mask)))
+        return self._modelled(mask) if measured is None else measured
 
-    def _hop(self, a: int, b: int) -> float:
-        """The bandwidth between two GPUs, over NVLink where there is one."""
-        if self.links[a, b]:
-            return rounded(self.links[a, b] * self.rate(a, b))
-        generation = min(self._generation(self.gpus[a]), self._generation(self.gpus[b]))
-        distance = self.pcie[a, b]
-        return rounded(GEN4[50 if distance is None else distance] * 2.0 ** (generation - 4))
+    def _modelled(self, mask: int) -> int:
+        if mask.bit_count() < 2:
+            return 0
+        if mask.bit_count() == 2 or not self._is_linked(mask):
+            return min(self._widths(mask))
+        if self.machine.is_switched:
+            return self._widest(mask)
+        pairs = [frozenset(pair) for pair in combinations(members(mask), 2)]
+        link = min(self._rates[pair] for pair in pairs if self._links[pair])
+        rings = self._rings(mask)
+        found = tenths(2 * rings * link) if rings else self._widest(mask)
+        if self.rules.model is Model.RELAY:
+            return max(found, tenths(self._trees.most(mask) * link))
+        return found
 
-    def _generation(self, gpu: Gpu) -> int:
-        return (gpu.pcie.max_generation if gpu.pcie else None) or 3
+    def _rings(self, mask: int) -> int:
+        if not self._closing(None)[mask]:
+            return 0
+        return most_rings(self._links, members(mask)) if mask.bit_count() <= EXACT_RINGS else 1
 
-    def _bandwidth(self, chosen: Gpus) -> float:
-        pairs = list(combinations(sorted(chosen), 2))
-        if len(chosen) < 2:
-            return 0.0
-        if not any(self.links[pair] for pair in pairs) or len(chosen) == 2:
-            return min(self.hop(*pair) for pair in pairs)
-        if not has_switch(self.snapshot):
-            rings = self._disjoint_rings(sorted(chosen))
-            if rings:
-                return rounded(2 * rings * min(self.rate(*p) for p in pairs if self.links[p]))
-        return max(min(self.hop(a, b) for a, b in ring) for ring in rings_through(sorted(chosen)))
+    def _widest(self, mask: int) -> int:
+        """The narrowest hop of the ring whose narrowest hop is the widest."""
+        widths = sorted(self._widths(mask), reverse=True)
+        return next(width for width in widths if self._closing(width)[mask])
 
-    def _pair_sum(self, chosen: Gpus) -> float:
-        return round(sum(self.hop(a, b) for a, b in combinations(sorted(chosen), 2)), 1)
+    def _closing_at(self, width: int | None) -> bytearray:
+        """Which sets close a ring over hops of *width* or more; over NVLinks for None."""
+        if width is None:
+            return closing(self._count, {pair for pair, n in self._links.items() if n})
+        return closing(self._count, {pair for pair, hop in self._hops.items() if hop >= width})
 
-    def _disjoint_rings(self, chosen: Sequence[int]) -> int:
-        candidates = [
-            frozenset(frozenset(pair) for pair in ring)
-            for ring in rings_through(chosen)
-            if all(self.links[pair] for pair in ring)
-        ]
-        rings = sorted(set(candidates), key=lambda ring: sorted(map(sorted, ring)))
+    # What follows is told from the same of the set without its lowest GPU, and that one's pairs.
 
-        @cache
-        def most(first: int, left: frozenset[tuple[frozenset[int], int]]) -> int:
-            if first == len(rings):
-                return 0
-            spare, best = dict(left), most(first + 1, left)
-            if all(spare[edge] for edge in rings[first]):
-                used = {edge: n - (edge in rings[first]) for edge, n in spare.items()}
-                best = max(best, 1 + most(first, frozenset(used.items())))
-            return best
-
-        edges = {frozenset(pair): self.links[pair] for pair in combinations(chosen, 2)}
-        return most(0, frozenset(edges.items()))
-
-    # --- place -----------------------------------------------------------------------------
-
-    def node(self, index: int) -> object:
-        """The NUMA node, or the GPU itself where it is not known."""
-        gpu = self.gpus[index]
-        if gpu.numa_node is not None:
-            return gpu.numa_node
-        with_cpus = [node.id for node in self.snapshot.numa_nodes or () if len(node.cpus)]
-        return with_cpus[0] if len(with_cpus) == 1 else ("unknown", index)
-
-    def socket(self, index: int) -> object:
-        """The socket, or the NUMA node, or the GPU itself where it is not known."""
-        return self._socket_of(self.node(index))
-
-    def _socket_of(self, node: object) -> object:
-        packages = self.snapshot.cpu.sockets if self.snapshot.cpu else ()
-        if len(packages) == 1:
-            return "S", packages[0].id
-        known = socket_of_node(self.snapshot)
-        return ("S", known[node]) if isinstance(node, int) and node in known else node
-
-    def _spans(self, chosen: Gpus) -> tuple[int, int]:
-        """How many NUMA nodes and sockets *chosen* is spread over."""
-        return len({self.node(gpu) for gpu in chosen}), len({self.socket(gpu) for gpu in chosen})
-
-    # --- what is left ----------------------------------------------------------------------
-
-    def _value_left(self, left: Gpus) -> float:
-        return round(sum(w * self.packed(left, j) for j, w in ((2, 1), (4, 2), (8, 3))), 2)
-
-    def _packed(self, left: Gpus, job: int) -> float:
-        if len(left) < job:
-            return 0.0
-        first = min(left)
-        best = self.packed(left - {first}, job)
-        for others in combinations(sorted(left - {first}), job - 1):
-            chosen = frozenset((first, *others))
-            best = max(best, self._worth(chosen) + self.packed(left - chosen, job))
-        return best
-
-    def _worth(self, chosen: Gpus) -> float:
-        nodes, sockets = self.spans(chosen)
-        return self.bandwidth(chosen) * (1 - 0.1 * (nodes > 1) - 0.1 * (sockets > 1))
-
-    # --- HCAs and partitions ---------------------------------------------------------------
-
-    def _hca_terms(self, chosen: Gpus) -> tuple[int, int, int]:
-        """GPUs with a far HCA, GPUs that share one, steps to all."""
-        if not self.snapshot.hcas:
-            return 0, 0, 0
-        nearest = nearest_hcas(self.snapshot)
-        near = {g: {h.name for h in nearest[g].hcas} if g in nearest else set() for g in self.gpus}
-        far = distance = 0
-        for gpu in chosen:
-            if gpu not in nearest:
-                far, distance = far + 1, distance + 5
-                continue
-            distance += nearest[gpu].closeness // 10
-            nodes = [hca.numa_node for hca in nearest[gpu].hcas if hca.numa_node is not None]
-            sockets = [self._socket_of(node) for node in nodes]
-            far += nearest[gpu].closeness == Closeness.SYS and self.socket(gpu) not in sockets
-        if not any(near.values()):
-            return far, 0, distance
-        return far, len(chosen) - most_served([near[gpu] for gpu in sorted(chosen)]), distance
-
-    def broken(self, chosen: Gpus, free: Gpus) -> int:
-        """Whole groups of *free* that *chosen* would split."""
-        return sum(
-            1 for group in self.groups if group <= free and group & chosen and group - chosen
+    def _all_widths(self, mask: int) -> frozenset[int]:
+        rest = mask & (mask - 1)
+        return (
+            self._widths(rest).union(self._hops[pair] for pair in _of_lowest(mask))
+            if rest
+            else _NO_WIDTHS
         )
 
-    def _groups(self) -> set[Gpus]:
-        behind = {gpu: {gpu} for gpu in self.gpus}
-        for _ in self.gpus:
-            for a, b in permutations(self.gpus, 2):
-                distance = self.pcie[a, b]
-                if distance is not None and distance <= Closeness.PIX:
-                    behind[a] |= behind[b]
-        alone = {gpu for gpu, group in behind.items() if len(group) == 1}
-        for gpu in alone:
-            behind[gpu] = {other for other in alone if other // 2 == gpu // 2}
-        return {frozenset(group) for group in behind.values() if len(group) > 1}
+    def _any_link(self, mask: int) -> bool:
+        """Whether NVLink joins any two of the set."""
+        lower = mask & (mask - 1)
+        return bool(mask) and (
+            self._is_linked(lower) or any(self._links[pair] for pair in _of_lowest(mask))
+        )
 
-    # --- the whole objective ---------------------------------------------------------------
+    def _sum_of_pairs(self, mask: int) -> int:
+        if not mask:
+            return 0
+        return self._pair_sum(mask & (mask - 1)) + sum(self._hops[p] for p in _of_lowest(mask))
 
-    def key(self, chosen: Gpus, free: Gpus) -> tuple[object, ...]:
-        """Every term of *chosen*, so that less is better."""
+    def _worth(self, mask: int) -> int:
+        """What a later job gets from a set, 0.01 GB/s: a tenth less for either crossing."""
+        nodes, sockets = _touched(self._nodes, mask), _touched(self._sockets, mask)
+        return self.bandwidth(mask) * (10 - (nodes > 1) - (sockets > 1))
+
+    # --- HCAs, partitions, crowding --------------------------------------------------------
+
+    def _sum_of_steps(self, mask: int) -> int:
+        return sum(self.machine.steps[self._at[member]] for member in members(mask))
+
+    def _without_an_hca(self, mask: int) -> int:
+        """GPUs that cannot have a nearest HCA each.
+
+        By König and Ore: the most by which a part of the set outnumbers its HCAs. That part
+        is the whole set, or lies in the set without one of its GPUs.
+        """
+        if not mask or not any(self.machine.near):
+            return 0
+        wished = self._hcas(mask).bit_count()
+        return max(mask.bit_count() - wished, *[self._rail_loss(mask ^ bit) for bit in bits(mask)])
+
+    def _nearest_hcas(self, mask: int) -> int:
+        """The HCAs nearest to any GPU of the set, as a mask."""
+        if not mask:
+            return 0
+        near = self.machine.near[self._at[members(mask)[0]]]
+        return self._hcas(mask & (mask - 1)) | sum(1 << hca for hca in near)
+
+    def _broken(self, mask: int, free: int) -> int:
+        """Whole groups of *free* of which the set takes a part."""
+        whole = [group for group in self._groups if group & free == group]
+        return sum(1 for group in whole if group & mask and group & ~mask)
+
+    def _crowding(self, mask: int, free: int) -> int:
+        """Squares of the GPUs of each NUMA node that are not free once the set is taken."""
+        spare = {self.machine.nodes[self._at[n]] for n in members(free ^ mask)}
+        left = {node: (self._nodes[node] & (free ^ mask)).bit_count() for node in spare}
+        everyone = self.machine.nodes
+        return sum((everyone.count(node) - left.get(node, 0)) ** 2 for node in set(everyone))
+
+    # --- the answer ------------------------------------------------------------------------
+
+    def mask(self, indices: Iterable[int]) -> int:
+        """The set of these GPUs."""
+        return sum(1 << self.universe.index(index) for index in set(indices))
+
+    def indices(self, mask: int) -> tuple[int, ...]:
+        """The GPUs of a set, ascending."""
+        return tuple(self.universe[member] for member in members(mask))
+
+    def best(self, free: int, required: int, size: int) -> int:
+        """The best set; of those that are equal so far only the best in the next term stay."""
+        left = list(_sets(free, required, size))
+        for name in self.names[:-1]:
+            if len(left) == 1:
+                return left[0]
+            term, sign = self.terms[name], -1 if name in MORE_IS_BETTER else 1
+            figures = [sign * term(mask, free) for mask in left]
+            least = min(figures)
+            left = [mask for mask, figure in zip(left, figures, strict=True) if figure == least]
+        return min(left, key=self.indices)
+
+    def first(self, free: int, required: int, size: int, count: int) -> list[tuple[int, ...]]:
+        """The *count* best sets, best first, as indices."""
+        signed = [(-1 if n in MORE_IS_BETTER else 1, self.terms[n]) for n in self.names[:-1]]
+
+        def key(mask: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+            return tuple(sign * term(mask, free) for sign, term in signed), self.indices(mask)
+
+        return [self.indices(m) for m in nsmallest(count, _sets(free, required, size), key=key)]
+
+    def plain(self, mask: int, free: int) -> dict[str, object]:
+        """The score of a set as the answer prints it: GB/s, and indices."""
+        shown: dict[str, object] = {name: term(mask, free) for name, term in self.terms.items()}
+        shown["bandwidth_gb_s"] = self.bandwidth(mask) / 10 if mask & (mask - 1) else None
+        shown["pair_bandwidth_gb_s"] = self._pair_sum(mask) / 10
+        shown["remainder_value"] = self._packing.total(free ^ mask) / 100
+        return {**shown, "order": list(self.indices(mask))}
+
+    def key(self, mask: int, free: int) -> tuple[object, ...]:
+        """Every term of a set in the order of the policy, so that less is better."""
+        plain = self.plain(mask, free)
+        plain["bandwidth_gb_s"] = self.bandwidth(mask) / 10
+        signed = ((n, plain[n]) for n in self.names[:-1])
         return (
-            -self.bandwidth(chosen),
-            -self.pair_sum(chosen),
-            *self.spans(chosen),
-            -self.value_left(free - chosen),
-            *self.hca_terms(chosen),
-            self.broken(chosen, free),
-            tuple(sorted(chosen)),
+            *(-v if n in MORE_IS_BETTER else v for n, v in signed if isinstance(v, int | float)),
+            self.indices(mask),
         )
 
     def ranked(
-        self, free: Collection[int], required: Collection[int], size: int
+        self, free: Iterable[int], required: Iterable[int], size: int
     ) -> list[tuple[object, ...]]:
-        """All feasible sets of GPU indices, best first, by their keys."""
-        sets = [frozenset(chosen) for chosen in combinations(sorted(free), size)]
-        keys = [self.key(s, frozenset(free)) for s in sets if s.issuperset(required)]
-        return sorted(keys)
+        """The keys of all feasible sets of GPU indices, best first."""
+        offered = self.mask(free)
+        sets = _sets(offered, self.mask(required), size)
+        return sorted(self.key(mask, offered) for mask in sets)
 
 
-def rings_through(chosen: Sequence[int]) -> Iterator[list[tuple[int, int]]]:
-    """Every closed way through all of *chosen*, in both directions."""
-    for order in permutations(chosen[1:]):
-        yield list(pairwise((chosen[0], *order, chosen[0])))
+def _sets(free: int, required: int, size: int) -> Iterator[int]:
+    missing = size - required.bit_count()
+    for some in combinations(bits(free & ~required), missing):
+        yield required + sum(some)
 
 
-def most_served(wishes: Sequence[set[str]]) -> int:
-    """The most GPUs that can have an HCA of their wish each."""
-    if not wishes:
-        return 0
-    rest = wishes[1:]
-    return max(
-        most_served(rest),
-        *(1 + most_served([wish - {hca} for wish in rest]) for hca in wishes[0]),
-        0,
-    )
+@cache
+def _of_lowest(mask: int) -> tuple[Pair, ...]:
+    """The pairs of the lowest GPU of a set with each of the others."""
+    lowest, *others = members(mask)
+    return tuple(frozenset((lowest, other)) for other in others)
+
+
+def _members_of(places: list[object]) -> dict[object, int]:
+    found: dict[object, int] = {}
+    for position, place in enumerate(places):
+        found[place] = found.get(place, 0) | 1 << position
+    return found
+
+
+def _touched(places: Mapping[object, int], mask: int) -> int:
+    return sum(1 for inside in places.values() if inside & mask)

@@ -1,0 +1,155 @@
+"""Who is linked how and sits where, read from a snapshot by the definitions; all by position.
+
+Shares no code with agent.allocation: the tables of figures stand here a second time.
+"""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from itertools import combinations
+from math import floor
+from types import MappingProxyType
+
+from agent.allocation.measured import Measured
+from agent.model.gpu import Gpu
+from agent.model.nvlink import Closeness
+from agent.model.snapshot import Snapshot
+from agent.topology.affinity import nearest_hcas, socket_of_node
+from agent.topology.domains import has_switch
+from agent.topology.links import usable_nvlinks_between
+from agent.topology.matrix import pci_closeness
+
+GEN4: Mapping[int, int] = MappingProxyType({0: 24, 10: 24, 20: 22, 30: 20, 40: 18, 50: 14})
+PER_LINK: Mapping[int, int] = MappingProxyType({1: 20, 2: 25, 3: 25, 4: 25, 5: 50})
+FAMILY: Mapping[str, int] = MappingProxyType(
+    {"pascal": 1, "volta": 2, "turing": 2, "ampere": 3, "hopper": 4, "blackwell": 5}
+)
+
+
+def tenths(gb_s: Fraction) -> int:
+    """GB/s in units of 0.1, half up."""
+    return floor(gb_s * 10 + Fraction(1, 2))
+
+
+class Machine:
+    """One machine. ``hops`` are in 0.1 GB/s, ``rates`` of one NVLink in GB/s."""
+
+    def __init__(self, snapshot: Snapshot, measured: Measured | None = None) -> None:
+        self.snapshot = snapshot
+        self.gpus = sorted(snapshot.gpus, key=lambda gpu: gpu.index)
+        self.indices = [gpu.index for gpu in self.gpus]
+        self.is_switched = has_switch(snapshot)
+        self.links: dict[frozenset[int], int] = {}
+        self.rates: dict[frozenset[int], Fraction] = {}
+        self.hops: dict[frozenset[int], int] = {}
+        self._measure_pairs()
+        self._replace(measured)
+        self.nodes = [self._node(position) for position in range(len(self.gpus))]
+        self.sockets = [self._socket(node) for node in self.nodes]
+        self._rank_hcas()
+        self.groups = set(self._groups())
+
+    # --- bandwidth -------------------------------------------------------------------------
+
+    def _measure_pairs(self) -> None:
+        counts = usable_nvlinks_between(self.snapshot)
+        self.pcie = pci_closeness(self.snapshot)
+        for a, b in combinations(range(len(self.gpus)), 2):
+            pair, one, two = frozenset((a, b)), self.gpus[a], self.gpus[b]
+            self.links[pair] = counts[one.index, two.index] or 0
+            self.rates[pair] = min(self._rate(one), self._rate(two))
+            distance = self._distance(a, b)
+            generation = min(self._generation(one), self._generation(two))
+            gen4 = GEN4[50 if distance is None else distance]
+            pcie = gen4 * Fraction(2) ** (generation - 4)
+            wide = self.links[pair] * self.rates[pair] if self.links[pair] else pcie
+            self.hops[pair] = tenths(wide)
+
+    def _distance(self, a: int, b: int) -> Closeness | None:
+        return self.pcie.get(frozenset((self.gpus[a].name, self.gpus[b].name)))
+
+    def _rate(self, gpu: Gpu) -> Fraction:
+        """The slowest link decides; one is as fast as its version, or slower if it says so."""
+        family = FAMILY.get(gpu.architecture or "")
+        rates = [Fraction(PER_LINK.get(family or 0, 20))]
+        own = [
+            link for link in self.snapshot.nvlinks or () if link.gpu == gpu.index and link.is_active
+        ]
+        if own:
+            rates = [self._link_rate(link.version or family, link.speed_mbps) for link in own]
+        return min(rates)
+
+    def _link_rate(self, version: int | None, raw_mb_s: int | None) -> Fraction:
+        payload = PER_LINK.get(version or 0)
+        if raw_mb_s is None or raw_mb_s <= 0:
+            return Fraction(payload or 20)
+        raw = Fraction(raw_mb_s, 1000)
+        if payload is not None:
+            return min(raw, Fraction(payload))
+        return max((Fraction(known) for known in PER_LINK.values() if known <= raw), default=raw)
+
+    def _generation(self, gpu: Gpu) -> int:
+        known = gpu.pcie and (gpu.pcie.max_generation or gpu.pcie.generation)
+        return min(max(known, 1), 7) if known else 3
+
+    def _replace(self, measured: Measured | None) -> None:
+        for gpus, width in (measured.pairs if measured else {}).items():
+            pair = frozenset(self.indices.index(gpu) for gpu in gpus if gpu in self.indices)
+            if len(pair) == 2:
+                self.hops[pair] = width
+                if self.links[pair]:
+                    self.rates[pair] = Fraction(width, 10 * self.links[pair])
+
+    # --- place -----------------------------------------------------------------------------
+
+    def _node(self, position: int) -> object:
+        """The NUMA node, or the GPU itself where it is not known."""
+        node = self.gpus[position].numa_node
+        if node is not None:
+            return node
+        with_cpus = [node.id for node in self.snapshot.numa_nodes or () if len(node.cpus)]
+        return with_cpus[0] if len(with_cpus) == 1 else ("unknown", position)
+
+    def _socket(self, node: object) -> object:
+        """The socket, or the NUMA node, or the GPU itself where it is not known."""
+        packages = self.snapshot.cpu.sockets if self.snapshot.cpu else ()
+        if len(packages) == 1:
+            return "S", packages[0].id
+        known = socket_of_node(self.snapshot)
+        return ("S", known[node]) if isinstance(node, int) and node in known else node
+
+    # --- HCAs and partitions ---------------------------------------------------------------
+
+    def _rank_hcas(self) -> None:
+        """Nearest HCAs of each GPU, whether none is on its socket, and steps to them."""
+        hcas, nearest = list(self.snapshot.hcas or ()), nearest_hcas(self.snapshot)
+        self.near: list[set[int]] = []
+        self.far: list[bool] = []
+        self.steps: list[int] = []
+        for gpu, socket in zip(self.gpus, self.sockets, strict=True):
+            found = nearest.get(gpu.index)
+            if found is None:
+                self.near.append(set())
+                self.far.append(bool(hcas))
+                self.steps.append(5 if hcas else 0)
+                continue
+            self.near.append({n for n, hca in enumerate(hcas) if any(hca is h for h in found.hcas)})
+            homes = [self._socket(hca.numa_node) for hca in found.hcas if hca.numa_node is not None]
+            self.far.append(found.closeness == Closeness.SYS and socket not in homes)
+            self.steps.append(found.closeness // 10)
+
+    def _share_a_switch(self, a: int, b: int) -> bool:
+        distance = self._distance(a, b)
+        return distance is not None and distance <= Closeness.PIX
+
+    def _groups(self) -> Iterator[frozenset[int]]:
+        """GPUs behind one PCIe switch; behind NVSwitches also the pairs of indices 2i and 2i+1."""
+        behind = {position: {position} for position in range(len(self.gpus))}
+        near = [pair for pair in combinations(behind, 2) if self._share_a_switch(*pair)]
+        while any(behind[a] != behind[b] for a, b in near):
+            for a, b in near:
+                behind[a] = behind[b] = behind[a] | behind[b]
+        alone = [position for position, group in behind.items() if len(group) == 1]
+        yield from (frozenset(group) for group in behind.values() if len(group) > 1)
+        for a, b in combinations(alone, 2) if self.is_switched else ():
+            if self.indices[a] // 2 == self.indices[b] // 2:
+                yield frozenset((a, b))

@@ -1,0 +1,105 @@
+"""The machines whose answers are timed, and who answers for each."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from random import Random
+
+from agent.allocation.policy import Allocator, Chooser
+from agent.allocation.shared import SharedAllocator
+from agent.machines.bundled import machine
+from agent.model.nvlink import Closeness
+from agent.model.snapshot import Snapshot
+from tests.bench.machines import bench_machine, half_down
+from tests.strategies import node
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One resource: what the kubelet calls its devices, and who chooses among them.
+
+    Attributes:
+        build: makes the chooser anew, ready for its first request.
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    build: Callable[[], Chooser]
+
+
+def rows() -> Iterator[Row]:
+    """Yield all, small machines first."""
+    yield whole("NVLink mesh, DGX-1V", machine("dgx-1v"))
+    yield whole("NVSwitch, DGX H100", machine("dgx-h100"))
+    yield whole("PCIe, 4 NUMA nodes", bench_machine("pcie-4numa"))
+    yield whole("PCIe switches of 3 and 2", bench_machine("pcie-10"))
+    yield whole("NVSwitch, DGX-2", machine("dgx-2"))
+    yield whole("NVSwitch, DGX-2, a link down", half_down(machine("dgx-2"), 5, 1))
+    yield whole("NVSwitch, pool", switched(32, 4))
+    yield shared("DGX A100, MIG 1g of 7", 7, spread=False)
+    yield whole("NVSwitch, NVL72", switched(72, 2))
+    yield shared("DGX A100, 10 replicas", 10, spread=True)
+
+
+def whole(name: str, snapshot: Snapshot) -> Row:
+    """Whole GPUs."""
+
+    def build() -> Allocator:
+        allocator = Allocator(snapshot)
+        allocator.prepare()
+        return allocator
+
+    return Row(name, tuple(gpu.id for gpu in snapshot.gpus), build)
+
+
+def shared(name: str, parts: int, *, spread: bool) -> Row:
+    """So many devices of each GPU of a DGX A100."""
+    snapshot = machine("dgx-a100")
+    owner = {f"{gpu.id}::{n}": gpu.id for gpu in snapshot.gpus for n in range(parts)}
+
+    def build() -> SharedAllocator:
+        allocator = SharedAllocator(snapshot, owner, spread=spread)
+        allocator.prepare()
+        return allocator
+
+    return Row(name, tuple(owner), build)
+
+
+def switched(count: int, nodes: int) -> Snapshot:
+    """NVSwitches, two GPUs and an HCA on each PCIe switch, two sockets."""
+    per_node = count // nodes
+    pairs = combinations(range(count), 2)
+
+    def near(a: int, b: int) -> Closeness:
+        if a // 2 == b // 2:
+            return Closeness.PIX
+        return Closeness.NODE if a // per_node == b // per_node else Closeness.SYS
+
+    return node(
+        numa=[gpu // per_node for gpu in range(count)],
+        switch_links=18,
+        distances={(a, b): near(a, b) for a, b in pairs},
+        sockets={home: 2 * home // nodes for home in range(nodes)},
+        hcas=[{gpu: near(gpu, 2 * hca) for gpu in range(count)} for hca in range(count // 2)],
+        hca_numa=[2 * hca // per_node for hca in range(count // 2)],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as the kubelet makes it, its lists in no order."""
+
+    available: Sequence[str]
+    required: Sequence[str]
+    size: int
+
+
+def requests(ids: Sequence[str], number: int, random: Random) -> list[Asked]:
+    """Return random free sets of all sizes; a fifth has required devices."""
+    found = []
+    for _ in range(number):
+        available = random.sample(ids, random.randint(1, len(ids)))
+        size = random.randint(1, len(available))
+        kept = random.randint(1, size) if random.random() < 0.2 else 0
+        found.append(Asked(available, random.sample(available, kept), size))
+    return found
