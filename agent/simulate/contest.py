@@ -1,0 +1,71 @@
+"""Policies, ours and others', on one machine with the same jobs."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from agent.allocation.rules import Model, Policy, Rules
+from agent.allocation.terms import positions
+from agent.errors import InputError
+from agent.model.snapshot import Snapshot
+from agent.simulate.draws import Uniform
+from agent.simulate.jobs import Step
+from agent.simulate.ours import Ours
+from agent.simulate.outcome import Outcome
+from agent.simulate.replay import Placer, replay
+from agent.simulate.rivals import RIVALS, Chooser
+from agent.simulate.yardstick import Yardstick
+
+OURS = tuple(policy.value for policy in Policy)
+POLICIES = (*OURS, *RIVALS)
+"""Every name that :class:`Contest` takes."""
+
+
+class Rival:
+    """A rule of others as the replay sees it."""
+
+    def __init__(self, chooser: Chooser) -> None:
+        self._chooser = chooser
+
+    @property
+    def crashes(self) -> int:
+        """How many answers would have ended the original program."""
+        return self._chooser.crashes
+
+    def place(self, free: int, size: int) -> int:
+        """Return the set of *size* within *free*; both are masks of positions."""
+        return sum(1 << chosen for chosen in self._chooser(positions(free), size))
+
+
+class Contest:
+    """Run *policies* on the machine of *snapshot*; worth is measured by *model* for all."""
+
+    def __init__(self, snapshot: Snapshot, policies: Iterable[str], model: Model) -> None:
+        self._snapshot = snapshot
+        self.policies = tuple(policies)
+        self.yardstick = Yardstick(snapshot, model)
+        self._ours = {
+            name: Ours(snapshot, Rules(policy=Policy(name), model=model))
+            for name in self.policies
+            if name in OURS
+        }
+
+    def run(self, policy: str, steps: Sequence[Step], source: Uniform) -> Outcome:
+        """Return what *policy* did with the jobs of *steps*; *source* is for its own draws.
+
+        Raises:
+            InputError: the rule of others cannot be asked about this machine.
+        """
+        return replay(steps, self._placer(policy, source), self.yardstick)
+
+    def _placer(self, policy: str, source: Uniform) -> Placer:
+        ours = self._ours.get(policy)
+        return ours or Rival(RIVALS[policy](self._snapshot, source))
+
+
+def obstacle(policy: str, snapshot: Snapshot, source: Callable[[], Uniform]) -> str | None:
+    """Return why *policy* cannot be asked about this machine; ``None`` where it can."""
+    try:
+        if policy in RIVALS:
+            RIVALS[policy](snapshot, source())
+    except InputError as error:
+        return error.cause
+    return None
