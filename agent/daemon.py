@@ -7,7 +7,7 @@ last good one found; nothing that reads the store waits for hardware or for the 
 import random
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ import structlog
 
 from agent import logs
 from agent.actors import ActorGroup
-from agent.allocation.policy import Allocator, preferred
+from agent.allocation.policy import Allocation
 from agent.checks.catalogue import HEALTH
 from agent.checks.engine import evaluate
 from agent.checks.rule import Verdict
@@ -26,13 +26,14 @@ from agent.kubelet.plugin import DevicePlugin, PluginState
 from agent.kubelet.settings import NumaReport, PluginSettings, Strategy
 from agent.labels.catalogue import is_complete, labels
 from agent.model.snapshot import Snapshot
+from agent.placement import Placement
 from agent.publish.metrics import MetricsServer, MetricsState, serve_metrics
 from agent.publish.node_labels import NodeLabelPublisher
 from agent.scene import Scene, set_up
 from agent.store import SnapshotStore, Versioned
 
-USUAL_SIZES = (1, 2, 4, 8)
-"""GPUs that jobs ask for: 97 of 100 in the Philly trace (Microsoft, 2017)."""
+SHOWN_SIZE = 4
+"""GPUs of the request that the page shows: half a usual machine."""
 
 READY_TIMEOUT_S = 30.0
 """How long `--once` waits until the kubelet has the devices; a running one takes under 1 s."""
@@ -53,14 +54,17 @@ class Ready:
     """What there is to show once the kubelet has the devices.
 
     Attributes:
-        preferred: the stand-in kubelet's answer to a request for four GPUs (all, where
-            there are fewer); ``None`` with a real kubelet, which asks when a pod comes.
+        placement: our answer to a request for four GPUs (all, where there are fewer), with
+            its reasons; ``None`` where none is usable.
+        preferred: the stand-in kubelet's answer to the same; ``None`` with a real one, which
+            asks when a pod comes.
         metrics_url: ``None`` where metrics are off or the address was taken.
     """
 
     scene: Scene
     snapshot: Snapshot
     plugin: PluginState
+    placement: Allocation | None
     preferred: tuple[str, ...] | None
     metrics_url: str | None
 
@@ -77,8 +81,8 @@ def run(settings: Settings, report: Callable[[Ready], None] | None = None) -> in
     """
     logs.configure(settings.log_format, settings.log_level)
     with ExitStack() as stack:
-        scene = stack.enter_context(set_up(settings))
-        daemon = Daemon(settings, scene)
+        placement = Placement.of(settings)  # before a child is started for a setting that fails
+        daemon = Daemon(settings, stack.enter_context(set_up(settings)), placement)
         stack.callback(daemon.close)
         return daemon.run(report)
 
@@ -89,10 +93,10 @@ class Daemon:
 
     settings: Settings
     scene: Scene
+    placement: Placement
     store: SnapshotStore = field(default_factory=SnapshotStore)
     group: ActorGroup = field(default_factory=ActorGroup)
     _rescan: threading.Event = field(default_factory=threading.Event)
-    _allocator: Allocator | None = None
     _exit_code: int = 0
     _metrics: MetricsServer | None = None
     _publish_writes: int = 0
@@ -103,7 +107,7 @@ class Daemon:
         self._plugin = DevicePlugin(
             self.settings.resource_name,
             self.scene.socket_dir,
-            self._prefer,
+            self.placement.prefer,
             PluginSettings(
                 strategies=tuple(Strategy(word) for word in self.settings.device_list_strategy),
                 cdi_kind=self.settings.cdi_kind,
@@ -111,6 +115,7 @@ class Daemon:
                 host_root=self.settings.host_root,
             ),
             structlog.get_logger(),
+            explain=self.placement.explain,
         )
 
     def run(self, report: Callable[[Ready], None] | None) -> int:
@@ -168,10 +173,9 @@ class Daemon:
         if before is not None and generation == before.generation:
             return
         if snapshot.gpus:
-            self._allocator = Allocator(snapshot)
+            self.placement.take(snapshot)
         self._plugin.update(merge(self._plugin.devices, snapshot))
-        for size in USUAL_SIZES:  # the first request of a size fills its tables: not a pod's
-            self._prefer([gpu.id for gpu in snapshot.gpus], (), size)
+        self.placement.prepare()  # or the first pod of a size would wait for it
         structlog.get_logger().info(
             "snapshot published",
             generation=generation,
@@ -188,11 +192,6 @@ class Daemon:
         if self._rescan.is_set():  # SIGHUP: read also what is kept from scan to scan
             self.scene.reread()
         self._rescan.clear()
-
-    def _prefer(
-        self, available: Sequence[str], required: Sequence[str], size: int
-    ) -> Sequence[str]:
-        return preferred(self._allocator, available, required, size)
 
     def _publish(self, stopping: threading.Event) -> None:
         """Keep the Node's labels as the latest snapshot has them."""
@@ -295,6 +294,7 @@ class Daemon:
             scene=self.scene,
             snapshot=snapshot,
             plugin=self._plugin.state,
-            preferred=self.scene.preferred(min(4, len(snapshot.gpus))),
+            placement=self.placement.example(SHOWN_SIZE),
+            preferred=self.scene.preferred(min(SHOWN_SIZE, len(snapshot.gpus))),
             metrics_url=metrics_url,
         )

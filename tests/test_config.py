@@ -1,13 +1,18 @@
 """Settings: four sources, one name, every value with its origin."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from agent.allocation.rules import Policy
 from agent.cli.main import main
 from agent.config import ConfigFile, Resolved, Settings, key, options
+from agent.config.bandwidth_file import load, parse
+from agent.config.placement import PlacementPolicies, placement
 from agent.config.settings import variable
 from agent.errors import InputError
 
@@ -70,7 +75,7 @@ def test_every_default_passes_its_own_reader() -> None:
     for name, option in options().items():
         value: Any = getattr(settings, name)
         if value is not None:
-            text = str(value) if isinstance(value, Path) else value
+            text = str(value) if isinstance(value, Path | PlacementPolicies) else value
             assert option.read(text) == value, name
 
 
@@ -88,6 +93,18 @@ def test_every_default_passes_its_own_reader() -> None:
         ("metrics-address: 'a:99999'", "not of the form host:port"),
         ("device-list-strategy: [cdi-cri, cdi]", "did you mean 'cdi-cri'?"),
         ("device-list-strategy: [envvar, envvar]", "different values"),
+        ("placement-policy: numa-frist", "did you mean 'numa-first'?"),
+        ("placement-policy: nvidia", "for comparison only: `nodetopo allocate --policy nvidia`"),
+        ("placement-policy: {nvidia.com/gpu: best-effort}", "for comparison only"),
+        ("placement-policy: gpu=packed", "not of the form domain/name"),
+        ("placement-policy: {1: packed}", "not a printable text"),
+        ("placement-policy: 'best,packed'", "not a single policy for every other resource"),
+        ("placement-policy: 'a.b/c=best,a.b/c=packed'", "not a single policy for a.b/c"),
+        ("placement-policy: [best]", "not a printable text"),
+        ("placement-policy: {a.b/c: [best]}", "not one of best,"),
+        ("placement-policy: 'best,'", "not one of best,"),
+        ("bandwidth-model: rings", "did you mean 'ring'?"),
+        ("bandwidth-model: table", "the model `table` needs measured bandwidths"),
         ("log-level: warn", "did you mean 'warning'?"),
         ("[1, 2]", "not a list of `key: value` lines"),
         ("a: [", "not YAML"),
@@ -134,6 +151,88 @@ def test_a_list_is_read_from_yaml_and_from_text() -> None:
     from_yaml = resolve(yaml="device-list-strategy: [cdi-cri, envvar]").settings
     from_text = resolve(flags={"device_list_strategy": "cdi-cri,envvar"}).settings
     assert (from_yaml.device_list_strategy, from_text.device_list_strategy) == (expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "mig"),
+    [
+        ("", Policy.BEST, Policy.BEST),
+        ("placement-policy: numa-first", Policy.NUMA_FIRST, Policy.NUMA_FIRST),
+        (
+            "placement-policy: nvidia.com/gpu=numa-first,nvidia.com/mig-1g.10gb=packed",
+            Policy.NUMA_FIRST,
+            Policy.PACKED,
+        ),
+        (
+            "placement-policy: distributed, nvidia.com/mig-1g.10gb = packed",
+            Policy.DISTRIBUTED,
+            Policy.PACKED,
+        ),
+        (
+            "placement-policy: {nvidia.com/gpu: nic-required, '*': packed}",
+            Policy.NIC_REQUIRED,
+            Policy.PACKED,
+        ),
+    ],
+)
+def test_each_resource_has_its_policy(text: str, gpu: Policy, mig: Policy) -> None:
+    policies = resolve(yaml=text).settings.placement_policy
+    found = policies.policy("nvidia.com/gpu"), policies.policy("nvidia.com/mig-1g.10gb")
+    assert found == (gpu, mig)
+
+
+def test_policies_are_printed_as_they_are_read() -> None:
+    text = "packed,a.b/c=best,nvidia.com/gpu=numa-first"
+    policies = resolve(flags={"placement_policy": text}).settings.placement_policy
+    assert str(policies) == text
+    assert placement(str(policies)) == policies
+
+
+def test_a_table_goes_with_any_model(tmp_path: Path) -> None:
+    flags = {"bandwidth_model": "table", "bandwidth_table": str(tmp_path / "t.yaml")}
+    assert resolve(flags=flags).settings.bandwidth_table == tmp_path / "t.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not YAML"),
+        ("[1, 2]", "t.yaml: not a bandwidth table"),
+        ('{"kind": NaN}', "kind: expected"),
+        ("kind: x", "kind: expected 'nodetopo-bandwidth-table', found 'x'"),
+        ("a: &a [*a]", "unknown key 'a'"),
+        (f"kind: {'9' * 5000}", "not YAML"),
+        ("x" * ((1 << 18) + 1), "larger than 256 KiB of YAML — save it as JSON"),
+    ],
+)
+def test_a_file_that_is_no_bandwidth_table_is_refused(text: str, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        parse("t.yaml", text)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_bandwidth_table_is_read_as_yaml_and_as_json(tmp_path: Path) -> None:
+    document = {
+        "kind": "nodetopo-bandwidth-table",
+        "version": 1,
+        "unit": "GB/s",
+        "pairs": [{"gpus": [0, 1], "bandwidth": 24.1}],
+    }
+    path = tmp_path / "table"
+    found = []
+    for text in (json.dumps(document), yaml.safe_dump(document)):
+        path.write_text(text, encoding="utf-8")
+        found.append(load(path))
+    assert found[0] == found[1]
+    assert [entry.tenths_gb_s for entry in found[0].pairs] == [241]
+
+
+def test_a_bandwidth_table_must_be_a_file_of_text(tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    for name, words in (("none", "is not a file"), (".", "is not a file"), ("bytes", "not UTF-8")):
+        with pytest.raises(InputError, match=words):
+            load(tmp_path / name)
 
 
 def test_no_metrics_address_is_spelled_none() -> None:

@@ -107,6 +107,33 @@ def test_the_kubelet_is_told_the_best_pair_of_what_is_free(tmp_path: Path) -> No
         assert set(kubelet.preferred(2, free)) == {gpus[0], gpus[4]}
 
 
+def test_the_policy_of_the_settings_decides_and_one_line_says_why(tmp_path: Path) -> None:
+    gpus = [gpu.id for gpu in machine("dgx-1v").gpus]
+    arguments = ("--machine", "dgx-1v", "--device-plugin-dir", str(tmp_path))
+    policy = ("--placement-policy", "nvidia.com/gpu=numa-first", "--log-format", "json")
+    with StandInKubelet(tmp_path) as kubelet, running(*arguments, *policy) as process:
+        kubelet.wait_registered(TIMEOUT_S)
+        chosen = kubelet.preferred(2, [gpus[index] for index in (4, 1, 0, 5)])
+        kubelet.allocate(chosen)
+        process.send_signal(signal.SIGTERM)
+        _, logged = process.communicate(timeout=TIMEOUT_S)
+    lines = [json.loads(line) for line in logged.splitlines()]
+    (line,) = [line for line in lines if line["event"] == "devices allocated"]
+    assert {key: line[key] for key in ("chosen", "bandwidth_gb_s", "chosen_by", "resource")} == {
+        "chosen": gpus[:2],
+        "bandwidth_gb_s": 25.0,
+        "chosen_by": "us",
+        "resource": "nvidia.com/gpu",
+    }
+    assert line["said"].startswith("GPU0 GPU1: 25 GB/s by ring, ")
+
+
+def test_a_bandwidth_table_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    shown = once("--machine", "dgx-1v", "--bandwidth-table", str(tmp_path / "none.yaml"))
+    assert shown.returncode == 2
+    assert "none.yaml is not a file" in shown.stderr.splitlines()[-1]
+
+
 def test_metrics_tell_that_the_resource_is_registered(tmp_path: Path) -> None:
     log_line = ""
     with StandInKubelet(tmp_path) as kubelet:

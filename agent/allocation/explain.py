@@ -1,149 +1,203 @@
-"""Why a set was chosen, in lines that a person can check against the matrix."""
+"""Why a set was chosen, in sentences that a person can read aloud and check on the matrix.
+
+Every part is a function of its own, of positions in the snapshot, so that whoever places
+something else than whole GPUs can use the parts that fit.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
 from types import MappingProxyType
 
-from agent.allocation.facts import UNKNOWN, Facts, distances, pcie_generation
-from agent.allocation.score import Score, mesh_rings
+from agent.allocation.explain_bandwidth import BandwidthExplanation
+from agent.allocation.facts import UNKNOWN, Facts
+from agent.allocation.rules import DEFAULT, TERMS, Model, Rules
+from agent.allocation.score import Score
 from agent.allocation.terms import positions
+from agent.allocation.wording import counted, listed, way
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import nearest_hcas
-from agent.topology.links import active_links
-from agent.topology.matrix import word
 
 TERM: Mapping[str, str] = MappingProxyType(
     {
-        "bandwidth_gb_s": "ring bandwidth",
-        "pair_bandwidth_gb_s": "pair bandwidth",
+        "bandwidth_gb_s": "bandwidth",
+        "pair_bandwidth_gb_s": "bandwidth added up over its pairs",
         "numa_nodes": "NUMA nodes",
         "sockets": "sockets",
-        "remainder_value": "value of the GPUs left",
+        "remainder_value": "worth of what is left to later jobs",
         "hca_far": "GPUs without an HCA on their socket",
         "rail_loss": "GPUs that share an HCA",
         "hca_distance": "distance to the HCAs",
-        "broken_partitions": "whole GPU pairs broken up",
+        "broken_partitions": "GPU pairs broken up",
+        "crowding": "crowding of NUMA nodes",
+        "gpus": "GPUs touched",
+        "load": "devices in use that it joins",
+        "doubled": "pairs of its own on one GPU",
+        "idle_gpus": "idle GPUs put to use",
+        "left": "devices left over on the GPUs touched",
     },
 )
-"""How people call the fields of :class:`Score`."""
+"""How people call the fields of :class:`Score`, and of the record of shared GPUs."""
+
+MORE_IS_BETTER = frozenset({"bandwidth_gb_s", "pair_bandwidth_gb_s", "remainder_value"})
+"""The fields of :class:`Score` of which more is better; of the others, less."""
 
 
 class Explanation:
-    """Explain the answers for one machine."""
+    """Explain the answers for one machine, by one choice of rules."""
 
-    def __init__(self, snapshot: Snapshot, facts: Facts) -> None:
+    def __init__(self, snapshot: Snapshot, facts: Facts, rules: Rules = DEFAULT) -> None:
         self._snapshot = snapshot
         self._facts = facts
-        self._distances = distances(snapshot)
+        self._rules = rules
+        self._bandwidth = BandwidthExplanation(snapshot, facts, rules)
         self._nearest = nearest_hcas(snapshot)
-        self._links = {gpu.index: active_links(gpu, snapshot) for gpu in snapshot.gpus}
 
-    def reasons(self, scores: Sequence[Score], left: int) -> tuple[str, ...]:
-        """Return the lines for the first of *scores*; the others are the next best sets.
+    def reasons(self, scores: Sequence[Score], left: int | None) -> tuple[str, ...]:
+        """Return the sentences for the first of *scores*; the others are sets beside it.
 
-        *left* are the GPUs that remain available, as a mask of positions.
+        *left* are the GPUs that remain available, as a mask of positions; ``None`` where it
+        is not known what was available, and so neither what is left nor what else there was.
         """
-        best = scores[0]
-        chosen = tuple(self._facts.indices.index(index) for index in best.order)
+        chosen = self.members(scores[0])
         lines = [
-            self._bandwidth(best, chosen),
-            self._numa_nodes(chosen),
-            self._remainder(left),
-            self._hcas(best),
-            _against(scores),
+            self.bandwidth(scores[0]),
+            self.isolated(chosen),
+            self.places(chosen),
+            self.hcas(chosen, scores[0].rail_loss),
         ]
+        if left is not None:
+            lines += [self.against(scores), self.leaves(left, scores[0].remainder_value)]
         return tuple(line for line in lines if line)
 
-    def _bandwidth(self, best: Score, chosen: tuple[int, ...]) -> str:
-        if best.bandwidth_gb_s is None:
-            return f"{_names(best)}: one GPU has no ring, what it leaves decides"
-        return f"ring bandwidth {best.bandwidth_gb_s:.1f} GB/s: {self._ring(chosen)}"
+    def members(self, score: Score) -> tuple[int, ...]:
+        """Return the positions of the set of *score*."""
+        return tuple(self._facts.indices.index(index) for index in score.order)
 
-    def _ring(self, chosen: tuple[int, ...]) -> str:
-        facts = self._facts
-        counts = {facts.links[a][b] for a, b in combinations(chosen, 2)}
-        if 0 not in counts and (facts.is_switched or len(chosen) == 2):
-            between = "to every GPU of the set" if len(chosen) > 2 else "between the two"
-            return f"{min(counts)} {self._link(chosen)} {between}"
-        if counts != {0} and not facts.is_switched and (rings := mesh_rings(facts, chosen)):
-            kind = "ring" if rings == 1 else "rings that share no link"
-            return f"{rings} {kind} over {self._link(chosen)}, used both ways"
-        return self._narrowest(chosen)
+    def bandwidth(self, score: Score) -> str:
+        """Return what the set of *score* reaches, by which model, and over what."""
+        return self._bandwidth.sentence(score)
 
-    def _link(self, chosen: tuple[int, ...]) -> str:
-        indices = (self._facts.indices[member] for member in chosen)
-        versions = {link.version for index in indices for link in self._links[index]}
-        only = versions.pop() if len(versions) == 1 else None
-        return "NVLink" if only is None else f"NVLink{only}"
+    def model(self, indices: Sequence[int]) -> Model:
+        """Return what gave the bandwidth of a set: ``table`` where it was measured."""
+        return self._bandwidth.model(indices)
 
-    def _narrowest(self, chosen: tuple[int, ...]) -> str:
-        gpus, links = self._snapshot.gpus, self._facts.links
-        pairs = [(a, b) for a, b in combinations(chosen, 2) if not links[a][b]]
-        known = [one for a, b in pairs if (one := self._distances[a][b]) is not None]
-        if len(known) < len(pairs):
-            return "over PCIe, a distance within the set is unknown and taken as SYS"
-        oldest = min(pcie_generation(gpus[a], gpus[b]) for a, b in pairs)
-        return f"the ring crosses PCIe, generation {oldest}, {word(max(known))} at worst"
+    def links(self, chosen: Sequence[int]) -> str:
+        """Return what joins the set; empty for one GPU."""
+        return self._bandwidth.links(chosen)
 
-    def _numa_nodes(self, chosen: tuple[int, ...]) -> str:
+    def isolated(self, chosen: Iterable[int]) -> str:
+        """Return which GPUs no other GPU can reach; empty where there is none.
+
+        In MIG mode there is no peer access (NVIDIA MIG user guide, limitations).
+        """
+        gpus = self._snapshot.gpus
+        apart = [member for member in chosen if (mig := gpus[member].mig) and mig.is_enabled]
+        if not apart:
+            return ""
+        verb = "is" if len(apart) == 1 else "are"
+        return f"{self.names(apart)} {verb} in MIG mode: no NVLink, no peer access"
+
+    def places(self, chosen: Sequence[int]) -> str:
+        """Return on which NUMA nodes the set is, and how many sockets that are, if known."""
+        unknown = [member for member in chosen if self._facts.numa[member][0] == UNKNOWN]
+        if unknown:
+            return f"the NUMA node of {self.names(unknown)} is not known"
+        nodes = self.numa_nodes(chosen)
+        assert nodes is not None
+        if len(nodes) == 1:
+            return f"{'all ' if len(chosen) > 1 else ''}on NUMA node {nodes[0]}"
+        sockets = {self._facts.sockets[member] for member in chosen}
+        is_known = all(kind == "socket" for kind, _ in sockets)
+        of = f", {counted(len(sockets), 'socket')}" if is_known else ""
+        return f"on NUMA nodes {listed(map(str, nodes))}{of}"
+
+    def numa_nodes(self, chosen: Iterable[int]) -> tuple[int, ...] | None:
+        """Return the NUMA nodes of the set, ascending; ``None`` where one is not known."""
         found = {self._facts.numa[member] for member in chosen}
         if any(kind == UNKNOWN for kind, _ in found):
-            return "NUMA node not known for every GPU of the set"
-        ids = sorted(number for _, number in found)
-        plural = "" if len(ids) == 1 else "s"
-        return f"{len(ids)} NUMA node{plural} (node{plural} {_listed(map(str, ids))})"
+            return None
+        return tuple(sorted(number for _, number in found))
 
-    def _remainder(self, left: int) -> str:
-        groups = Counter(self._facts.numa[member] for member in positions(left))
-        if not groups:
-            return "leaves no GPU"
-        if any(kind == UNKNOWN for kind, _ in groups):
-            return f"leaves {_gpus(left.bit_count())}"
-        parts = [
-            f"{_gpus(count)}{' together' if count > 1 else ''} on NUMA node {node}"
-            for (_, node), count in sorted(groups.items())
-        ]
-        return f"leaves {_listed(parts)}"
+    def hcas(self, chosen: Sequence[int], shared: int) -> str:
+        """Return the nearest HCAs; empty without HCAs.
 
-    def _hcas(self, best: Score) -> str:
+        *shared* is ``rail_loss``: the GPUs that must share one, or have none that is known.
+        """
         if not self._snapshot.hcas:
             return ""
-        known = [self._nearest[index] for index in best.order if index in self._nearest]
-        if not known:
-            return "nearest HCAs not known"
-        names = sorted({hca.name for near in known for hca in near.hcas}, key=_natural)
-        worst = max(near.closeness for near in known)
-        shared = f"; {best.rail_loss} of the GPUs must share one" if best.rail_loss else ""
-        return f"nearest HCAs: {', '.join(names)} ({word(worst)}{shared})"
+        near = [member for member in chosen if self._facts.indices[member] in self._nearest]
+        if not near:
+            return "the nearest HCAs are not known"
+        without = [member for member in chosen if member not in near]
+        verb = "has" if len(without) == 1 else "have"
+        apart = f"; {self.names(without)} {verb} no known HCA" if without else ""
+        return self._known_hcas(near, shared - len(without)) + apart
+
+    def _known_hcas(self, chosen: Sequence[int], shared: int) -> str:
+        names = self.hca_names(chosen)
+        levels = {self._nearest[self._facts.indices[member]].closeness for member in chosen}
+        distance = f"{'at worst ' if len(levels) > 1 else ''}{way(max(levels))}"
+        every = ", ".join(names)
+        if shared:
+            verb = "shares its" if shared == 1 else "share their"
+            return f"{counted(shared, 'GPU')} {verb} HCA with another: {every}, {distance}"
+        if len(chosen) == 1:
+            return f"nearest HCA{'' if len(names) == 1 else 's'} {every}, {distance}"
+        each = "one HCA each:" if len(names) == len(chosen) else "an HCA for each among"
+        return f"{each} {every}, {distance}"
+
+    def hca_names(self, chosen: Iterable[int]) -> tuple[str, ...]:
+        """Return the names of the HCAs that are nearest to any GPU of the set."""
+        indices = (self._facts.indices[member] for member in chosen)
+        near = [self._nearest[index] for index in indices if index in self._nearest]
+        return tuple(sorted({hca.name for one in near for hca in one.hcas}, key=_natural))
+
+    def against(self, scores: Sequence[Score]) -> str:
+        """Return how the first of *scores* compares with the second."""
+        if len(scores) == 1:
+            return "no other set is possible"
+        verdict = compared(scores[0], scores[1], TERMS[self._rules.policy])
+        kind = "better" if verdict.startswith("wins") else "next best"
+        return f"{kind} {names(scores[1].order)}: {verdict}"
+
+    def leaves(self, left: int, value: float) -> str:
+        """Return what remains of the available GPUs, and its weighted worth in GB/s."""
+        members = positions(left)
+        if not members:
+            return "leaves no GPU"
+        groups = Counter(self._facts.numa[member] for member in members)
+        worth = f", worth {value:g} weighted GB/s to later jobs" if value else ""
+        if any(kind == UNKNOWN for kind, _ in groups):
+            return f"leaves {counted(len(members), 'GPU')}{worth}"
+        parts = [
+            f"{counted(count, 'GPU')}{' together' if count > 1 else ''} on NUMA node {node}"
+            for (_, node), count in sorted(groups.items())
+        ]
+        return f"leaves {listed(parts)}{worth}"
+
+    def names(self, chosen: Iterable[int]) -> str:
+        """Return the names of the GPUs at *chosen*."""
+        return listed(f"GPU{self._facts.indices[member]}" for member in chosen)
 
 
-def _against(scores: Sequence[Score]) -> str:
-    if len(scores) == 1:
-        return "no other set is possible"
-    best, other = scores[0], scores[1]
-    lost = other.lost_at(best)
+def compared(ours: Score, theirs: Score, terms: Sequence[str]) -> str:
+    """Return at which of *terms* the set of *theirs* loses against that of *ours*, or wins."""
+    lost = next((name for name in terms if getattr(theirs, name) != getattr(ours, name)), None)
+    if lost is None:
+        return "equal in every term"
     if lost == "order":
-        return f"next best {_names(other)}: equal in every term, the lower GPU numbers win"
-    theirs, ours = _figure(getattr(other, lost)), _figure(getattr(best, lost))
-    return f"next best {_names(other)}: loses on {TERM[lost]}, {theirs} against {ours}"
+        winner = (
+            "the lower GPU numbers win" if ours.order < theirs.order else "its numbers are lower"
+        )
+        return f"equal in every term, {winner}"
+    a, b = getattr(theirs, lost) or 0, getattr(ours, lost) or 0
+    verb = "wins" if (a > b) == (lost in MORE_IS_BETTER) else "loses"
+    return f"{verb} on {TERM.get(lost, lost)}, {a:g} against {b:g}"
 
 
-def _figure(value: float) -> str:
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
-
-
-def _names(one: Score) -> str:
-    return " ".join(f"GPU{index}" for index in one.order)
-
-
-def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
-
-
-def _listed(parts: Iterable[str]) -> str:
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last
+def names(indices: Iterable[int]) -> str:
+    """Return the names of GPUs by index."""
+    return " ".join(f"GPU{index}" for index in indices)
 
 
 def _natural(name: str) -> tuple[str, int]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from agent.allocation.policy import allocate
 from agent.checks.catalogue import AUDIT, HEALTH
 from agent.checks.engine import Report, evaluate
 from agent.cli import render, report
@@ -59,15 +58,15 @@ def _registration(ready: Ready) -> str:
 
 def _allocation(ready: Ready) -> str:
     """Return the answer the kubelet got, with the reasons for it."""
-    usable = [gpu.id for gpu in ready.snapshot.gpus if not gpu.is_lost]
-    size = min(4, len(usable))
-    if not size:
+    found = ready.placement
+    if found is None:
         return "  no GPU is usable\n"
-    found = allocate(ready.snapshot, available=usable, size=size)
+    size, usable = len(found.chosen), sum(not gpu.is_lost for gpu in ready.snapshot.gpus)
     names = {gpu.id: gpu.name for gpu in ready.snapshot.gpus}
     answer = ready.preferred if ready.preferred is not None else found.chosen
     asked = "GetPreferredAllocation answered" if ready.preferred is not None else "would answer"
-    lines = [f"{size} of {len(usable)}: {asked} {' '.join(sorted(names[i] for i in answer))}"]
+    lines = [f"{size} of {usable}: {asked} {' '.join(sorted(names[i] for i in answer))}"]
+    lines += [f"policy {found.rules.policy}, bandwidth model {found.rules.model}"]
     lines += [clean(reason) for reason in found.reasons]
     return "".join(f"  {line}\n" for line in lines)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from agent.allocation.rules import Model
 from agent.config.settings import PREFIX, Settings, key, option, options, variable
 from agent.config.values import did_you_mean
 from agent.errors import InputError
@@ -67,6 +68,7 @@ class Resolved:
                 raise InputError(f"{origin}: {raw!r} is {error}", option(name).help) from None
             origins[name] = origin
         _check_one_machine(values, origins)
+        _check_table(values, origins)
         _derive(values, origins, environment)
         settings = Settings(**values)
         return cls(
@@ -104,6 +106,14 @@ def _check_one_machine(values: dict[str, Any], origins: dict[str, str]) -> None:
         raise InputError("both a machine and a snapshot are set", "keep one of the two")
     weaker = min("machine", "snapshot", key=tuple(values).index)
     del values[weaker], origins[weaker]
+
+
+def _check_table(values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+    if values.get("bandwidth_model") == Model.TABLE and values.get("bandwidth_table") is None:
+        raise InputError(
+            f"{origins['bandwidth_model']}: the model `table` needs measured bandwidths",
+            f"set {key('bandwidth_table')}, or another model",
+        )
 
 
 def _known(found: str, names: Mapping[str, str], kind: str) -> str:

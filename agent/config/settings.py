@@ -5,7 +5,9 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from agent.allocation.rules import Model, Policy
 from agent.config import values
+from agent.config.placement import PlacementPolicies, placement
 from agent.config.values import Option
 
 HOST_DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
@@ -128,6 +130,26 @@ class Settings:
     numa_mode: str = field(
         default="numa",
         metadata=_choice("what the kubelet is told about NUMA", "numa", "none"),
+    )
+    placement_policy: PlacementPolicies = field(
+        default=PlacementPolicies(),  # `best` for all: the least bandwidth lost on traces
+        metadata=_option(
+            placement,
+            f"{', '.join(Policy)}: one for all resources, or RESOURCE=WORD by comma",
+            "LIST",
+        ),
+    )
+    bandwidth_model: str = field(
+        default=Model.RING.value,
+        metadata=_choice(
+            "how the bandwidth of a set of GPUs is estimated", *(model.value for model in Model)
+        ),
+    )
+    bandwidth_table: Path | None = field(
+        default=None,
+        metadata=_option(
+            values.path, "measured bandwidths, YAML or JSON; they win over the model", "FILE"
+        ),
     )
     log_format: str = field(
         default="auto",  # text on a terminal, JSON elsewhere

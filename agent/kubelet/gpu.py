@@ -13,6 +13,7 @@ import grpc
 from structlog.typing import FilteringBoundLogger
 
 from agent.errors import UnreadableError
+from agent.kubelet.allocation_log import AllocationLog, Asked, Explain, no_reasons
 from agent.kubelet.devices import PluginDevice
 from agent.kubelet.pb import deviceplugin_pb2 as pb
 from agent.kubelet.pb import deviceplugin_pb2_grpc as service
@@ -32,13 +33,20 @@ class GpuServicer(service.DevicePluginServicer):
     """Serve one resource's devices; every method may be called from many threads at once."""
 
     def __init__(
-        self, resource: str, prefer: Prefer, settings: PluginSettings, log: FilteringBoundLogger
+        self,
+        resource: str,
+        prefer: Prefer,
+        settings: PluginSettings,
+        log: FilteringBoundLogger,
+        *,
+        explain: Explain = no_reasons,
     ) -> None:
         self._resource = resource
         self._prefer = prefer
         self._settings = settings
         self._log = log
         self._present_nodes = control_nodes(settings)
+        self._allocations = AllocationLog(explain, log)
         self._changed = Condition()  # guards everything below
         self._devices: tuple[PluginDevice, ...] = ()
         self._generation = 0
@@ -75,10 +83,11 @@ class GpuServicer(service.DevicePluginServicer):
             return True
 
     def close(self) -> None:
-        """End all streams, and every stream opened from now on."""
+        """End all streams, every stream opened from now on, and the log of allocations."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
+        self._allocations.close()
 
     def GetDevicePluginOptions(  # noqa: N802 - the service's own name
         self, request: pb.Empty, context: grpc.ServicerContext
@@ -131,7 +140,7 @@ class GpuServicer(service.DevicePluginServicer):
             except UnreadableError as error:
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             response.container_responses.append(answer)
-            self._log.info("devices allocated", devices=[device.id for device in chosen])
+            self._allocations.allocated([device.id for device in chosen])
         return response
 
     def PreStartContainer(  # noqa: N802 - the service's own name
@@ -172,14 +181,11 @@ class GpuServicer(service.DevicePluginServicer):
         except Exception:  # noqa: BLE001 - a fault in the choice must not reject the pod
             self._log.error("preferred allocation failed", exc_info=True)
             chosen = complete((), available=available, required=required, size=size)
-        self._log.info(
-            "preferred allocation chosen",
-            size=size,
-            available=len(available),
-            required=len(required),
-            chosen=chosen,
-            took_ms=round((perf_counter() - started) * 1000, 3),
+        took_ms = round((perf_counter() - started) * 1000, 3)
+        self._allocations.answered(
+            Asked(available=available, required=required, size=size, took_ms=took_ms), chosen
         )
+        self._log.debug("preferred allocation chosen", chosen=chosen, took_ms=took_ms)
         return chosen
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from agent.kubelet.allocation_log import Explain, no_reasons
 from agent.kubelet.devices import PluginDevice
 from agent.kubelet.gpu import GpuServicer, Prefer
 from agent.kubelet.lifecycle import Lifecycle
@@ -54,10 +55,14 @@ class DevicePlugin:
         prefer: Prefer,
         settings: PluginSettings | None = None,
         log: FilteringBoundLogger | None = None,
+        *,
+        explain: Explain = no_reasons,
     ) -> None:
         bound = (log or structlog.get_logger()).bind(resource=resource)
         self._log = bound
-        self._servicer = GpuServicer(resource, prefer, settings or PluginSettings(), bound)
+        self._servicer = GpuServicer(
+            resource, prefer, settings or PluginSettings(), bound, explain=explain
+        )
         self._lifecycle = Lifecycle(resource, socket_dir, self._servicer, bound)
 
     @property

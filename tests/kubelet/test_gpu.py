@@ -1,6 +1,7 @@
 """The service over a real socket, with a raw client."""
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -13,12 +14,18 @@ import pytest
 import structlog
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from agent.allocation.rules import Model, Policy
+from agent.kubelet.allocation_log import Asked, Explain, no_reasons
+from agent.kubelet.devices import PluginDevice, plugin_devices
 from agent.kubelet.gpu import GpuServicer, Prefer, device_list
 from agent.kubelet.lifecycle import POOL_THREADS
 from agent.kubelet.pb import deviceplugin_pb2 as pb
 from agent.kubelet.pb import deviceplugin_pb2_grpc as service
 from agent.kubelet.settings import NumaReport, PluginSettings, Strategy
+from agent.machines.bundled import machine
+from agent.placement import Placement
 from tests.kubelet.eventually import eventually
 from tests.kubelet.machines import GPUS, first
 
@@ -58,10 +65,18 @@ class Served:
 
 
 @contextmanager
-def serving(prefer: Prefer = first, settings: PluginSettings | None = None) -> Iterator[Served]:
+def serving(
+    prefer: Prefer = first,
+    settings: PluginSettings | None = None,
+    *,
+    explain: Explain = no_reasons,
+    devices: Sequence[PluginDevice] = GPUS,
+) -> Iterator[Served]:
     log = structlog.get_logger()
-    servicer = GpuServicer("nvidia.com/gpu", prefer, settings or PluginSettings(), log)
-    servicer.update(GPUS)
+    servicer = GpuServicer(
+        "nvidia.com/gpu", prefer, settings or PluginSettings(), log, explain=explain
+    )
+    servicer.update(devices)
     with ExitStack() as stack:
         directory = stack.enter_context(TemporaryDirectory(prefix="nodetopo-"))
         pool = stack.enter_context(ThreadPoolExecutor(POOL_THREADS))
@@ -70,6 +85,7 @@ def serving(prefer: Prefer = first, settings: PluginSettings | None = None) -> I
         target = f"unix://{directory}/plugin.sock"
         server.add_insecure_port(target)
         server.start()
+        stack.callback(servicer.close)
         stack.callback(lambda: server.stop(None).wait())
         channel = stack.enter_context(grpc.insecure_channel(target))
         yield Served(servicer, service.DevicePluginStub(channel))
@@ -254,3 +270,82 @@ def test_device_specs_name_nodes_found_when_the_service_was_made(tmp_path: Path)
         (tmp_path / "dev/nvidiactl").unlink()
         (container,) = served.allocate("GPU-3").container_responses
     assert [spec.host_path for spec in container.devices] == ["/dev/nvidiactl", "/dev/nvidia3"]
+
+
+DGX = machine("dgx-1v")
+IDS = tuple(gpu.id for gpu in DGX.gpus)
+
+
+@contextmanager
+def placing() -> Iterator[Served]:
+    """Serve a DGX-1V by our own rules."""
+    placement = Placement(Policy.BEST, Model.RING)
+    placement.take(DGX)
+    devices = plugin_devices(DGX)
+    with serving(placement.prefer, explain=placement.explain, devices=devices) as served:
+        yield served
+
+
+def allocations(lines: Sequence[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+    return [line for line in lines if line["event"] == "devices allocated"]
+
+
+def test_an_allocation_of_our_choice_is_logged_once_with_all_its_reasons() -> None:
+    with capture_logs() as lines, placing() as served:
+        chosen = served.preferred(IDS[:4], [], 2)
+        served.allocate(*chosen)
+    (line,) = allocations(lines)
+    assert line.pop("took_ms") >= 0
+    said = line.pop("said")
+    assert line == {
+        "event": "devices allocated",
+        "log_level": "info",
+        "chosen": [IDS[0], IDS[3]],
+        "bandwidth_gb_s": 50.0,
+        "model": "ring",
+        "links": "2 generation-2 NVLinks between the two",
+        "numa_nodes": [0],
+        "hcas": ["mlx5_0", "mlx5_1"],
+        "next_best": [IDS[1], IDS[2]],
+        "lost_at": "order",
+        "leaves": "leaves 2 GPUs together on NUMA node 0, worth 50 weighted GB/s to later jobs",
+        "chosen_by": "us",
+    }
+    assert said == (
+        "GPU0 GPU3: 50 GB/s by ring, 2 generation-2 NVLinks between the two; "
+        "all on NUMA node 0; "
+        "one HCA each: mlx5_0, mlx5_1, through one PCIe switch (PIX); "
+        "next best GPU1 GPU2: equal in every term, the lower GPU numbers win; "
+        "leaves 2 GPUs together on NUMA node 0, worth 50 weighted GB/s to later jobs"
+    )
+
+
+def test_an_allocation_that_the_kubelet_chose_is_logged_with_what_it_is_worth() -> None:
+    with capture_logs() as lines, placing() as served:
+        served.allocate(IDS[0], IDS[1])
+    (line,) = allocations(lines)
+    assert (line["chosen_by"], line["bandwidth_gb_s"]) == ("kubelet", 25.0)
+    assert (line["next_best"], line["lost_at"], line["leaves"]) == (None, None, None)
+
+
+def test_each_container_of_an_allocation_has_its_line() -> None:
+    with capture_logs() as lines, placing() as served:
+        requests = [{"devices_ids": [IDS[0]]}, {"devices_ids": [IDS[1]]}]
+        served.stub.Allocate(pb.AllocateRequest(container_requests=requests), timeout=ASKED_S)
+    assert [line["chosen"] for line in allocations(lines)] == [[IDS[0]], [IDS[1]]]
+
+
+def test_no_call_waits_for_the_reasons() -> None:
+    may_end = threading.Event()
+
+    def slow(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
+        may_end.wait(ASKED_S * 3)
+        return no_reasons(ids, asked)
+
+    with capture_logs() as lines, serving(explain=slow) as served:
+        for _ in range(3):
+            served.preferred(["GPU-0", "GPU-1"], [], 1)
+            served.allocate("GPU-0")
+        assert allocations(lines) == []
+        may_end.set()
+    assert [line["chosen_by"] for line in allocations(lines)] == ["us", "us", "us"]
