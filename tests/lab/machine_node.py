@@ -1,13 +1,13 @@
 """One simulated node: a real kubelet that is shown the machine of a test directory."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from agent.model.pod import Pod
-from agent.probes.archive import unpack
 from agent.probes.podresources import assigned
 from tests.lab import namespace
-from tests.lab.control_plane import ControlPlane, free_port
+from tests.lab.control_plane import ControlPlane
 from tests.lab.kubelet import Policies, configuration
 from tests.lab.node_agent import NodeAgent
 from tests.lab.processes import Processes, Program
@@ -32,7 +32,9 @@ class Node:
         machine_dir: Path,
         policies: Policies,
         *,
+        tree: Path,
         home: Path,
+        port: int,
         programs: Path,
         control_plane: ControlPlane,
         processes: Processes,
@@ -49,12 +51,17 @@ class Node:
             kubeconfig=control_plane.agent_kubeconfig(),
             processes=processes,
         )
+        self._tree = tree
         self._policies = policies
         self._home = home
         self._programs = programs
         self._control_plane = control_plane
         self._processes = processes
+        self._kubeconfig = control_plane.write_kubeconfig("admin", control_plane.api.token)
+        self._port = port
         self._kubelet: Program | None = None
+        self._runtime: Program | None = None
+        self._heartbeat_before: str | None = None
 
     @property
     def is_kubelet_running(self) -> bool:
@@ -66,50 +73,45 @@ class Node:
         """The kubelet's PodResources socket, by its path outside the namespace."""
         return self.kubelet_dir / "pod-resources" / "kubelet.sock"
 
-    def start(self) -> None:
-        """Unpack the machine, start its runtime and kubelet, and wait until it is Ready."""
-        unpack((self.machine_dir / "sysfs.txt").read_text("utf-8"), self.host)
+    def launch(self) -> None:
+        """Lay the machine out and start its runtime and kubelet; return before it is Ready."""
+        self._lay_out()
         self.kubelet_dir.mkdir(parents=True, exist_ok=True)
         runtime = self._home / "cri.sock"
-        flags = _namespace_flags()
         text = configuration(
             self._policies,
             host=self.host,
             runtime=runtime,
-            port=free_port(),
-            is_user_namespace=namespace.is_user_namespace(flags),
+            port=self._port,
+            is_user_namespace=namespace.is_user_namespace(_namespace_flags()),
         )
         self.kubelet_dir.joinpath("config.yaml").write_text(text, "utf-8")
-        self._processes.start(
+        self._runtime = self._processes.start(
             f"{self.name}-fakecri", [self._programs / "fakecri", f"unix://{runtime}"]
         )
         wait_for("the container runtime serves", runtime.exists)
-        self.start_kubelet()
+        self._launch_kubelet()
 
     def start_kubelet(self) -> None:
-        """Start the kubelet, anew after :meth:`kill_kubelet`, and wait until it is Ready."""
-        flags = _namespace_flags()
-        api = self._control_plane.api
-        before = self._heartbeat()
-        self._kubelet = self._processes.start(
-            f"{self.name}-kubelet",
-            [
-                self._home / "bin" / "kubelet",
-                f"--config={namespace.KUBELET_DIR / 'config.yaml'}",
-                f"--kubeconfig={self._control_plane.write_kubeconfig('admin', api.token)}",
-                f"--root-dir={namespace.KUBELET_DIR}",
-                f"--cert-dir={namespace.KUBELET_DIR / 'pki'}",
-                f"--hostname-override={self.name}",
-            ],
-            prefix=namespace.entering(flags, self.host, self._programs),
-            directory=self._empty_directory(),
-        )
+        """Start the kubelet anew after :meth:`kill_kubelet`, and wait until it is Ready."""
+        self._launch_kubelet()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Wait until the kubelet last started has reported Ready."""
         wait_for(
             f"node {self.name} is Ready",
-            lambda: self._is_ready(before),
+            self._is_ready,
             timeout_s=_START_TIMEOUT_S,
             evidence=self.logs,
         )
+
+    def end(self) -> None:
+        """End every process of the node."""
+        self.agent.end()
+        for program in (self._kubelet, self._runtime):
+            if program is not None:
+                self._processes.kill(program)
 
     def kill_kubelet(self) -> None:
         """End the kubelet with SIGKILL."""
@@ -161,6 +163,31 @@ class Node:
         logs = self._processes.log_dir
         return "\n".join(tail(logs / f"{self.name}-{part}.log") for part in ("kubelet", "agent"))
 
+    def _lay_out(self) -> None:
+        """Give the node the machine's files: ``sys``, which nobody writes, is shared."""
+        self.host.mkdir()
+        for entry in self._tree.iterdir():
+            if entry.name == "sys":
+                self.host.joinpath("sys").symlink_to(entry)
+            else:
+                shutil.copytree(entry, self.host / entry.name, symlinks=True)
+
+    def _launch_kubelet(self) -> None:
+        self._heartbeat_before = self._heartbeat()
+        self._kubelet = self._processes.start(
+            f"{self.name}-kubelet",
+            [
+                self._home / "bin" / "kubelet",
+                f"--config={namespace.KUBELET_DIR / 'config.yaml'}",
+                f"--kubeconfig={self._kubeconfig}",
+                f"--root-dir={namespace.KUBELET_DIR}",
+                f"--cert-dir={namespace.KUBELET_DIR / 'pki'}",
+                f"--hostname-override={self.name}",
+            ],
+            prefix=namespace.entering(_namespace_flags(), self.host, self._programs),
+            directory=self._empty_directory(),
+        )
+
     def _empty_directory(self) -> Path:
         """Return where the kubelet may stand.
 
@@ -176,13 +203,14 @@ class Node:
         found = self._control_plane.api.find(f"/api/v1/nodes/{self.name}")
         return _ready_condition(found).get("lastHeartbeatTime") if found else None
 
-    def _is_ready(self, before: str | None) -> bool:
-        """Tell whether the kubelet reported Ready after the report made at *before*."""
+    def _is_ready(self) -> bool:
+        """Tell whether the kubelet reported Ready since it was last started."""
         assert self._kubelet is not None
         self._kubelet.check_running()
         found = self._control_plane.api.find(f"/api/v1/nodes/{self.name}")
         ready = _ready_condition(found) if found else {}
-        return ready.get("status") == "True" and ready.get("lastHeartbeatTime") != before
+        is_new = ready.get("lastHeartbeatTime") != self._heartbeat_before
+        return is_new and ready.get("status") == "True"
 
 
 def _ready_condition(node: dict[str, Any]) -> dict[str, str]:

@@ -62,6 +62,11 @@ class NodeAgent:
         self._processes.kill(self._started())
         self._program = None
 
+    def end(self) -> None:
+        """Kill the daemon if it was started."""
+        if self._program is not None:
+            self.kill()
+
     def check_running(self) -> None:
         """Raise LabFailure with the end of the log if the daemon was started and ended."""
         if self._program is not None:

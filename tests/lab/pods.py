@@ -1,6 +1,6 @@
 """Pods for the tests: made, awaited and deleted through the API server."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,21 @@ def guaranteed(name: str, node: str, resources: Mapping[str, str | int]) -> Obje
     The scheduler places it; the node selector leaves it one choice. The image is never
     pulled, and the container never has a process: the runtime is simulated.
     """
-    amounts = {key: str(value) for key, value in resources.items()}
-    container = {
-        "name": "work",
-        "image": "registry.invalid/work:1",
-        "resources": {"requests": amounts, "limits": amounts},
-    }
+    return with_containers(name, node, [resources])
+
+
+def with_containers(
+    name: str,
+    node: str,
+    apps: Sequence[Mapping[str, str | int]],
+    *,
+    init: Sequence[Mapping[str, str | int]] = (),
+) -> Object:
+    """Return a pod with one container for each entry, resources as in :func:`guaranteed`.
+
+    Its containers are named ``work``, ``work-1`` and so on. An init container never ends
+    here, so that the pod stays Pending; it is admitted with all of its devices all the same.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -35,9 +44,24 @@ def guaranteed(name: str, node: str, resources: Mapping[str, str | int]) -> Obje
             "dnsPolicy": "Default",
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
-            "containers": [container],
+            "initContainers": _containers("init", init),
+            "containers": _containers("work", apps),
         },
     }
+
+
+def _containers(stem: str, wanted: Sequence[Mapping[str, str | int]]) -> list[Object]:
+    containers = []
+    for number, resources in enumerate(wanted):
+        amounts = {key: str(value) for key, value in resources.items()}
+        containers.append(
+            {
+                "name": f"{stem}-{number}" if number else stem,
+                "image": "registry.invalid/work:1",
+                "resources": {"requests": amounts, "limits": amounts},
+            }
+        )
+    return containers
 
 
 class Pods:
@@ -79,6 +103,24 @@ class Pods:
             timeout_s=_TIMEOUT_S,
             evidence=lambda: _told(self.get(name)["status"]) + self._events(name),
         )
+
+    def wait_admitted(self, name: str) -> str | None:
+        """Wait for the kubelet's verdict; return the reason of a rejection, else ``None``.
+
+        It admits a pod, devices and all, before it writes the pod's start time.
+        """
+
+        def judged() -> Object | None:
+            status: Object = self.get(name)["status"]
+            return status if status["phase"] == "Failed" or "startTime" in status else None
+
+        status = wait_for(
+            f"the kubelet admits or rejects pod {name}",
+            judged,
+            timeout_s=_TIMEOUT_S,
+            evidence=lambda: _told(self.get(name)["status"]) + self._events(name),
+        )
+        return str(status["reason"]) if status["phase"] == "Failed" else None
 
     def delete(self, *names: str) -> None:
         """Delete the pods and wait until they are gone; their devices are free then."""
