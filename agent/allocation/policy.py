@@ -216,6 +216,9 @@ class Allocator:
         return tuple(self._ids[position] for position in positions(mask))
 
     def _check(self, available: Collection[str], required: Collection[str], size: int) -> None:
+        if not self._usable:
+            state = "all are lost" if self._ids else "this node has none"
+            raise InputError(f"no GPU to allocate: {state}", "`nodetopo health` says what is known")
         for name in sorted({*available, *required}, key=self.rank):
             if name not in self._position:
                 raise unknown_gpu(self._snapshot, name)

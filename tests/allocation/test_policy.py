@@ -6,6 +6,7 @@ from agent.allocation.naming import resolve, usable
 from agent.allocation.policy import allocate
 from agent.errors import InputError
 from agent.machines.bundled import machine
+from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
 from tests.strategies import node
 
@@ -130,3 +131,12 @@ def test_what_is_required_but_not_available_is_called_by_its_name() -> None:
     ids = [gpu.id for gpu in H100.gpus]
     with pytest.raises(InputError, match="not available: GPU5"):
         allocate(H100, available=ids[:2], required=[ids[5]], size=1)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "state"),
+    [((), "this node has none"), ((replace(H100.gpus[0], is_lost=True),), "all are lost")],
+)
+def test_a_node_without_usable_gpus_says_so(gpus: tuple[Gpu, ...], state: str) -> None:
+    with pytest.raises(InputError, match=f"^no GPU to allocate: {state}"):
+        allocate(replace(H100, gpus=gpus), available=[gpu.id for gpu in gpus], size=1)
