@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import comb, factorial
 
-from agent.allocation.packing import bits
+from agent.allocation.masks import bits
 
 Option = tuple[int, int]
 """A set that contains the first place left, and what is left then; bit masks. The second still

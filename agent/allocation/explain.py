@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from agent.allocation.explain_bandwidth import BandwidthExplanation
 from agent.allocation.facts import UNKNOWN, Facts
+from agent.allocation.masks import positions
 from agent.allocation.rules import DEFAULT, TERMS, Model, Rules
 from agent.allocation.score import Score
-from agent.allocation.terms import positions
 from agent.allocation.wording import counted, listed, way
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import nearest_hcas

@@ -1,6 +1,7 @@
 """A good set of a machine that is too large and too irregular to look at every set."""
 
-from agent.allocation.terms import Terms, positions
+from agent.allocation.masks import positions
+from agent.allocation.terms import Terms
 from agent.allocation.tree import Node
 from agent.allocation.tree_engine import TreeEngine
 

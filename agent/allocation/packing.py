@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from itertools import combinations
 from types import MappingProxyType
 
+from agent.allocation.masks import bits
 from agent.allocation.symmetry import Symmetry
 
 JOB_WEIGHTS: Mapping[int, int] = MappingProxyType({2: 1, 4: 2, 8: 3})
@@ -57,12 +58,3 @@ class Packing:
                 left = self._symmetry.canonical(mask ^ lowest ^ sum(others))
                 best = max(best, self._value(chosen) + self._pack(left, job))
         return best
-
-
-def bits(mask: int) -> tuple[int, ...]:
-    """Return the single-bit masks of *mask*, ascending."""
-    found = []
-    while mask:
-        found.append(mask & -mask)
-        mask &= mask - 1
-    return tuple(found)

@@ -8,10 +8,11 @@ from agent.allocation.engines import suited
 from agent.allocation.explain import Explanation
 from agent.allocation.facts import Facts, facts
 from agent.allocation.feasible import check_counts
+from agent.allocation.masks import positions
 from agent.allocation.naming import unknown_gpu, usable
 from agent.allocation.rules import DEFAULT, Rules
 from agent.allocation.score import Score
-from agent.allocation.terms import Terms, positions
+from agent.allocation.terms import Terms
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 

@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from agent.allocation.facts import Facts
+from agent.allocation.masks import positions
 from agent.allocation.rules import TERMS, Policy
 
 CROSSING_PENALTY = 1
@@ -104,7 +105,7 @@ def rail_loss(facts: Facts, members: Sequence[int]) -> int:
     owner: dict[int, int] = {}
 
     def settles(member: int, asked: set[int]) -> bool:
-        for hca in _bits(facts.hcas[member]):
+        for hca in positions(facts.hcas[member]):
             if hca not in asked:
                 asked.add(hca)
                 if hca not in owner or settles(owner[hca], asked):
@@ -136,7 +137,3 @@ def crowding(facts: Facts, in_use: Sequence[int]) -> int:
     first costs 3, on the second 7.
     """
     return sum(count * count for count in Counter(facts.numa[gpu] for gpu in in_use).values())
-
-
-def _bits(mask: int) -> tuple[int, ...]:
-    return tuple(bit for bit in range(mask.bit_length()) if mask >> bit & 1)

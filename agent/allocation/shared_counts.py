@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.allocation.terms import positions
+from agent.allocation.masks import bits, positions
 
 Load = tuple[int, int]
 """The two terms of ``distributed`` that come first: load, then doubled."""
@@ -170,7 +170,7 @@ def neighbours(pool: Pool, mask: int) -> Iterator[int]:
     convex by GPU, and of such the next best way is one exchange away (Murota 2003, M-convexity).
     """
     inner, outer = mask & ~pool.kept, pool.open & ~mask
-    outs, ins = (0, *_bits(inner)), (0, *_bits(outer))
+    outs, ins = (0, *bits(inner)), (0, *bits(outer))
     for other in {mask & ~out | into for out in outs for into in ins} - {mask}:
         if 0 < other.bit_count() <= pool.size and other & pool.kept == pool.kept:
             least = sum(max(need, other >> gpu & 1) for gpu, need in enumerate(pool.required))
@@ -181,7 +181,3 @@ def neighbours(pool: Pool, mask: int) -> Iterator[int]:
 
 def _mask(counts: Sequence[int]) -> int:
     return sum(1 << gpu for gpu, count in enumerate(counts) if count)
-
-
-def _bits(mask: int) -> list[int]:
-    return [1 << gpu for gpu in positions(mask)]

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from agent.allocation.explain import MORE_IS_BETTER, Explanation, compared, names
+from agent.allocation.masks import positions
 from agent.allocation.shared_counts import Pool
 from agent.allocation.shared_terms import Leaves, SharedScore
-from agent.allocation.terms import positions
+from agent.allocation.wording import counted
 
 
 class SharedExplanation:
@@ -39,7 +40,7 @@ class SharedExplanation:
         return tuple(line for line in lines if line)
 
     def _counts(self, taken: Sequence[int], touched: Sequence[int]) -> str:
-        total = _counted(sum(taken), self._what)
+        total = counted(sum(taken), self._what)
         if len(touched) == 1:
             return f"{total} on {self._machine.names(touched)}"
         counts = {taken[gpu] for gpu in touched}
@@ -93,8 +94,4 @@ class SharedExplanation:
         parts = [f"{n} on {self._machine.names([gpu])}" for gpu, n in left if n and taken[gpu]]
         here = f"{', '.join(parts)} free" if parts else "nothing free on the GPUs it touches"
         idle = sum(not taken[gpu] for gpu in positions(pool.idle))
-        return f"leaves {here}, and {_counted(idle, 'GPU')} idle"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+        return f"leaves {here}, and {counted(idle, 'GPU')} idle"

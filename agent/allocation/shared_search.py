@@ -5,10 +5,10 @@ from heapq import nsmallest
 from itertools import combinations, product
 from typing import Protocol
 
-from agent.allocation.packing import bits
+from agent.allocation.masks import bits, positions
 from agent.allocation.shared_counts import Choice
 from agent.allocation.shared_terms import Leaves
-from agent.allocation.terms import LARGEST_MESH, positions
+from agent.allocation.terms import LARGEST_MESH
 
 ROUNDS = 8
 """Exchanges of one GPU that are tried at most, best first."""

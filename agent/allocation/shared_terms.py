@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from agent.allocation.masks import positions
 from agent.allocation.rules import Policy
 from agent.allocation.score import Score, hca_distance, hca_far, numa_nodes, rail_loss, sockets
-from agent.allocation.terms import Terms, positions
+from agent.allocation.terms import Terms
 
 _BANDWIDTH = ("bandwidth_gb_s",)
 _SPAN = ("numa_nodes", "sockets")

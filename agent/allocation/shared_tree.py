@@ -11,11 +11,10 @@ from heapq import heappop, heappush
 from itertools import count as ever
 from types import MappingProxyType
 
-from agent.allocation.packing import bits
+from agent.allocation.masks import bits, positions
 from agent.allocation.score import hca_distance, hca_far
 from agent.allocation.shared_counts import Choice
 from agent.allocation.shared_terms import Leaves
-from agent.allocation.terms import positions
 from agent.allocation.tree import Node
 
 Ways = dict[tuple[int, int], int]

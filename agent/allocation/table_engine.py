@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from itertools import combinations, takewhile
 from math import comb
 
-from agent.allocation.packing import bits
-from agent.allocation.terms import LARGEST_MESH, Figure, Terms, positions
+from agent.allocation.masks import bits, positions
+from agent.allocation.terms import LARGEST_MESH, Figure, Terms
 
 BUILD_COST = 16
 """Looking up a built set costs this many times as much as passing it over in a table

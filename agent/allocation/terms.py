@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from agent.allocation import score as term
 from agent.allocation.bandwidth import bandwidth, with_measured_pairs
 from agent.allocation.facts import Facts
-from agent.allocation.packing import Packing, bits
+from agent.allocation.masks import positions
+from agent.allocation.packing import Packing
 from agent.allocation.rules import DEFAULT, TERMS, Rules
 from agent.allocation.score import Score
 from agent.allocation.symmetry import Symmetry
@@ -137,8 +138,3 @@ def is_small(facts: Facts) -> bool:
     """Return whether every set of the machine can be looked at in the time of a request."""
     is_mesh = not facts.is_switched and any(sum(map(bool, row)) > 1 for row in facts.links)
     return len(facts.links) <= (LARGEST_MESH if is_mesh else LARGEST_ENUMERATED)
-
-
-def positions(mask: int) -> tuple[int, ...]:
-    """Return the positions that *mask* holds, ascending."""
-    return tuple(bit.bit_length() - 1 for bit in bits(mask))

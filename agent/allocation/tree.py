@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, combinations, groupby
 
 from agent.allocation.facts import Facts, Place
-from agent.allocation.packing import JOB_WEIGHTS, bits
+from agent.allocation.masks import positions
+from agent.allocation.packing import JOB_WEIGHTS
 from agent.allocation.score import set_value
 
 
@@ -163,7 +164,7 @@ class _Groups:
         inside = sum(direct)
         return Node(
             members=members,
-            gpus=_positions(members & ~inside),
+            gpus=positions(members & ~inside),
             children=tuple(
                 self._node(mask, [m for m in inner if m & mask == m and m != mask], value)
                 for mask in sorted(direct)
@@ -195,7 +196,7 @@ def _clusters(hops: Sequence[Sequence[int]]) -> dict[int, int] | None:
     for width in sorted({hops[a][b] for a, b in combinations(count, 2)}, reverse=True):
         reach = [sum(1 << b for b in count if b == a or hops[a][b] >= width) for a in count]
         for mask in set(reach):
-            if any(reach[gpu] != mask for gpu in _positions(mask)):
+            if any(reach[gpu] != mask for gpu in positions(mask)):
                 return None
             if mask & (mask - 1):
                 found.setdefault(mask, width)
@@ -211,7 +212,7 @@ def _linked_clusters(hops: Sequence[Sequence[int]]) -> dict[int, int]:
     for width, level in groupby(pairs, key=lambda pair: hops[pair[0]][pair[1]]):
         for a, b in level:
             both = group[a] | group[b]
-            for gpu in _positions(both):
+            for gpu in positions(both):
                 group[gpu] = both
         found |= {mask: width for mask in group if mask & (mask - 1) and mask not in found}
     return found
@@ -247,7 +248,3 @@ def _by_hcas(hcas: Sequence[int]) -> dict[int, int]:
 
 def _are_disjoint(masks: Iterable[int]) -> bool:
     return all(not a & b for a, b in combinations(set(masks), 2))
-
-
-def _positions(mask: int) -> tuple[int, ...]:
-    return tuple(bit.bit_length() - 1 for bit in bits(mask))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
-from agent.allocation.packing import bits
+from agent.allocation.masks import bits
 from agent.allocation.terms import Terms
 from agent.allocation.tree import Node, bundled
 from agent.allocation.tree_costs import GroupCosts, Layout

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from agent.allocation.masks import positions
 from agent.allocation.rules import Model, Policy, Rules
-from agent.allocation.terms import positions
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 from agent.simulate.draws import Uniform

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from agent.allocation.best_effort_scores import pair_scores, set_scores
-from agent.allocation.terms import positions
+from agent.allocation.masks import positions
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 

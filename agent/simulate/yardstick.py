@@ -5,10 +5,11 @@ from functools import cached_property
 
 from agent.allocation.engines import suited
 from agent.allocation.facts import Facts, facts
+from agent.allocation.masks import positions
 from agent.allocation.naming import usable
 from agent.allocation.rules import Model, Policy, Rules
 from agent.allocation.score import numa_nodes
-from agent.allocation.terms import Terms, positions
+from agent.allocation.terms import Terms
 from agent.model.snapshot import Snapshot
 
 LATER_SIZES = (2, 4, 8)
