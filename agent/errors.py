@@ -51,7 +51,14 @@ class UnreadableError(AgentError):
 
 
 class NvmlUnavailable(UnreadableError):  # noqa: N818 - a state of the node, not a fault of ours
-    """The NVML library cannot be loaded, does not initialise, or does not answer."""
+    """The NVML library cannot be loaded, does not initialise, or does not answer.
+
+    *code* is the ``nvmlReturn_t`` that it gave instead of an answer, ``None`` where it gave none.
+    """
+
+    def __init__(self, cause: str, cure: str = "", *, code: int | None = None) -> None:
+        super().__init__(cause, cure)
+        self.code = code
 
 
 class ApiUnavailable(UnreadableError):  # noqa: N818 - same

@@ -108,8 +108,9 @@ class Gpu:
         is_lost: NVML answered GPU_IS_LOST; everything else here is then the last known.
         pcie: NVML's own view of the link; sysfs's is in *function*.
         ecc, ecc_pending: whether error correction is on, and will be after the next reset.
-        recovery_action: NVML field 230; 0 none, 1 reset, 2 reboot, 3 drain P2P,
-            4 drain and reset (nvml.h ``nvmlDeviceGpuRecoveryAction_t``).
+        recovery_action: NVML field 230; 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
+            5 recover the IMEX domain, 6 bus reset, 7 reboot of the system (nvml.h
+            ``nvmlDeviceGpuRecoveryAction_t``).
         retired_pages_pending: whether memory pages wait for a reset to be retired.
     """
 

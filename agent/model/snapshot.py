@@ -11,7 +11,7 @@ from agent.model.hca import DataDirect, Hca
 from agent.model.kubelet import KubeletSettings
 from agent.model.numa import CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
-from agent.model.pci import PciBridge
+from agent.model.pci import PciAddress, PciBridge
 from agent.model.pod import Pod
 
 SCHEMA = "nodetopo/v1"
@@ -74,7 +74,7 @@ class Snapshot:
 
     Order: *gpus* by index, *nvlinks* by (gpu, link), *numa_nodes* by id, *hcas* as the kernel
     registered them (so that position N is nvidia-smi's row ``NIC<N>``), *data_directs* by
-    address (row ``DD<N>``), *bridges* by address.
+    address (row ``DD<N>``), *pci_gpus* and *bridges* by address.
     ``None`` for a part means that it was not read; an empty tuple means that it was, and
     that there is none.
 
@@ -83,6 +83,8 @@ class Snapshot:
         captured_at: UTC; ``None`` where the source is text without a date.
         cuda_version: of the driver's CUDA API, (major, minor).
         product_name: DMI name of the machine.
+        pci_gpus: the NVIDIA GPUs that the PCI bus shows, whatever driver they have and whether
+            or not NVML lists them; virtual functions are not among them.
         management_hcas: HCAs that belong to the NVLink fabric and not to jobs (their VPD says
             ``SMDL=SW_MNG``); nvidia-smi hides them too.
     """
@@ -98,6 +100,7 @@ class Snapshot:
     nvidia: NvidiaDriver | None = None
     confidential_compute: ConfidentialCompute | None = None
     gpus: tuple[Gpu, ...] = ()
+    pci_gpus: tuple[PciAddress, ...] | None = None
     nvlinks: tuple[NvLink, ...] | None = None
     nvswitches: tuple[NvSwitch, ...] | None = None
     pairs: tuple[ReportedPair, ...] = ()

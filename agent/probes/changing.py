@@ -45,6 +45,7 @@ PROCFS: Mapping[str, str] = MappingProxyType(
         r"modules": "modules are loaded and unloaded",
         r"sys/(kernel/numa_balancing|vm/.*)": "tuning daemons set them",
         r"driver/nvidia/version": "the driver is replaced",
+        r"driver/nvidia/gpus": "GPUs are given to the driver, and to another one",
     },
 )
 """Patterns of paths below `/proc`, each with its reason."""
@@ -62,7 +63,10 @@ EVENTS: Mapping[str, tuple[Key, ...]] = MappingProxyType(
             (Act.CONTENT, "devices/system/node/has_memory"),
             (Act.CONTENT, "devices/system/cpu/online"),
         ),
-        "procfs": ((Act.CONTENT, "driver/nvidia/version"),),
+        "procfs": (
+            (Act.CONTENT, "driver/nvidia/version"),
+            (Act.NAMES, "driver/nvidia/gpus"),
+        ),
     },
 )
 """Reads after whose change the whole node is read again, by tree."""
@@ -78,8 +82,8 @@ HOURLY: Mapping[str, str] = MappingProxyType(
         _FUNCTION + r"/max_link_(speed|width)": "hardware",
         _FUNCTION + r"/(numa_node|local_cpu(list|s))": "firmware; the online CPUs are an event",
         _FUNCTION + r"/config": "ACS and device control: set at boot, or by an administrator",
-        _FUNCTION + r"/(driver|iommu_group(/type)?)": "changed by an administrator; a GPU that is"
-        " given to another driver is missed by NVML",
+        _FUNCTION + r"/(driver|iommu_group(/type)?)": "changed by an administrator; for a GPU the"
+        " list of those that the driver has is an event",
         r"class/infiniband/[^/]+/(?!ports/[0-9]).*": "firmware, and the netdevs made with the HCA",
         _PORT + r"/(gids|gid_attrs|link_layer|lid|sm_lid)(/.*)?": "read again with the port's"
         " state; an address given to an interface that stays up is missed until then",
@@ -91,7 +95,7 @@ HOURLY: Mapping[str, str] = MappingProxyType(
         r"module(/(nvidia|ib_core)(/.*)?)?": "parameters set when the module is loaded",
         r"[0-9]+/(cmdline|cwd)": "a process keeps its flags; another one has another id",
         r"(cmdline|cpuinfo|sys/kernel/(osrelease|arch))": "boot",
-        r"driver/nvidia/(params|gpus(/.*)?)": "set when the driver is loaded, which is an event",
+        r"driver/nvidia/(params|gpus/.*)": "set when the driver is loaded, which is an event",
     },
 )
 """What a periodic scan may miss until the next whole one, each with its reason."""

@@ -68,6 +68,7 @@ def join(reading: NvmlReading, facts: HostFacts, *, is_asked: bool = True) -> Sn
         nvidia=facts.nvidia,
         confidential_compute=reading.confidential_compute,
         gpus=tuple(_placed(gpu, facts) for gpu in reading.gpus),
+        pci_gpus=pci.nvidia_gpus if pci.is_readable else None,
         nvlinks=reading.nvlinks,
         nvswitches=pci.nvswitches if pci.is_readable else None,
         pairs=reading.pairs,

@@ -1,12 +1,13 @@
 """The live node, read again and again: whole at first, then only where it changes."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from agent.errors import NvmlUnavailable
+from agent.model.nvml_event import NvmlEvent, NvmlStatus
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.changing import REREAD_S
 from agent.probes.discover import addresses, ask, join
@@ -35,6 +36,7 @@ class NodeReader:
 
     Args:
         clock: monotonic seconds; a whole scan is due every :data:`REREAD_S`.
+        on_events: see :class:`agent.probes.nvml_supervisor.NvmlSupervisor`.
     """
 
     def __init__(
@@ -44,9 +46,10 @@ class NodeReader:
         node: str,
         nvml_library: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_events: Callable[[Sequence[NvmlEvent]], None] | None = None,
     ) -> None:
         self._node = node
-        self._supervisor = NvmlSupervisor(nvml_library)
+        self._supervisor = NvmlSupervisor(nvml_library, on_events=on_events)
         self._host = Host(roots)
         self._clock = clock
         self._last: NvmlReading | None = None
@@ -58,6 +61,11 @@ class NodeReader:
     def last_cost(self) -> ScanCost | None:
         """What the last :meth:`read` took; ``None`` before the first."""
         return self._cost
+
+    @property
+    def nvml_status(self) -> NvmlStatus:
+        """How the last attempt to read NVML ended."""
+        return self._supervisor.status
 
     def read(self) -> Snapshot:
         """Return the node as it is now, with what cannot change as it was last read.

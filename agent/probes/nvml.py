@@ -4,7 +4,8 @@
 (:mod:`agent.probes.nvml_child`): a call can wait for ever in the driver. Importing this module
 does not load ``pynvml``, so that the parent can share :class:`NvmlReading` without its cost.
 
-Neither keeps NVML initialised: an open handle would keep the driver from being unloaded.
+Neither keeps NVML initialised: an open handle would keep the driver from being unloaded. Only
+who wants events does (:mod:`agent.probes.nvml_events`).
 """
 
 import ctypes
@@ -19,7 +20,7 @@ from agent.model.gpu import Gpu
 from agent.model.nvlink import NvLink, ReportedPair
 from agent.model.snapshot import ProbeIssue
 from agent.probes import nvml_values as values
-from agent.probes.nvml_ask import Asker, Session, in_order
+from agent.probes.nvml_ask import Answer, Asker, Session, in_order
 from agent.probes.nvml_gpu import gpu_uuid, lasting, with_changing
 from agent.probes.nvml_links import are_links_as_known, links, uneven, with_peer_kinds
 from agent.probes.nvml_mig import with_known_mig, with_mig
@@ -76,7 +77,7 @@ def read_nvml(around: Callable[[Any], Any] | None = None) -> NvmlReading:
         NvmlUnavailable: the library does not load, does not initialise, does not count its
             GPUs, or answers for none of them.
     """
-    with _session(around) as session:
+    with nvml_session(around) as session:
         reading = _whole(session)
     return replace(reading, calls=session.calls)
 
@@ -94,30 +95,21 @@ def refresh_nvml(previous: NvmlReading) -> NvmlReading:
     Raises:
         NvmlUnavailable: as :func:`read_nvml`.
     """
-    with _session() as session:
+    with nvml_session() as session:
         reading = _refreshed(session, previous) or _whole(session)
     return replace(reading, calls=session.calls)
 
 
-def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
-    """Return *reading*, its lost GPUs described as *previous* knew them.
-
-    A lost GPU does not even tell its UUID, but keeps its index while the driver runs; the
-    same GPUs must answer at all other indices, else nothing is carried over.
-    """
-    if previous is None or len(previous.gpus) != len(reading.gpus):
-        return reading
-    matched = tuple(zip(reading.gpus, previous.gpus, strict=True))
-    if any(now.uuid not in (None, was.uuid) for now, was in matched):
-        return reading
-    return replace(
-        reading,
-        gpus=tuple(replace(was, is_lost=True) if now.is_lost else now for now, was in matched),
-    )
-
-
 @contextmanager
-def _session(around: Callable[[Any], Any] | None = None) -> Iterator[Session]:
+def nvml_session(around: Callable[[Any], Any] | None = None) -> Iterator[Session]:
+    """Yield a session with NVML initialised.
+
+    NVML counts who initialised it in a process: the first one makes it look for GPUs, the last
+    one to leave has it forget them.
+
+    Raises:
+        NvmlUnavailable: the library does not load or does not initialise.
+    """
     import pynvml  # noqa: PLC0415 - 6 MiB that only the child process pays
 
     try:
@@ -140,8 +132,9 @@ def _shut_down(nvml: Any) -> None:
 
 def _unavailable(what: str, error: Any) -> NvmlUnavailable:
     if error.value == 12:  # NVML_ERROR_LIBRARY_NOT_FOUND hides the loader's own words
-        return NvmlUnavailable(f"cannot load libnvidia-ml.so.1{_loader_says()}", _INSTALL)
-    return NvmlUnavailable(f"{what}: {error}", _CURES.get(error.value, ""))
+        cause = f"cannot load libnvidia-ml.so.1{_loader_says()}"
+        return NvmlUnavailable(cause, _INSTALL, code=error.value)
+    return NvmlUnavailable(f"{what}: {error}", _CURES.get(error.value, ""), code=error.value)
 
 
 def _loader_says() -> str:
@@ -156,9 +149,11 @@ def _loader_says() -> str:
 def _whole(session: Session) -> NvmlReading:
     versions = _versions(session.asker("system"))
     askers = [session.asker(f"GPU{index}") for index in range(_count(session))]
-    handles = _handles(askers)
-    _check_some_answer(askers, handles)
+    answers = _opened(askers)
+    _check_some_answer(askers, answers)
+    handles = _handles(answers)
     gpus = [_gpu(asker, index, handles.get(index)) for index, asker in enumerate(askers)]
+    _check_some_name(askers, gpus)
     nvlinks = [links(askers[index], gpus[index], handle) for index, handle in handles.items()]
     gpus = [replace(g, is_lost=asker.is_lost) for g, asker in zip(gpus, askers, strict=True)]
     told = with_peer_kinds([link for of_gpu in nvlinks for link in of_gpu or ()], gpus)
@@ -205,21 +200,39 @@ def _count(session: Session) -> int:
     return count
 
 
-def _handles(askers: Sequence[Asker]) -> dict[int, Any]:
-    """Return ``nvmlDeviceGetHandleByIndex_v2`` of each GPU that gives one, by index."""
-    found = {i: asker.ask("nvmlDeviceGetHandleByIndex", i) for i, asker in enumerate(askers)}
-    return {index: handle for index, handle in found.items() if handle is not None}
+def _opened(askers: Sequence[Asker]) -> list[Answer]:
+    """Return the answers of ``nvmlDeviceGetHandleByIndex_v2``, by index."""
+    return [asker.answer("nvmlDeviceGetHandleByIndex", i) for i, asker in enumerate(askers)]
 
 
-def _check_some_answer(askers: list[Asker], handles: dict[int, Any]) -> None:
+def _handles(answers: Sequence[Answer]) -> dict[int, Any]:
+    """Return the handle of each GPU that gives one, by index."""
+    return {i: answer.value for i, answer in enumerate(answers) if answer.value is not None}
+
+
+def _check_some_answer(askers: Sequence[Asker], answers: Sequence[Answer]) -> None:
     """Tell an agent cut off from the devices (all fail alike) from GPUs that are lost."""
-    if handles or not askers or any(asker.is_lost for asker in askers):
+    if _handles(answers) or not askers or any(asker.is_lost for asker in askers):
         return
     reasons = sorted({issue.reason for asker in askers for issue in asker.issues})
     raise NvmlUnavailable(
         f"NVML opens none of its {len(askers)} GPUs: {', '.join(reasons)}",
         _CURES[999],
+        code=answers[0].code,
     )
+
+
+def _check_some_name(askers: Sequence[Asker], gpus: Sequence[Gpu]) -> None:
+    """Tell the same where the handles are given and nothing can be asked of them.
+
+    GPUs without their UUIDs would be other devices to everybody who knew them.
+    """
+    codes = [asker.refusal("nvmlDeviceGetUUID") for asker in askers]
+    if not any(codes) or any(g.uuid for g in gpus) or any(asker.is_lost for asker in askers):
+        return
+    code = next(filter(None, codes))
+    what = f"NVML names none of its {len(gpus)} GPUs: {askers[0].nvml.NVMLError(code)}"
+    raise NvmlUnavailable(what, _CURES[999], code=code)
 
 
 def _gpu(asker: Asker, index: int, handle: Any) -> Gpu:
@@ -244,7 +257,7 @@ def _changes(attempt: Session, previous: NvmlReading) -> NvmlReading | None:
     if _count(attempt) != len(previous.gpus) or any(gpu.is_lost for gpu in previous.gpus):
         return None
     askers = [attempt.asker(known.name) for known in previous.gpus]
-    handles = _handles(askers)
+    handles = _handles(_opened(askers))
     gpus: list[Gpu] = []
     for asker, known in zip(askers, previous.gpus, strict=True):
         gpu = _changed(attempt, asker, handles.get(known.index), known, previous.nvlinks or ())

@@ -61,6 +61,7 @@ class Asker:
         self._session = session
         self._subject = subject
         self._asked: set[str] = set()
+        self._codes: dict[str, int] = {}
         self._refusals: dict[tuple[str, str], list[int]] = {}
         self._absent = (self.nvml.NVML_ERROR_NOT_SUPPORTED, self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
@@ -76,6 +77,10 @@ class Asker:
         """Say whether an issue with *subject* is about something that was asked here."""
         what = subject.removeprefix(f"{self._subject} ").partition(" link")[0]
         return subject.startswith(f"{self._subject} ") and what in self._asked
+
+    def refusal(self, what: str) -> int | None:
+        """Return the ``nvmlReturn_t`` that *what* was last refused with; ``None`` if it was not."""
+        return self._codes.get(what)
 
     def ask(self, call: str, *args: Any, convert: Callable[[Any], Any] | None = None) -> Any | None:
         """Return what pynvml's function *call* gives, converted; ``None`` if nothing usable."""
@@ -161,6 +166,7 @@ class Asker:
         """Judge the return code *code*, which is not SUCCESS."""
         if code in self._absent or code in absent:
             return Answer(is_absent=True, code=code)
+        self._codes[what] = code
         self.is_lost |= code == self.nvml.NVML_ERROR_GPU_IS_LOST
         self._note(what, str(self.nvml.NVMLError(code)), link)
         return Answer(code=code)

@@ -8,6 +8,9 @@ from agent.errors import NvmlUnavailable
 SONAME = "libnvidia-ml.so.1"
 """What ``pynvml`` asks the loader for; it knows no path."""
 
+NOT_FOUND = 12
+"""``NVML_ERROR_LIBRARY_NOT_FOUND``, which NVML's own bindings answer in the same case."""
+
 _CURE = "name the driver's library, or its directory, with --nvml-library"
 
 
@@ -24,7 +27,7 @@ def library_file(library: Path) -> Path:
             return file.absolute()
     except OSError as error:  # e.g. a directory that may not be searched
         reason = error.strerror
-    raise NvmlUnavailable(f"cannot load {SONAME} from {library}: {reason}", _CURE)
+    raise NvmlUnavailable(f"cannot load {SONAME} from {library}: {reason}", _CURE, code=NOT_FOUND)
 
 
 def load(library: str) -> None:
@@ -39,10 +42,13 @@ def load(library: str) -> None:
     try:
         ours = ctypes.CDLL(library)
     except OSError as error:
-        raise NvmlUnavailable(f"cannot load {SONAME} from {library}: {error}", _CURE) from None
+        cause = f"cannot load {SONAME} from {library}: {error}"
+        raise NvmlUnavailable(cause, _CURE, code=NOT_FOUND) from None
     try:
         named = ctypes.CDLL(SONAME)
     except OSError:
         named = None
     if named is None or named._handle != ours._handle:  # noqa: SLF001 - ctypes' only identity
-        raise NvmlUnavailable(f"{library} is not {SONAME}: its SONAME differs", _CURE)
+        raise NvmlUnavailable(
+            f"{library} is not {SONAME}: its SONAME differs", _CURE, code=NOT_FOUND
+        )

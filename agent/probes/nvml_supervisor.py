@@ -6,35 +6,30 @@ time, leaves a stuck one behind, and never has more than one of those.
 """
 
 import json
-import os
-import select
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from agent.errors import NvmlUnavailable
 from agent.model.codec import from_plain
-from agent.probes.nvml import NvmlReading, with_last_known
+from agent.model.nvml_event import NvmlEvent, NvmlStatus, NvmlTrouble
+from agent.probes.nvml import NvmlReading
+from agent.probes.nvml_attempts import Attempts
+from agent.probes.nvml_environment import child_environment
+from agent.probes.nvml_event_pipe import EventPipe
+from agent.probes.nvml_last_known import with_last_known
 from agent.probes.nvml_library import library_file
+from agent.probes.nvml_line import read_line
 from agent.probes.nvml_record import Recording
-
-FIRST_DELAY_S = 1.0
-"""Wait before the second attempt; doubles with every failure in a row."""
-
-MAX_DELAY_S = 60.0
-"""Longest wait between attempts; a driver that comes back is noticed within it."""
 
 _EXIT_S = 1.0  # for a child that has nothing to do; it needs milliseconds
 _STUCK_CURE = (
     "look for NVRM and Xid lines in `dmesg`; the GPU may need a reset, or the node a reboot"
 )
-# A preloaded library would run inside a process that we count on; PYTHON* could replace modules.
-_SCRUBBED = ("PYTHON", "LD_PRELOAD", "LD_AUDIT")
 
 
 class NvmlSupervisor:
@@ -45,6 +40,9 @@ class NvmlSupervisor:
             ``None`` leaves it to the loader.
         timeout_s: how long a scan may take; a healthy 8-GPU node needs well under 1 s.
         clock: monotonic seconds, for the waits between attempts.
+        on_events: gets what NVML tells between scans, from the first reading on, on a thread of
+            ours, ten times a second at most; it must return quickly. NVML then stays initialised
+            between scans. ``None``: no event is asked for.
     """
 
     def __init__(
@@ -53,19 +51,24 @@ class NvmlSupervisor:
         *,
         timeout_s: float = 20.0,
         clock: Callable[[], float] = time.monotonic,
+        on_events: Callable[[Sequence[NvmlEvent]], None] | None = None,
     ) -> None:
         self._library = library
         self._timeout_s = timeout_s
-        self._clock = clock
+        self._attempts = Attempts(clock)
+        self._events = None if on_events is None else EventPipe(on_events)
         self._lock = threading.Lock()
         self._outcome: Recording | NvmlUnavailable | None = None
         self._last_good: NvmlReading | None = None
         self._decoded = b"", Recording(reading=NvmlReading())
         self._child: _Child | None = None
         self._stuck: _Child | None = None
-        self._failures = 0
-        self._not_before = float("-inf")
         self._is_closed = False
+
+    @property
+    def status(self) -> NvmlStatus:
+        """How the last attempt ended; may be read by any thread at any time."""
+        return self._attempts.status
 
     def scan(self) -> NvmlReading:
         """Return what NVML says now, lost GPUs as they were last known.
@@ -107,13 +110,20 @@ class NvmlSupervisor:
         finally:
             self._lock.release()
         if isinstance(outcome, NvmlUnavailable):
-            raise NvmlUnavailable(outcome.cause, outcome.cure)
+            raise NvmlUnavailable(outcome.cause, outcome.cure, code=outcome.code)
         assert outcome is not None
         return outcome
 
     def close(self) -> None:
-        """End the child; a scan in progress fails. Takes a second at most."""
+        """End the child and the events; a scan in progress fails. Takes a second or two at most."""
         self._is_closed = True
+        try:
+            self._end_child()
+        finally:
+            if self._events is not None:
+                self._events.close()
+
+    def _end_child(self) -> None:
         child = self._child
         if child is not None:
             child.end_input()
@@ -139,50 +149,51 @@ class NvmlSupervisor:
             recording = self._ask(self._ready_child(), request)
         except NvmlUnavailable as error:
             return error
-        self._failures = 0
+        self._attempts.succeeded()
         self._last_good = with_last_known(recording.reading, self._last_good)
         return replace(recording, reading=self._last_good)
 
     def _ready_child(self) -> "_Child":
         """Return a child that can be asked, a new one if need be and allowed."""
-        self._check_stuck()
         if self._child is not None and not self._child.has_ended():
             return self._child
         if self._is_closed:
             raise NvmlUnavailable("the NVML process has been closed")
-        wait = self._not_before - self._clock()
-        if wait > 0:
-            assert isinstance(self._outcome, NvmlUnavailable)
-            # The cause stays as it is: it goes into snapshots, which must not differ by the
-            # seconds that are left.
-            cure = self._outcome.cure.partition("; next attempt")[0]
-            raise NvmlUnavailable(self._outcome.cause, f"{cure}; next attempt in {wait:.0f} s")
-        try:
-            self._child = _Child(None if self._library is None else library_file(self._library))
-        except OSError as error:  # e.g. EAGAIN, at the pod's limit of processes
-            cause = f"cannot start the process that reads NVML: {error.strerror}"
-            raise self._failed(NvmlUnavailable(cause, "check the process limit")) from None
+        self._attempts.check()
+        self._check_stuck()
+        self._child = self._started()
         return self._child
 
+    def _started(self) -> "_Child":
+        try:
+            library = None if self._library is None else library_file(self._library)
+        except NvmlUnavailable as error:
+            raise self._attempts.missed(NvmlTrouble.NO_LIBRARY, error) from None
+        try:
+            return _Child(library, None if self._events is None else self._events.write_end)
+        except OSError as error:  # e.g. EAGAIN, at the pod's limit of processes
+            cause = f"cannot start the process that reads NVML: {error.strerror}"
+            unavailable = NvmlUnavailable(cause, "check the process limit")
+            raise self._attempts.failed(NvmlTrouble.DIED, unavailable) from None
+
     def _check_stuck(self) -> None:
-        if self._stuck is not None and not self._stuck.has_ended():
-            self._stuck.kill()
-            if self._stuck.has_ended(within_s=min(_EXIT_S, self._timeout_s) / 4):
-                self._stuck = None
-                return
-            raise NvmlUnavailable(
-                f"a call is stuck in the NVIDIA driver (process {self._stuck.pid})",
-                _STUCK_CURE,
-            )
+        """Raise while an earlier child is still stuck, which is another answer that is missing."""
+        stuck = self._stuck
+        if stuck is not None and not stuck.has_ended():
+            stuck.kill()
+            if not stuck.has_ended(within_s=min(_EXIT_S, self._timeout_s) / 4):
+                cause = f"a call is stuck in the NVIDIA driver (process {stuck.pid})"
+                error = NvmlUnavailable(cause, _STUCK_CURE)
+                raise self._attempts.failed(NvmlTrouble.NO_ANSWER, error)
         self._stuck = None
 
     def _ask(self, child: "_Child", request: str) -> Recording:
         line = child.ask(request, self._timeout_s)
         if line is None:
             self._leave(child)
-            raise self._failed(self._no_answer())
+            raise self._attempts.failed(NvmlTrouble.NO_ANSWER, self._no_answer())
         if not line:
-            raise self._failed(self._died(child))
+            raise self._attempts.failed(NvmlTrouble.DIED, self._died(child))
         if line == self._decoded[0]:  # a node that stays as it is spares us the decoding
             return self._decoded[1]
         document = json.loads(line)
@@ -193,19 +204,13 @@ class NvmlSupervisor:
         # A fresh process loads the library anew: the driver may have been replaced meanwhile.
         self._leave(child)
         error = document["error"]
-        raise self._failed(NvmlUnavailable(error["cause"], error["cure"]))
+        raise self._attempts.refused(NvmlUnavailable(**error))
 
     def _leave(self, child: "_Child") -> None:
         """End *child* if it lets us; what then still runs is stuck."""
         child.end_input()
         child.terminate()
         self._child, self._stuck = None, child
-
-    def _failed(self, error: NvmlUnavailable) -> NvmlUnavailable:
-        delay = min(MAX_DELAY_S, FIRST_DELAY_S * 2**self._failures)
-        self._failures = min(self._failures + 1, 16)  # 2**16 s is far above the longest delay
-        self._not_before = self._clock() + delay
-        return error
 
     def _no_answer(self) -> NvmlUnavailable:
         return NvmlUnavailable(f"NVML did not answer within {self._timeout_s:g} s", _STUCK_CURE)
@@ -218,16 +223,23 @@ class NvmlSupervisor:
 
 
 class _Child:
-    """One NVML process and the two pipes to it."""
+    """One NVML process and the two pipes to it.
 
-    def __init__(self, library: Path | None) -> None:
-        arguments = () if library is None else (str(library),)
+    Args:
+        events: the descriptor that it writes events to; ``None`` if none are wanted.
+    """
+
+    def __init__(self, library: Path | None, events: int | None) -> None:
+        arguments = [] if library is None else [str(library)]
+        if events is not None:
+            arguments += ["--events", str(events)]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "agent.probes.nvml_child", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env=_environment(),
+            env=child_environment(),
+            pass_fds=() if events is None else (events,),
             start_new_session=True,  # Ctrl-C is for the parent, who then ends the child
         )
         self.pid = self._process.pid
@@ -241,7 +253,7 @@ class _Child:
             stdin.write(request.encode() + b"\n")
         except (BrokenPipeError, ValueError):  # ValueError: close() was faster
             return b""
-        return _read_line(stdout.fileno(), timeout_s)
+        return read_line(stdout.fileno(), timeout_s)
 
     def end_input(self) -> None:
         """Let it end by itself once it is done."""
@@ -274,26 +286,3 @@ class _Child:
         if code is None:
             return "closed its output"
         return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
-
-
-def _read_line(descriptor: int, timeout_s: float) -> bytes | None:
-    deadline = time.monotonic() + timeout_s
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    line = bytearray()
-    while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        chunk = os.read(descriptor, 1 << 16)
-        line += chunk
-        if not chunk:
-            return b""
-        if line.endswith(b"\n"):
-            return bytes(line)
-    return None
-
-
-def _environment() -> dict[str, str]:
-    """Return the child's environment: ours, and modules from where we have ours."""
-    kept: dict[str, Any] = {n: v for n, v in os.environ.items() if not n.startswith(_SCRUBBED)}
-    package_parent = str(Path(__file__).resolve().parents[2])
-    own = [path for path in sys.path if Path(path).is_absolute()]
-    return {**kept, "PYTHONPATH": os.pathsep.join([package_parent, *own])}

@@ -151,6 +151,7 @@ def compose(
         ),
         confidential_compute=confidential_compute,
         gpus=gpus,
+        pci_gpus=tuple(sorted(gpu.pci for gpu in gpus if gpu.pci is not None)),
         nvlinks=nvlinks,
         nvswitches=tuple(NvSwitch(pci=pci) for pci in nvswitch_addresses(tree)),
         pairs=pairs,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 NAME = "libnvidia-ml.so.1"
 _HERE = Path(__file__).resolve().parent
-_SOURCES = tuple(_HERE / name for name in ("libnvidia-ml.c", "machine.h", "structs.h", "mig.h"))
+_LIBRARY = _HERE / "libnvidia-ml.c"
+_SOURCES = (_LIBRARY, *sorted(_HERE.glob("*.h")))
 _FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
 
 
@@ -40,14 +41,14 @@ def _compile(flags: list[str], directory: Path) -> None:
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
         output = Path(temporary) / NAME
         soname = f"-Wl,-soname,{NAME}"
-        command = [*_compiler(), *flags, soname, str(_SOURCES[0]), "-o", str(output)]
+        command = [*c_compiler(), *flags, soname, str(_LIBRARY), "-o", str(output)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
         output.replace(directory / NAME)
 
 
-def _compiler() -> list[str]:
+def c_compiler() -> list[str]:
     """Return a C compiler's command; the `ziglang` wheel brings one where the system has none."""
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):

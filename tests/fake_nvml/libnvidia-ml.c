@@ -30,8 +30,10 @@
  *     garbage <function>       succeed, and hand back bytes without meaning
  *     noise <text>             print text to standard output in nvmlInit, as chatty drivers do
  *     crash <function>         kill the process
+ *     fsync <function> <file>  write to the file first, which never ends on a frozen file system
  *
- * Both files are read again when they change, so a test can break a running machine.
+ * Both files are read again when they change, so a test can break a running machine. A third one,
+ * `events`, has what happens by itself (events.h).
  * Layouts of the structs are those of nvml.h as pynvml declares them. -DWITHOUT_NEWER leaves out
  * functions that later drivers added, to play an older library; -DONLY_FABRIC_V3 takes no older
  * version of that struct, which nvml.h announces for a later one.
@@ -117,9 +119,11 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **to) {
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, Device **to) {
     for (unsigned gpu = 0; gpu < gpu_count(); gpu++) {
-        Answer answer = ask("nvmlDeviceGetUUID", &devices[gpu][0], -1);
-        *to = &devices[gpu][0];
-        if (answer.code == SUCCESS && !strcmp(answer.text, uuid)) return SUCCESS;
+        for (int slot = 0; slot <= MAX_MIG; slot++) { /* 0 is the GPU itself */
+            Answer answer = ask("nvmlDeviceGetUUID", &devices[gpu][slot], -1);
+            *to = &devices[gpu][slot];
+            if (answer.code == SUCCESS && !strcmp(answer.text, uuid)) return SUCCESS;
+        }
     }
     return NOT_FOUND;
 }
@@ -164,6 +168,8 @@ LINK_1(nvmlDeviceGetNvLinkState)
 LINK_1(nvmlDeviceGetNvLinkVersion)
 
 #include "mig.h"
+#include "peer.h"
+#include "events.h"
 
 int nvmlDeviceGetPciInfo_v3(Device *device, PciInfo *to) {
     return give_pci(ask("nvmlDeviceGetPciInfo_v3", device, -1), to);

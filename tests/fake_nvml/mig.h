@@ -4,9 +4,15 @@
  * Included once, by libnvidia-ml.c, below its macros.
  */
 DEVICE_2(nvmlDeviceGetMigMode)
-DEVICE_1(nvmlDeviceGetMaxMigDeviceCount)
 DEVICE_1(nvmlDeviceGetGpuInstanceId)
 DEVICE_1(nvmlDeviceGetComputeInstanceId)
+
+/* "Returns zero if MIG is not supported or enabled" (nvml.h): files list it where it is not 0. */
+int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *to) {
+    Answer answer = ask("nvmlDeviceGetMaxMigDeviceCount", device, -1);
+    if (answer.code == NOT_SUPPORTED) *to = 0;
+    return answer.code == NOT_SUPPORTED ? SUCCESS : give_1(answer, to);
+}
 
 int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned slot, Device **to) {
     Answer answer = ask("nvmlDeviceGetMigDeviceHandleByIndex", device, (int)slot);

@@ -57,6 +57,7 @@ def test_the_affinity_that_nvml_gives_is_kept(unpacked: Unpacked) -> None:
 
 def test_without_nvml_the_rest_is_found_and_the_gpus_are_counted(unpacked: Unpacked) -> None:
     snapshot = found(unpacked(SHAPE), unavailable)
+    assert snapshot.pci_gpus == tuple(gpu.pci for gpu in BARE)
     assert (snapshot.gpus, snapshot.nvlinks, snapshot.numa_nodes, snapshot.issues) == (
         (),
         None,
@@ -146,8 +147,9 @@ def test_every_part_of_the_reading_is_in_the_snapshot(unpacked: Unpacked) -> Non
 
 def test_an_empty_host_gives_a_snapshot_of_issues(host_tree: Callable[[str], Path]) -> None:
     snapshot = found(host_tree("sys/\nproc/\n"), unavailable)
-    unread = (snapshot.bridges, snapshot.nvswitches, snapshot.numa_nodes, snapshot.cpu)
+    pci = (snapshot.bridges, snapshot.nvswitches, snapshot.pci_gpus)
+    unread = (*pci, snapshot.numa_nodes, snapshot.cpu)
     assert (unread, [issue.probe for issue in snapshot.issues]) == (
-        (None,) * 4,
+        (None,) * 5,
         ["nvml", "pcie", "numa", "cpu"],
     )

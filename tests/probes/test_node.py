@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.snapshot import Snapshot
 from agent.probes import changing
 from agent.probes.archive import unpack
@@ -18,6 +19,9 @@ from agent.probes.node import NodeReader
 from agent.probes.nvml_supervisor import NvmlSupervisor
 from tests.conftest import NODES
 from tests.fake_nvml.fake import FakeNvml
+from tests.kubelet.eventually import eventually
+from tests.probes.clock import Clock
+from tests.probes.event_log import EventLog, xid
 
 SHAPE = "h100x8-nvswitch-2numa-8cx7"
 ANSWERS = (NODES / SHAPE / "nvml.txt").read_text("utf-8")
@@ -27,17 +31,6 @@ PORT = "sys/class/infiniband/mlx5_0/ports/1"
 GPU = "sys/bus/pci/devices/0000:1b:00.0"
 CONFIG = "var/lib/kubelet/config.yaml"
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-
-
-class Clock:
-    """Seconds that pass only when told."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.now
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +115,67 @@ def test_while_nvml_is_silent_its_part_is_the_last_known(node: Node) -> None:
     assert after.gpus == before.gpus
     assert [issue.probe for issue in after.issues] == ["nvml"]
     assert node.cost()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        ("code * 999", NvmlStatus(trouble=NvmlTrouble.REFUSED, code=999, failures=1)),
+        ("crash nvmlDeviceGetUUID", NvmlStatus(trouble=NvmlTrouble.DIED, failures=1)),
+    ],
+)
+def test_without_an_answer_the_gpus_stay_and_pci_is_counted(
+    node: Node, fault: str, status: NvmlStatus
+) -> None:
+    before = node.read()
+    node.nvml.fail(fault)
+    _unplug(node)
+    after = node.read()
+    assert [gpu.uuid for gpu in after.gpus] == [gpu.uuid for gpu in before.gpus]
+    assert before.pci_gpus == tuple(gpu.pci for gpu in before.gpus)
+    assert after.pci_gpus == before.pci_gpus[:-1]
+    found = node.reader.nvml_status
+    assert found == replace(status, cause=found.cause)
+    assert found.cause == after.issues[0].reason
+    node.nvml.fail()
+
+
+def test_a_gpu_that_tells_next_to_nothing_stays_the_device_that_it_was(node: Node) -> None:
+    before = node.read()
+    uuid = f"nvmlDeviceGetUUID 3 = 0 {before.gpus[3].uuid}"
+    node.nvml.answer(ANSWERS.replace(uuid, "nvmlDeviceGetUUID 3 = 999"))
+    after = node.read()
+    assert after.gpus == before.gpus
+    assert [issue.subject for issue in after.issues] == ["GPU3 nvmlDeviceGetUUID"]
+
+
+def test_pci_is_counted_where_nvml_never_answered(node: Node) -> None:
+    known = node.read().pci_gpus
+    reader = NodeReader(roots(node.host), node="n", nvml_library=node.host / "no-driver")
+    snapshot = reader.read()
+    assert (snapshot.gpus, snapshot.pci_gpus) == ((), known)
+    assert reader.nvml_status.trouble is NvmlTrouble.NO_LIBRARY
+
+
+def test_a_gpu_that_is_given_to_the_driver_has_everything_read(node: Node) -> None:
+    node.read()
+    assert node.cost()[2] is False
+    (node.host / "proc/driver/nvidia/gpus/0000:1b:00.0").mkdir(parents=True)
+    node.read()
+    assert node.cost()[2] is True
+
+
+def test_events_of_the_node_are_handed_on(
+    tmp_path: Path, fake_nvml_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml, log = FakeNvml(tmp_path / "nvml", ANSWERS), EventLog()
+    monkeypatch.setenv("NODETOPO_FAKE_NVML", str(nvml.directory))
+    reader = NodeReader(roots(tmp_path), node="n", nvml_library=fake_nvml_library, on_events=log)
+    gpus = reader.read().gpus
+    assert eventually(lambda: len(nvml.registered) == 8, 60.0)
+    nvml.xid(5, 79)
+    assert log.heard({xid(gpus[5].uuid, 79): 1})
+    reader.close()
 
 
 def _file(path: str, *texts: str) -> list[Callable[[Node], None]]:

@@ -110,6 +110,7 @@ def test_a_failure_is_answered_with_its_cause_and_cure(
             "cause": ("NVML does not initialise: RM has detected an NVML/RM version mismatch."),
             "cure": "the driver was replaced while its kernel module runs: "
             "reload the module, or reboot",
+            "code": 18,
         },
     }
 

@@ -12,19 +12,9 @@ import pytest
 from agent.errors import NvmlUnavailable
 from agent.probes.nvml_supervisor import NvmlSupervisor
 from tests.fake_nvml.fake import FakeNvml
+from tests.probes.clock import Clock
 from tests.probes.conftest import Supervise
 from tests.probes.nvml_pair import READING
-
-
-class Clock:
-    """Seconds that pass only when told."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.now
 
 
 def _failure(supervisor: NvmlSupervisor) -> NvmlUnavailable:

@@ -1,0 +1,60 @@
+"""What NVML tells by itself, between scans: events of GPUs, and how it is doing as a whole."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class EventKind(StrEnum):
+    """What an event is about (nvml.h, ``nvmlEventType*``; bits beside each)."""
+
+    XID = "xid"  # 0x8
+    MIG_CHANGE = "mig-change"  # 0x100
+    UNAVAILABLE = "gpu-unavailable"  # 0x4000
+    RECOVERY_ACTION = "recovery-action"  # 0x8000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmlEvent:
+    """Events of one kind from one GPU, joined since the last delivery.
+
+    Attributes:
+        gpu: UUID; ``None`` where NVML named no device that has one, which concerns every GPU.
+        xid: the code, of :attr:`EventKind.XID` alone.
+        count: how many were joined, 1 or more.
+    """
+
+    kind: EventKind
+    gpu: str | None = None
+    xid: int | None = None
+    count: int = 1
+
+
+class NvmlTrouble(StrEnum):
+    """Why NVML gave no reading."""
+
+    NO_LIBRARY = "no-library"
+    """It cannot be loaded, or lacks what every driver has."""
+    REFUSED = "refused"
+    """It answered with a code instead of a reading; see :attr:`NvmlStatus.code`."""
+    NO_ANSWER = "no-answer"
+    """A call did not return in time."""
+    DIED = "died"
+    """Its process ended in the middle of a scan, or could not be started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmlStatus:
+    """How the last attempt to read NVML ended.
+
+    Attributes:
+        trouble: ``None`` after a reading.
+        code: the ``nvmlReturn_t`` of :attr:`NvmlTrouble.REFUSED`; 18 is a library and a driver
+            of different versions, 999 is unknown.
+        failures: attempts in a row that gave none, counted once each; 0 after a reading.
+        cause: for a person; ``None`` after a reading.
+    """
+
+    trouble: NvmlTrouble | None = None
+    code: int | None = None
+    failures: int = 0
+    cause: str | None = None
