@@ -9,7 +9,16 @@ from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
 
 RECOVERY: Mapping[int, str] = MappingProxyType(
-    {0: "none", 1: "GPU reset", 2: "node reboot", 3: "drain P2P", 4: "drain and reset"},
+    {
+        0: "none",
+        1: "GPU reset",
+        2: "node reboot",
+        3: "drain P2P",
+        4: "drain and reset",
+        5: "recover IMEX domain",
+        6: "bus reset",
+        7: "system reboot",
+    },
 )
 """NVML field 230 in words (nvml.h ``nvmlDeviceGpuRecoveryAction_t``)."""
 

@@ -1,0 +1,166 @@
+"""The verdicts on a node's GPUs, as a state that events, looks and time move on.
+
+Every step is a function of a state and what happened; nothing here reads a clock or hardware.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from agent.health.reported import with_event, with_fault
+from agent.health.rules import HealthRules
+from agent.health.seen import look_at, with_look
+from agent.health.state import (
+    MAX_GPUS,
+    RANK,
+    Fault,
+    GpuRecord,
+    Heal,
+    HealthState,
+    NvmlRecord,
+)
+from agent.health.status import GpuHealth, HealthClass, HealthView
+from agent.health.trouble import with_status, with_time
+from agent.model.nvml_event import NvmlEvent, NvmlStatus
+from agent.model.snapshot import Snapshot
+
+__all__ = ["HealthRules", "HealthState", "after_events", "after_look", "after_time", "view"]
+
+_CURE = MappingProxyType(
+    {
+        Heal.SIGHT: "it is given out again once it has looked sound for a while",
+        Heal.RESET: "it needs a reset",
+        Heal.QUIET: "it is given out last",
+        Heal.BOOT: "it needs a reboot of the node",
+        Heal.OPERATOR: "it needs an operator",
+    }
+)
+
+
+def after_events(
+    state: HealthState, events: Iterable[NvmlEvent], now: float, rules: HealthRules
+) -> HealthState:
+    """Return *state* after *events*, whose order within one batch does not matter.
+
+    A GPU not seen yet gets a record. An event without a GPU concerns all that are known, and
+    makes none of them fall: it was one, and nobody knows which.
+    """
+    gpus, nameless = dict(state.gpus), []
+    for event in events:
+        if event.gpu is None:
+            nameless.append(event)
+            continue
+        if event.gpu in gpus or len(gpus) < MAX_GPUS:
+            record = gpus.get(event.gpu, GpuRecord())
+            gpus[event.gpu] = with_event(record, event, now, rules)
+    state = _with_gpus(state, gpus, now, rules)
+    gpus = dict(state.gpus)
+    for event in nameless:
+        gpus = {name: with_event(record, event, now, rules) for name, record in gpus.items()}
+    return replace(state, gpus=MappingProxyType(gpus))
+
+
+def after_look(
+    state: HealthState,
+    snapshot: Snapshot,
+    nvml: NvmlStatus,
+    now: float,
+    rules: HealthRules,
+    *,
+    began: float | None = None,
+) -> HealthState:
+    """Return *state* after a scan that gave *snapshot*, where NVML fared as *nvml* says.
+
+    The scan began at *began*, ``None`` for *now*: it tells nothing of an error since then.
+
+    While NVML gives no reading the snapshot repeats the last good one: it proves nothing of
+    the GPUs then, except what the PCI bus shows.
+    """
+    is_fresh = nvml.trouble is None
+    began = now if began is None else began
+    listed = {gpu.id: gpu for gpu in snapshot.gpus if gpu.uuid is not None}
+    gpus = dict(state.gpus)
+    for name in listed:
+        if len(gpus) < MAX_GPUS:
+            gpus.setdefault(name, GpuRecord())
+    for name, record in gpus.items():
+        look = look_at(record, listed.get(name), snapshot, began=began, is_fresh=is_fresh)
+        gpus[name] = with_look(record, look, now, rules)
+    trouble = with_status(state.nvml, nvml, now, rules, shows_gpus=bool(snapshot.pci_gpus))
+    return _with_gpus(replace(state, nvml=trouble), gpus, now, rules)
+
+
+def after_time(state: HealthState, now: float, rules: HealthRules) -> HealthState:
+    """Return *state* as the passing of time makes it: NVML's deadlines. GPUs need a look."""
+    return replace(state, nvml=with_time(state.nvml, now, rules))
+
+
+def view(state: HealthState) -> HealthView:
+    """Return the verdicts that follow from *state*; a GPU without one is sound."""
+    verdicts = {
+        name: health
+        for name, record in sorted(state.gpus.items())
+        if (health := _health(record, state.nvml)) is not None
+    }
+    return MappingProxyType(verdicts)
+
+
+def worst(faults: Sequence[Fault]) -> Fault | None:
+    """Return the fault that speaks for a GPU: of the worst class, the oldest, an XID first."""
+    ordered = sorted(faults, key=lambda it: (-RANK[it.kind], it.first, it.xid is None, it.reason))
+    return ordered[0] if ordered else None
+
+
+def said(fault: Fault) -> str:
+    """Return what *fault* is, and what ends it, as one sentence without its full stop."""
+    return f"{fault.said}; {_CURE[fault.heal]}"
+
+
+def _health(record: GpuRecord, nvml: NvmlRecord) -> GpuHealth | None:
+    fault = worst(record.faults)
+    if nvml.reason is not None and (fault is None or not fault.is_fatal):
+        return GpuHealth(
+            is_healthy=False,
+            reason=nvml.reason,
+            said=f"NVML gives no reading: {nvml.cause or 'no cause known'}",
+            kind=HealthClass.RESET,
+        )
+    if fault is None:
+        return None
+    return GpuHealth(
+        is_healthy=not fault.is_fatal,
+        is_degraded=not fault.is_fatal,
+        reason=fault.reason,
+        said=said(fault),
+        kind=fault.kind,
+    )
+
+
+def _with_gpus(
+    state: HealthState, gpus: Mapping[str, GpuRecord], now: float, rules: HealthRules
+) -> HealthState:
+    """Return *state* with *gpus*, of which those that fell too often are held."""
+    held = {
+        name: _held(state.gpus.get(name, GpuRecord()), record, now, rules)
+        for name, record in gpus.items()
+    }
+    return replace(state, gpus=MappingProxyType(held))
+
+
+def _held(before: GpuRecord, record: GpuRecord, now: float, rules: HealthRules) -> GpuRecord:
+    if record.is_healthy or not before.is_healthy:
+        return record
+    recent = [at for at in record.falls if now - at < rules.flap_s]
+    falls = (*recent, now)[-max(1, rules.flaps) :]
+    record = replace(record, falls=falls)
+    if len(falls) < rules.flaps:
+        return record
+    fault = Fault(
+        reason="Flapping",
+        said=f"it turned Unhealthy {rules.flaps} times within {rules.flap_s / 3600:g} h",
+        kind=HealthClass.REBOOT,
+        heal=Heal.BOOT,
+        first=now,
+        last=now,
+    )
+    return with_fault(record, fault)

@@ -1,0 +1,106 @@
+"""What a person should learn of a step from one state to the next."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent.health.ledger import said, worst
+from agent.health.rules import HealthRules
+from agent.health.state import Fault, GpuRecord, HealthState
+from agent.health.status import HealthClass
+from agent.health.trouble import UNRESPONSIVE
+from agent.health.xid import SILENT, xid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One thing to tell, once.
+
+    Attributes:
+        reason: CamelCase, of a Kubernetes Event.
+        message: for a person.
+        gpu: whom it is about; ``None`` for the node.
+        key: equal for notices that say the same of the same GPU.
+    """
+
+    reason: str
+    message: str
+    is_warning: bool
+    gpu: str | None
+    key: str
+
+
+def notices(before: HealthState, after: HealthState, rules: HealthRules) -> tuple[Notice, ...]:
+    """Return what is new in *after*: first of NVML, then GPU by GPU."""
+    return (*_of_nvml(before, after), *_of_gpus(before, after, rules))
+
+
+def _of_nvml(before: HealthState, after: HealthState) -> Iterator[Notice]:
+    was, now = before.nvml, after.nvml
+    if now.reason is not None and now.reason != was.reason:
+        hint = "the driver hangs" if now.reason == UNRESPONSIVE else "new pods would not start"
+        message = f"all GPUs are Unhealthy, {hint}: {now.cause or 'NVML gives no reading'}"
+        yield Notice(reason=now.reason, message=message, is_warning=True, gpu=None, key=now.reason)
+    if now.reason is None and was.reason is not None:
+        message = "NVML gives readings again"
+        yield Notice(
+            reason="NvmlAnswers", message=message, is_warning=False, gpu=None, key="NvmlAnswers"
+        )
+    if now.wants_fresh and not was.wants_fresh:
+        message = f"PCI shows GPUs that NVML refuses to read ({now.cause}): a fresh container"
+        reason = "FreshContainerWanted"
+        yield Notice(reason=reason, message=message, is_warning=True, gpu=None, key=reason)
+
+
+def _of_gpus(before: HealthState, after: HealthState, rules: HealthRules) -> Iterator[Notice]:
+    for gpu, record in sorted(after.gpus.items()):
+        was = before.gpus.get(gpu, GpuRecord())
+        if record is not was:
+            yield from _of_applications(gpu, was, record, rules)
+            yield from _of_faults(gpu, was, record)
+
+
+def _of_applications(
+    gpu: str, was: GpuRecord, record: GpuRecord, rules: HealthRules
+) -> Iterator[Notice]:
+    """Yield the application faults that are no repetition."""
+    known = {window.xid: window.since for window in was.windows}
+    for window in record.windows:
+        code = window.xid
+        is_new = known.get(code) != window.since
+        if is_new and code not in SILENT and rules.kind_of(code) is HealthClass.APP:
+            message = f"{_named(gpu, record)}: XID {code}, {xid(code).meaning}"
+            yield Notice(
+                reason="GpuXid", message=message, is_warning=False, gpu=gpu, key=f"{gpu} Xid{code}"
+            )
+
+
+def _of_faults(gpu: str, was: GpuRecord, record: GpuRecord) -> Iterator[Notice]:
+    earlier = {fault.reason for fault in was.faults}
+    for fault in record.faults:
+        if fault.reason not in earlier:
+            yield _of_fault(gpu, record, fault)
+    left = worst(record.faults)
+    is_recovered = bool(was.faults) and left is None
+    if is_recovered or (record.is_healthy and not was.is_healthy):
+        rest = "" if left is None else f", and given out last: {said(left)}"
+        yield Notice(
+            reason="GpuRecovered",
+            message=f"{_named(gpu, record)}: Healthy{rest}",
+            is_warning=False,
+            gpu=gpu,
+            key=f"{gpu} recovered",
+        )
+
+
+def _of_fault(gpu: str, record: GpuRecord, fault: Fault) -> Notice:
+    return Notice(
+        reason="GpuUnhealthy" if fault.is_fatal else "GpuDegraded",
+        message=f"{_named(gpu, record)}: {said(fault)}",
+        is_warning=True,
+        gpu=gpu,
+        key=f"{gpu} {fault.reason}",
+    )
+
+
+def _named(gpu: str, record: GpuRecord) -> str:
+    return gpu if record.name is None else f"{record.name} ({gpu})"

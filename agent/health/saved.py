@@ -1,0 +1,134 @@
+"""The state as a document that outlives the process, and what of it still holds afterwards."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from types import MappingProxyType
+
+from agent.errors import DecodeError
+from agent.health.state import MAX_GPUS, Fault, GpuRecord, Heal, HealthState, Window
+from agent.health.xid import TABLE_VERSION
+from agent.model.codec import from_plain, load_json, to_plain
+
+SCHEMA = "nodetopo-health/v1"
+
+
+def encode(state: HealthState) -> str:
+    """Return the JSON document of *state*; :func:`decode` gives it back exactly."""
+    document = {"schema": SCHEMA, "table": TABLE_VERSION, **to_plain(state)}
+    return json.dumps(document, indent=1) + "\n"
+
+
+def decode(text: str) -> HealthState:
+    """Read what :func:`encode` wrote, of this version or a newer one of the same schema.
+
+    Raises:
+        DecodeError: it is no such document.
+    """
+    document = load_json(text)
+    if not isinstance(document, dict) or document.pop("schema", None) != SCHEMA:
+        raise DecodeError("schema", f"expected {SCHEMA!r}")
+    document.pop("table", None)
+    state = from_plain(HealthState, document, [])
+    if len(state.gpus) > MAX_GPUS:
+        raise DecodeError("gpus", f"more than {MAX_GPUS}")
+    return replace(state, gpus=MappingProxyType(dict(state.gpus)))
+
+
+def resumed(state: HealthState, boot_id: str | None, now: float) -> HealthState:
+    """Return what of *state*, saved by an earlier process, holds in a new one.
+
+    In the same boot everything does, and evidence begins anew; what NVML's trouble is, the next
+    look tells, because nobody looked meanwhile. In another boot only what waits for an operator
+    does: the rest was ended by the boot, or will be seen again.
+    """
+    is_other = boot_id is not None and state.boot_id is not None and boot_id != state.boot_id
+    boot_id = boot_id or state.boot_id
+    if is_other:
+        kept = {name: _after_boot(record, now) for name, record in state.gpus.items()}
+        gpus = {name: record for name, record in kept.items() if record.faults}
+        return HealthState(boot_id=boot_id, gpus=MappingProxyType(gpus))
+    gpus = {name: _after_restart(record, now) for name, record in state.gpus.items()}
+    nvml = replace(
+        state.nvml,
+        trouble=None,
+        trouble_since=None,
+        since=_past(state.nvml.since, now),
+        fresh_at=_past(state.nvml.fresh_at, now),
+        back_since=None,
+        failures=0,
+        wants_fresh=False,
+    )
+    return HealthState(boot_id=boot_id, gpus=MappingProxyType(gpus), nvml=nvml)
+
+
+def forgiven(state: HealthState) -> HealthState:
+    """Return *state* without anything known of a GPU, as an operator asked for."""
+    return replace(state, gpus=MappingProxyType({}))
+
+
+def lasting(state: HealthState) -> object:
+    """Return what of *state* a restart must not lose, to compare; the rest moves all the time."""
+    gpus = [
+        (name, record.falls, _signs(record), [_verdict(fault) for fault in record.faults])
+        for name, record in sorted(state.gpus.items())
+        if record.faults or record.falls
+    ]
+    return gpus, (state.nvml.reason, state.nvml.since, state.nvml.fresh_at)
+
+
+def _signs(record: GpuRecord) -> object:
+    """Return what shows a reset, or showed one."""
+    return record.reset_at, record.volatile if record.faults else None
+
+
+def _verdict(fault: Fault) -> object:
+    return fault.reason, fault.said, fault.kind, fault.heal, fault.first
+
+
+def _after_boot(record: GpuRecord, now: float) -> GpuRecord:
+    faults = tuple(
+        replace(fault, first=now, last=now, sound_since=None)
+        for fault in record.faults
+        if fault.heal is Heal.OPERATOR
+    )
+    return GpuRecord(name=record.name, pci=record.pci, faults=faults)
+
+
+def _after_restart(record: GpuRecord, now: float) -> GpuRecord:
+    """Return *record* with no time in the future, and every fault as if it had just happened.
+
+    But one since when a reset was seen stays before it.
+    """
+    return replace(
+        record,
+        faults=tuple(_still_there(fault, record, now) for fault in record.faults),
+        falls=_all_past(record.falls, now),
+        windows=tuple(
+            Window(
+                xid=window.xid,
+                since=_bounded(window.since, now),
+                repeats=_all_past(window.repeats, now),
+            )
+            for window in record.windows
+        ),
+        reset_at=_past(record.reset_at, now),
+    )
+
+
+def _still_there(fault: Fault, record: GpuRecord, now: float) -> Fault:
+    last = fault.last if record.was_reset_after(fault) else now
+    first = _bounded(fault.first, now)
+    return replace(fault, first=first, last=_bounded(last, now), sound_since=None)
+
+
+def _all_past(times: Iterable[float], now: float) -> tuple[float, ...]:
+    return tuple(_bounded(at, now) for at in times)
+
+
+def _past(at: float | None, now: float) -> float | None:
+    return None if at is None else _bounded(at, now)
+
+
+def _bounded(at: float, now: float) -> float:
+    return min(max(at, 0.0), now)
