@@ -12,10 +12,13 @@ from agent.config import Settings
 from agent.config.bandwidth_file import parse
 from agent.config.placement import placement
 from agent.errors import InputError
+from agent.health.status import GpuHealth
 from agent.kubelet.allocation_log import Asked
+from agent.kubelet.resources import MigStrategy, offer
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from agent.placement import Placement
+from agent.placement import Placement, Placements
+from tests.kubelet.machines import node, rules, whole
 
 DGX = machine("dgx-1v")
 IDS = tuple(gpu.id for gpu in DGX.gpus)
@@ -31,7 +34,7 @@ def placed(
     """Return a placement that knows *snapshot*."""
     table = None if sets is None else parse("table.yaml", TABLE % sets)
     found = Placement(policy, model, table)
-    found.take(snapshot)
+    found.take(snapshot, whole(snapshot))
     return found
 
 
@@ -76,8 +79,8 @@ def test_settings_give_the_policy_of_the_resource_and_the_table(tmp_path: Path) 
         bandwidth_table=path,
     )
     with capture_logs() as lines:
-        found = Placement.of(settings)
-        found.take(DGX)
+        found = Placements.of(settings).placement(whole(DGX))
+        found.take(DGX, whole(DGX))
     assert [line["event"] for line in lines] == ["bandwidth table used"]
     example = found.example(2)
     assert example is not None
@@ -85,19 +88,10 @@ def test_settings_give_the_policy_of_the_resource_and_the_table(tmp_path: Path) 
     assert example.rules.measured is not None
 
 
-def test_a_policy_for_a_resource_that_is_not_offered_is_said() -> None:
-    settings = Settings(node_name="n", placement_policy=placement("a.b/c=packed"))
-    with capture_logs() as lines:
-        Placement.of(settings)
-    assert [(line["event"], line["resources"]) for line in lines] == [
-        ("placement policies not used", ["a.b/c"])
-    ]
-
-
 def test_a_table_that_is_missing_stops_the_start(tmp_path: Path) -> None:
     settings = Settings(node_name="n", bandwidth_table=tmp_path / "none.yaml")
     with pytest.raises(InputError, match="is not a file"):
-        Placement.of(settings)
+        Placements.of(settings)
 
 
 def test_a_table_that_does_not_fit_the_node_is_said_and_left_out() -> None:
@@ -119,7 +113,7 @@ def test_a_table_that_fits_is_said_with_what_it_covers() -> None:
 def test_the_engine_is_kept_while_the_facts_of_placement_are_the_same() -> None:
     found = placed()
     before = current(found).allocator
-    found.take(replace(DGX, node="renamed"))
+    found.take(replace(DGX, node="renamed"), whole(DGX))
     assert current(found).allocator is before
     assert current(found).snapshot.node == "renamed"
 
@@ -134,14 +128,16 @@ def test_the_engine_is_kept_while_the_facts_of_placement_are_the_same() -> None:
 def test_a_change_that_matters_makes_a_new_engine(change: dict[str, Any]) -> None:
     found = placed()
     before = current(found).allocator
-    found.take(replace(DGX, gpus=(replace(DGX.gpus[0], **change), *DGX.gpus[1:])))
+    changed = replace(DGX, gpus=(replace(DGX.gpus[0], **change), *DGX.gpus[1:]))
+    found.take(changed, whole(changed))
     assert current(found).allocator is not before
 
 
 def test_a_gpu_that_is_lost_comes_last_even_where_it_changes_no_other_fact() -> None:
     l40s = machine("l40s-pcie-4")
     found = placed(l40s)
-    found.take(replace(l40s, gpus=(replace(l40s.gpus[0], is_lost=True), *l40s.gpus[1:])))
+    now = replace(l40s, gpus=(replace(l40s.gpus[0], is_lost=True), *l40s.gpus[1:]))
+    found.take(now, whole(now))
     assert found.prefer([gpu.id for gpu in l40s.gpus[:2]], [], 1) == (l40s.gpus[1].id,)
 
 
@@ -179,3 +175,90 @@ def test_a_gpu_that_nobody_knows_is_said_to_be_unknown() -> None:
 
 def current(found: Placement) -> Any:
     return found._current
+
+
+MIG = node("h100x8-nvswitch-2numa-mig")
+
+
+def shared(mig: MigStrategy, name: str, **replicas: int) -> Placement:
+    """Return a placement of one resource of the machine with MIG."""
+    found = offer(MIG, rules(mig, **replicas), {}).resources
+    resource = next(one for one in found if one.name == f"nvidia.com/{name}")
+    placement = Placement(Policy.BEST, Model.RING)
+    placement.take(MIG, resource)
+    return placement
+
+
+def test_whole_gpus_beside_mig_are_placed_among_themselves() -> None:
+    example = shared(MigStrategy.MIXED, "gpu").example(4)
+    assert example is not None
+    assert set(example.indices) <= {3, 4, 5, 6, 7}
+
+
+def test_an_example_has_as_many_devices_as_there_are_at_most() -> None:
+    example = shared(MigStrategy.MIXED, "mig-3g.40gb").example(4)
+    assert example is not None
+    assert (len(example.chosen), example.indices) == (2, (1,))
+
+
+def replicas_of(gpu: int, part: int, *numbers: int) -> list[str]:
+    mig = MIG.gpus[gpu].mig
+    assert mig is not None
+    return [f"{mig.instances[part].uuid}::{number}" for number in numbers]
+
+
+def test_replicas_of_mig_devices_are_taken_from_the_device_with_fewest_in_use() -> None:
+    found = shared(MigStrategy.MIXED, "mig-3g.40gb", **{"mig-3g.40gb": 4})
+    # Of the first device one replica is free, of the second all.
+    free = [*replicas_of(1, 0, 3), *replicas_of(1, 1, 0, 1, 2, 3)]
+    assert sorted(found.prefer(free, [], 2)) == sorted(replicas_of(1, 1, 0, 1))
+    assert sorted(found.prefer(free, replicas_of(1, 1, 2), 2)) == sorted(replicas_of(1, 1, 0, 2))
+
+
+def test_replicas_of_idle_mig_devices_are_taken_from_each_in_turn() -> None:
+    found = shared(MigStrategy.MIXED, "mig-3g.40gb", **{"mig-3g.40gb": 4})
+    chosen = found.prefer([*replicas_of(1, 0, 0, 1, 2, 3), *replicas_of(1, 1, 0, 1, 2, 3)], [], 2)
+    assert {name.partition("::")[0] for name in chosen} == {
+        name.partition("::")[0] for name in (*replicas_of(1, 0, 0), *replicas_of(1, 1, 0))
+    }
+
+
+def test_what_the_kubelet_chose_of_a_shared_resource_is_explained_without_what_was_free() -> None:
+    found = shared(MigStrategy.NONE, "gpu", gpu=2)
+    ids = [f"{MIG.gpus[gpu].id}::0" for gpu in (4, 5)]
+    said = found.explain(ids, None)
+    assert (said["numa_nodes"], said["leaves"], said["next_best"]) == ([1], None, None)
+    assert "2 replicas, one on each of GPU4 and GPU5" in str(said["said"])
+
+
+def test_the_engine_of_a_shared_resource_is_made_anew_when_its_devices_change() -> None:
+    found = shared(MigStrategy.NONE, "gpu", gpu=2)
+    before = current(found).allocator
+    (more,) = offer(MIG, rules(gpu=3), {}).resources
+    found.take(MIG, more)
+    assert current(found).allocator is not before
+    assert len(set(found.prefer([device.id for device in more.devices], [], 20))) == 20
+
+
+def test_a_degraded_gpu_is_chosen_only_where_no_sound_one_is_left() -> None:
+    found = placed()
+    usual = found.prefer(IDS, [], 4)
+    worn = {usual[0]: GpuHealth(is_degraded=True, reason="Xid63")}
+    found.take(DGX, whole(DGX), worn)
+
+    assert usual[0] not in found.prefer(IDS, [], 4)
+    assert usual[0] in found.prefer(IDS, [], 8)
+    assert usual[0] in found.prefer(IDS, [usual[0]], 4)
+    found.take(DGX, whole(DGX))
+    assert found.prefer(IDS, [], 4) == usual
+
+
+def test_a_degraded_gpu_is_no_next_best_choice_either() -> None:
+    found = placed()
+    worn = found.prefer(IDS, [], 2)[0]
+    found.take(DGX, whole(DGX), {worn: GpuHealth(is_degraded=True)})
+
+    told = found.explain(found.prefer(IDS, [], 2), asked(*range(8), size=2))
+
+    assert isinstance(told["next_best"], list)
+    assert worn not in told["next_best"]

@@ -81,6 +81,11 @@ class SharedAllocator:
         """All of the machine that answers depend on, but for which GPUs are lost."""
         return self._leaves.terms.facts
 
+    @property
+    def explanation(self) -> SharedExplanation:
+        """What gives the reasons for answers."""
+        return self._explanation
+
     def prepare(self) -> None:
         """Work out now what requests would have to wait for: the rings of a mesh."""
         self._search.prepare()

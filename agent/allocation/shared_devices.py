@@ -1,6 +1,7 @@
 """The devices of one resource, GPU by GPU, in the order in which they are taken."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from agent.model.snapshot import Snapshot
@@ -31,6 +32,7 @@ class Devices:
         self.gpu: Mapping[str, int] = {
             name: gpu for gpu, names in enumerate(self.of_gpu) for name in names
         }
+        self._parts = tuple(len(set(map(_whole, names))) for names in self.of_gpu)
         self._rank = {name: rank for rank, name in enumerate(self.gpu)}
 
     def rank(self, name: str) -> tuple[int, str]:
@@ -44,20 +46,49 @@ class Devices:
             counts[self.gpu[name]] += 1
         return tuple(counts)
 
+    def _is_divided(self, names: Sequence[str]) -> bool:
+        """Tell whether *names*, all of one GPU, are replicas of several parts of it."""
+        return self._parts[self.gpu[names[0]]] not in (1, len(names))
+
     def lowest(
         self,
         taken: Sequence[int],
         available: Collection[str],
         required: Collection[str],
     ) -> tuple[str, ...]:
-        """Return the first devices of each GPU as *taken* counts them, *required* ones kept."""
+        """Return the first devices of each GPU as *taken* counts them, *required* ones kept.
+
+        Replicas of a GPU's MIG instances are taken from those instances first of which the
+        fewest are in use.
+        """
         chosen: list[str] = []
         for names, count in zip(self.of_gpu, taken, strict=True):
             if count:
                 kept = [name for name in names if name in required]
                 spare = [name for name in names if name in available and name not in required]
+                if self._is_divided(names):
+                    spare = _evenly(names, spare)
                 chosen += [*kept, *spare][:count]
         return tuple(sorted(chosen, key=self.rank))
+
+
+def _evenly(names: Sequence[str], spare: Sequence[str]) -> list[str]:
+    """Return *spare* in the order in which it loads the parts of one GPU evenly.
+
+    *names* are all devices of the GPU; the others are in use, or taken already.
+    """
+    free = set(spare)
+    load = Counter(_whole(name) for name in names if name not in free)
+    ranked: list[tuple[int, int, str]] = []
+    for place, name in enumerate(spare):
+        ranked.append((load[_whole(name)], place, name))
+        load[_whole(name)] += 1
+    return [name for _, _, name in sorted(ranked)]
+
+
+def _whole(name: str) -> str:
+    """Return what *name* is a replica of, or *name* itself."""
+    return name.partition(SEPARATOR)[0]
 
 
 class _Order:
@@ -75,8 +106,7 @@ class _Order:
         }
 
     def __call__(self, name: str) -> _Key:
-        whole = name.split(SEPARATOR, maxsplit=1)[0]
-        return self._places.get(whole, (FAR, FAR, FAR)), _natural(name), name
+        return self._places.get(_whole(name), (FAR, FAR, FAR)), _natural(name), name
 
 
 def _natural(text: str) -> tuple[tuple[int, str], ...]:

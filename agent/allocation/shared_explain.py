@@ -10,12 +10,20 @@ from agent.allocation.wording import counted
 
 
 class SharedExplanation:
-    """Explain the answers for one resource; *what* is what one of its devices is called."""
+    """Explain the answers for one resource; *what* is what one of its devices is called.
+
+    Attributes:
+        machine: explains sets of the GPUs themselves.
+    """
 
     def __init__(self, explanation: Explanation, leaves: Leaves, what: str) -> None:
-        self._machine = explanation
+        self.machine = explanation
         self._leaves = leaves
         self._what = what
+
+    def links(self, chosen: Sequence[int]) -> str:
+        """Return what joins the GPUs at *chosen*; empty for one, and for MIG instances."""
+        return "" if self._leaves.is_isolated else self.machine.links(chosen)
 
     def reasons(
         self,
@@ -31,8 +39,8 @@ class SharedExplanation:
         lines = [
             self._counts(taken, touched),
             self._bandwidth(scores[0]),
-            self._machine.places(touched),
-            self._machine.hcas(touched, scores[0].rail_loss),
+            self.machine.places(touched),
+            self.machine.hcas(touched, scores[0].rail_loss),
         ]
         if pool is not None:
             lines.insert(1, self._use(taken, touched, pool))
@@ -42,17 +50,17 @@ class SharedExplanation:
     def _counts(self, taken: Sequence[int], touched: Sequence[int]) -> str:
         total = counted(sum(taken), self._what)
         if len(touched) == 1:
-            return f"{total} on {self._machine.names(touched)}"
+            return f"{total} on {self.machine.names(touched)}"
         counts = {taken[gpu] for gpu in touched}
         if len(counts) == 1:
             each = "one" if counts == {1} else str(counts.pop())
-            return f"{total}, {each} on each of {self._machine.names(touched)}"
+            return f"{total}, {each} on each of {self.machine.names(touched)}"
         by_count = (
             (count, [gpu for gpu in touched if taken[gpu] == count])
             for count in sorted(counts, reverse=True)
         )
         parts = (
-            f"{count} on {'each of ' if len(gpus) > 1 else ''}{self._machine.names(gpus)}"
+            f"{count} on {'each of ' if len(gpus) > 1 else ''}{self.machine.names(gpus)}"
             for count, gpus in by_count
         )
         return f"{total}: {'; '.join(parts)}"
@@ -64,7 +72,7 @@ class SharedExplanation:
             return f"nothing else is in use {'there' if len(touched) == 1 else 'on them'}"
         others = [pool.used[gpu] for gpu in positions(pool.open) if not taken[gpu]]
         busy = [gpu for gpu in touched if pool.used[gpu]]
-        parts = ", ".join(f"{pool.used[gpu]} on {self._machine.names([gpu])}" for gpu in busy)
+        parts = ", ".join(f"{pool.used[gpu]} on {self.machine.names([gpu])}" for gpu in busy)
         said = f"in use before: {parts}"
         if others and used <= min(others):
             return f"{said}; no other GPU with room has fewer"
@@ -77,7 +85,7 @@ class SharedExplanation:
             return ""
         if self._leaves.is_isolated:
             return "MIG instances do not reach other GPUs, so bandwidth does not count"
-        return self._machine.bandwidth(score)
+        return self.machine.bandwidth(score)
 
     def _against(self, scores: Sequence[SharedScore]) -> str:
         if len(scores) == 1:
@@ -91,7 +99,7 @@ class SharedExplanation:
 
     def _leaves_free(self, taken: Sequence[int], pool: Pool) -> str:
         left = [(gpu, pool.free[gpu] - taken[gpu]) for gpu in positions(pool.open)]
-        parts = [f"{n} on {self._machine.names([gpu])}" for gpu, n in left if n and taken[gpu]]
+        parts = [f"{n} on {self.machine.names([gpu])}" for gpu, n in left if n and taken[gpu]]
         here = f"{', '.join(parts)} free" if parts else "nothing free on the GPUs it touches"
         idle = sum(not taken[gpu] for gpu in positions(pool.idle))
         return f"leaves {here}, and {counted(idle, 'GPU')} idle"
