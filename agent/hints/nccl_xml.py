@@ -50,7 +50,7 @@ def topology_xml(snapshot: Snapshot) -> str:
         UnreadableError: there is no device, the place of one in the PCI tree is not known,
             or the file would be beyond what NCCL reads.
     """
-    hcas = [hca for hca in snapshot.hcas or () if _is_in_use(hca)]
+    hcas = [hca for hca in snapshot.hcas or () if is_in_use(hca)]
     _check_places((*snapshot.gpus, *hcas, *(snapshot.data_directs or ())))
     tree = _Tree(snapshot)
     for gpu in snapshot.gpus:
@@ -66,7 +66,7 @@ def topology_xml(snapshot: Snapshot) -> str:
     return text(tree.system())
 
 
-def _is_in_use(hca: Hca) -> bool:
+def is_in_use(hca: Hca) -> bool:
     """Return whether NCCL would use *hca*: it leaves out ports that are not active."""
     return not hca.ports or any(map(_is_up, hca.ports))
 
@@ -75,7 +75,7 @@ def _is_up(port: HcaPort) -> bool:
     return port.state in (None, "ACTIVE")
 
 
-def _is_function(hca: Hca) -> bool:
+def is_function(hca: Hca) -> bool:
     """Return whether NCCL can place *hca*: for it a subfunction is no PCI device."""
     return hca.pci is not None and hca.kind is not HcaKind.SUBFUNCTION
 
@@ -85,7 +85,7 @@ def _check_places(devices: Iterable[Gpu | Hca | DataDirect]) -> None:
     if not every:
         raise UnreadableError("there is no GPU and no HCA to write a topology of", _CURE)
     for device in every:
-        is_bound = not isinstance(device, Hca) or _is_function(device)
+        is_bound = not isinstance(device, Hca) or is_function(device)
         if is_bound and (device.path is None or device.pci is None):
             name = "a Data Direct function" if isinstance(device, DataDirect) else device.name
             raise UnreadableError(f"the place of {name} in the PCI tree is not known", _CURE)
@@ -253,7 +253,7 @@ def _target(link: NvLink, snapshot: Snapshot) -> tuple[str, str | None] | None:
 
 def _add_hca(tree: _Tree, hca: Hca) -> None:
     nets = list(_nets(hca))
-    if not _is_function(hca):
+    if not is_function(hca):
         parent = tree.first_cpu()
     else:
         parent = tree.function(hca, PciFunction(pci_class=CLASSES["nic"]))

@@ -1,18 +1,62 @@
-"""Names of devices in the Container Device Interface (CNCF CDI, SPEC.md, version 0.8)."""
+"""Names of the Container Device Interface (CNCF CDI, SPEC.md, version 1.1.0)."""
 
 import re
+from collections.abc import Sequence
+from hashlib import blake2s
 
 from agent.errors import InputError
 
 KIND = "nvidia.com/gpu"
 """What ``nvidia-ctk cdi generate`` calls NVIDIA's GPUs unless told otherwise."""
 
-_KIND = re.compile(r"[A-Za-z](?:[\w.-]*[A-Za-z0-9])?/[A-Za-z](?:[\w-]*[A-Za-z0-9])?", re.ASCII)
+OWN_KIND = "device-plugin.nodetopo.io/gpu"
+"""What GPUs are called in a specification of ours.
+
+It is not NVIDIA's name: when two specifications in directories of one rank name the same device,
+runtimes refuse that device altogether (CDI v1.1.0, pkg/cdi/cache.go), and the toolkit writes
+``nvidia.com`` into the same directory at boot."""
+
+OTHERS_VENDORS = ("nvidia.com", "k8s.device-plugin.nvidia.com")
+"""Whose specifications NVIDIA's toolkit and NVIDIA's device plugin write."""
+
+ANNOTATION_PREFIX = "cdi.k8s.io/"
+"""What a container runtime looks for (CDI v1.1.0, pkg/cdi/annotations.go)."""
+
+_PLUGIN = "nvidia-device-plugin"
+"""The plugin's part of the key, as NVIDIA's has it (k8s-device-plugin v0.19.0,
+internal/plugin/server.go), for what is matched by it."""
+
+_DIGEST_BYTES = 16
+"""Of the key's last part: as much as the UUID that NVIDIA's puts there."""
+
+_KIND = re.compile(
+    r"(?P<vendor>[A-Za-z](?:[\w.-]*[A-Za-z0-9])?)/(?P<class>[A-Za-z](?:[\w.-]*[A-Za-z0-9])?)",
+    re.ASCII,
+)
+_DEVICE = re.compile(r"[A-Za-z0-9](?:[\w.:-]*[A-Za-z0-9])?", re.ASCII)
+"""Both as strict as the parser of the runtimes (pkg/parser/parser.go)."""
+
+_LONGEST_VENDOR = 253
+_LONGEST_CLASS = 63
+"""Characters; SPEC.md, "Kind"."""
+
+_DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
+_NAME = re.compile(r"[a-z0-9](?:[\w.-]*[a-z0-9])?", re.ASCII)
+"""The halves of an annotation's key in lower case (k8s.io/apimachinery
+pkg/api/validation/objectmeta.go)."""
+
+_LONGEST_DOMAIN = 253
+_LONGEST_NAME = 63
 
 
 def device_name(kind: str, device: str) -> str:
     """Return the fully qualified name of *device*, ``vendor/class=device``."""
     return f"{kind}={device}"
+
+
+def sibling_kind(kind: str, name: str) -> str:
+    """Return the kind of class *name* with the vendor of *kind*."""
+    return f"{kind.partition('/')[0]}/{name}"
 
 
 def checked_kind(kind: str) -> str:
@@ -21,6 +65,61 @@ def checked_kind(kind: str) -> str:
     Raises:
         InputError: it is not.
     """
-    if _KIND.fullmatch(kind) is None:
+    found = _KIND.fullmatch(kind)
+    if (
+        found is None
+        or len(found["vendor"]) > _LONGEST_VENDOR
+        or len(found["class"]) > _LONGEST_CLASS
+    ):
         raise InputError(f"not a CDI kind: {kind!r}", f"write vendor/class, such as {KIND}")
     return kind
+
+
+def written_kind(kind: str) -> str:
+    """Return the kind of the GPUs in a specification of ours, where *kind* was asked for.
+
+    :data:`KIND`, which is what an operator who says nothing has, becomes :data:`OWN_KIND`.
+
+    Raises:
+        InputError: it is no kind, or another one that NVIDIA's programs write.
+    """
+    chosen = OWN_KIND if kind == KIND else checked_kind(kind)
+    if chosen.partition("/")[0] in OTHERS_VENDORS:
+        raise InputError(
+            f"the CDI kind {chosen} is for NVIDIA's own specifications: a device that two of them "
+            "name can be given to no container",
+            f"leave it out for {OWN_KIND}, or name another vendor",
+        )
+    return chosen
+
+
+def is_device(name: str) -> bool:
+    """Tell whether a device may be called *name*."""
+    return _DEVICE.fullmatch(name) is not None
+
+
+def annotation_key(prefix: str, names: Sequence[str]) -> str:
+    """Return the key that asks for the devices *names*: the same for the same devices.
+
+    It differs from that of other devices, because the kubelet puts the annotations of all
+    resources of a container together.
+    """
+    digest = blake2s(",".join(names).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{prefix}{_PLUGIN}_{digest}"
+
+
+def checked_annotation_prefix(prefix: str) -> str:
+    """Return *prefix* if the keys that begin with it are keys of annotations.
+
+    Raises:
+        InputError: they are not.
+    """
+    domain, slash, name = annotation_key(prefix, ()).lower().rpartition("/")
+    is_domain = _DOMAIN.fullmatch(domain) is not None and len(domain) <= _LONGEST_DOMAIN
+    is_name = _NAME.fullmatch(name) is not None and len(name) <= _LONGEST_NAME
+    if not is_name or (slash and not is_domain):
+        raise InputError(
+            f"no annotation can begin with {prefix!r}",
+            f"write a domain and a slash, such as {ANNOTATION_PREFIX}",
+        )
+    return prefix

@@ -1,0 +1,42 @@
+"""docs/allocate.md says what the code does, as far as a program can tell."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from agent.config.settings import Settings
+from agent.hints.nccl_container import FILE_NAME
+from agent.kubelet.cdi import OWN_KIND
+from agent.kubelet.cdi_driver import MPS, PROGRAMS
+from agent.kubelet.cdi_file import CdiFile
+from agent.kubelet.host_nodes import CONTROL_NODES, channel_node
+from agent.kubelet.response import IMEX_CHANNELS, NCCL_DIRECTORY, VISIBLE_DEVICES
+from agent.kubelet.settings import Feature, Strategy
+
+PAGE = (Path(__file__).parents[2] / "docs/allocate.md").read_text("utf-8")
+
+
+def test_every_strategy_and_feature_has_a_row() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)`", PAGE, re.MULTILINE)
+    assert rows == [*Strategy, *Feature]
+
+
+def test_names_on_the_page_are_those_of_the_code() -> None:
+    names = {
+        *(OWN_KIND, CdiFile(Path(), OWN_KIND).path.name, FILE_NAME, NCCL_DIRECTORY, MPS),
+        *(VISIBLE_DEVICES, IMEX_CHANNELS, channel_node(0)),
+        *(f"-{name.partition('-')[2]}" for name in CONTROL_NODES[1:]),
+        *(name for name in PROGRAMS if "mps" not in name),
+    }
+    assert {name for name in names if name not in PAGE} == set()
+
+
+def test_settings_on_the_page_exist() -> None:
+    known = {item.name.replace("_", "-") for item in fields(Settings)}
+    settings = (
+        *("device-list-strategy", "cdi-kind", "cdi-spec", "cdi-spec-dir", "cdi-hook"),
+        *("cdi-annotation-prefix", "imex-channels", "imex-required", "driver-root", "dev-root"),
+        *("host-root", "nccl-hints", "nccl-hints-dir"),
+    )
+    assert set(settings) <= known
+    assert all(f"`{name}" in PAGE for name in settings)

@@ -1,0 +1,96 @@
+"""Allocate answers from memory: no file, socket or process is touched, whatever the strategy."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+WATCHED = """
+import json, os, sys
+from itertools import combinations
+from pathlib import Path
+
+import structlog
+
+from agent.kubelet.devices import PluginDevice
+from agent.kubelet.gpu import GpuServicer
+from agent.kubelet.pb import deviceplugin_pb2 as pb
+from agent.kubelet.settings import Feature, PluginSettings, Strategy
+
+structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+seen, is_watching = [], False
+
+def watch(event, arguments):
+    # Code objects and garbage are the interpreter's own affair; all else leaves the process.
+    if is_watching and not event.startswith(("code.", "object.", "gc.", "sys._getframe")):
+        seen.append(event)
+
+def watched(name, call):
+    # A look at a file is no audit event.
+    def instead(*arguments, **named):
+        if is_watching:
+            seen.append(f"os.{name}")
+        return call(*arguments, **named)
+    return instead
+
+sys.addaudithook(watch)
+for name in ("stat", "lstat", "access", "readlink"):
+    setattr(os, name, watched(name, getattr(os, name)))
+devices = tuple(PluginDevice(id=f"GPU-{n}", minor=n) for n in range(8))
+choices = [found for size in range(1, 6) for found in combinations(Strategy, size)]
+servicers = []
+for strategies in choices:
+    settings = PluginSettings(
+        strategies=strategies,
+        imex_channels=(0,),
+        features=frozenset(Feature),
+        nccl_hints=Path("/run/nccl"),
+        host_root=Path(sys.argv[1]),
+    )
+    servicer = GpuServicer("nvidia.com/gpu", lambda *_: (), settings, structlog.get_logger())
+    servicer.update(devices)
+    servicers.append(servicer)
+request = pb.AllocateRequest(
+    container_requests=[pb.ContainerAllocateRequest(devices_ids=["GPU-1", "GPU-5"])]
+)
+is_watching = True
+answers = [servicer.Allocate(request, None) for servicer in servicers]
+%s
+is_watching = False
+channels = sum("channel0" in str(answer) or "imex" in str(answer).lower() for answer in answers)
+print(json.dumps([channels, sorted(set(seen))]))
+for servicer in servicers:
+    servicer.close()
+"""
+
+
+def watched(host: Path, extra: str) -> tuple[int, list[str]]:
+    """Answer in a process of its own, for hooks cannot be removed; *extra* runs in it as well.
+
+    Returns how many answers held the IMEX channel of *host*, and the audit events.
+    """
+    channel = host / "dev/nvidia-caps-imex-channels/channel0"
+    channel.parent.mkdir(parents=True)
+    channel.symlink_to("/dev/null")
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED % extra, str(host)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    channels, seen = json.loads(done.stdout)
+    return channels, seen
+
+
+def test_no_answer_touches_anything_under_any_mixture_of_strategies(tmp_path: Path) -> None:
+    assert watched(tmp_path, "") == (31, [])
+
+
+def test_the_watch_would_see_a_look_at_the_disk(tmp_path: Path) -> None:
+    look = "from agent.kubelet import gpu; gpu.NODES_S = 0; servicer.update(devices[1:])"
+    _, seen = watched(tmp_path, f"{look}; open('/dev/null').close()")
+    assert {"open", "os.stat"} <= {*seen}
