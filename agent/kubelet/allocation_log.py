@@ -60,6 +60,12 @@ class AllocationLog:
         self._thread: Thread | None = None
         self._is_closing = False
         self._dropped = 0
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """How many containers were given devices."""
+        return self._count
 
     @property
     def dropped(self) -> int:
@@ -78,6 +84,7 @@ class AllocationLog:
     def allocated(self, ids: Sequence[str]) -> None:
         """Log that *ids* were handed out; the line comes a moment later."""
         with self._changed:
+            self._count += 1
             asked = self._answers.pop(frozenset(ids), None)
             is_full = self._is_closing or len(self._waiting) >= WAITING
             if not is_full:

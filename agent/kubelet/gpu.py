@@ -1,29 +1,39 @@
-"""The DevicePlugin service for whole GPUs: answers from memory only.
+"""The DevicePlugin service of one resource: answers from memory only.
 
 The kubelet sets no deadline on Allocate and GetPreferredAllocation and admits one pod at a
 time, so a call that waited for the driver or the disk would stop the whole node
-(kubernetes issues 117435, 129249, 130855).
+(kubernetes issues 117435, 129249, 130855). The choice among devices is the one thing here
+that computes; it is given :data:`CHOICE_LIMIT_S`, then any valid set is the answer.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from threading import Condition
-from time import perf_counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import monotonic, perf_counter
 
 import grpc
 from structlog.typing import FilteringBoundLogger
 
 from agent.errors import UnreadableError
 from agent.kubelet.allocation_log import AllocationLog, Asked, Explain, no_reasons
+from agent.kubelet.device_stream import DeviceStream
 from agent.kubelet.devices import PluginDevice
+from agent.kubelet.host_nodes import present_nodes
 from agent.kubelet.pb import deviceplugin_pb2 as pb
 from agent.kubelet.pb import deviceplugin_pb2_grpc as service
 from agent.kubelet.preference import complete
-from agent.kubelet.response import container_response, control_nodes
-from agent.kubelet.settings import NumaReport, PluginSettings
+from agent.kubelet.response import container_response
+from agent.kubelet.settings import PluginSettings
+from agent.kubelet.timely import Timely
 
-HEALTHY = "Healthy"
-UNHEALTHY = "Unhealthy"
-"""The kubelet takes every text but ``Healthy`` for unhealthy; this one is by convention."""
+CHOICE_LIMIT_S = 1.0
+"""What a choice may take before the kubelet, and every pod behind this one, is answered."""
+
+NODES_S = 1.0
+"""How long the host's device nodes are taken as seen: a storm of changes of health must not
+become one of file look-ups."""
+
+MOST_NAMED = 4
+MOST_NAME_CHARS = 80
+"""Of unknown ids in an error: gRPC carries its text in a header, which has 8 KiB at most."""
 
 Prefer = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
 """(available ids, required ids, size) → the ids to take."""
@@ -45,48 +55,49 @@ class GpuServicer(service.DevicePluginServicer):
         self._prefer = prefer
         self._settings = settings
         self._log = log
-        self._present_nodes = control_nodes(settings)
+        self._present_nodes = present_nodes(settings)
+        self._nodes_seen_at = monotonic()
         self._allocations = AllocationLog(explain, log)
-        self._changed = Condition()  # guards everything below
-        self._devices: tuple[PluginDevice, ...] = ()
-        self._generation = 0
-        self._streams_open = 0
-        self._streams_opened = 0
-        self._is_closing = False
+        self._choices = Timely(CHOICE_LIMIT_S)
+        self._stream = DeviceStream(settings.numa)
 
     @property
     def devices(self) -> tuple[PluginDevice, ...]:
-        """The list as last given to :meth:`update`; empty before."""
-        return self._devices
+        """The list as last taken by :meth:`update`; empty before."""
+        return self._stream.devices
 
     @property
-    def streams_open(self) -> int:
-        """How many clients watch the list now."""
-        return self._streams_open
+    def allocations(self) -> int:
+        """How many containers were given devices of the resource."""
+        return self._allocations.count
 
     @property
-    def streams_opened(self) -> int:
-        """How many ever did."""
-        return self._streams_opened
+    def refusal(self) -> str | None:
+        """Why the last list given to :meth:`update` was not taken; ``None`` if it was."""
+        return self._stream.refusal
 
     def update(self, devices: Sequence[PluginDevice]) -> bool:
-        """Replace the list; watchers learn of it only if it differs. Return whether it did.
+        """Replace the list; return whether watchers learn of it, because it differs.
 
-        The kubelet writes its checkpoint for each message, so equal lists are not sent twice.
+        The host's device nodes are looked up here as well, now and then: the driver makes some
+        on first use.
         """
-        with self._changed:
-            if self._devices == tuple(devices):
-                return False
-            self._devices = tuple(devices)
-            self._generation += 1
-            self._changed.notify_all()
-            return True
+        if monotonic() - self._nodes_seen_at >= NODES_S:
+            self._present_nodes = present_nodes(self._settings)
+            self._nodes_seen_at = monotonic()
+        return self._stream.update(devices)
+
+    def hang_up(self) -> None:
+        """End the streams that are open now; the kubelet may open others."""
+        self._stream.hang_up()
 
     def close(self) -> None:
-        """End all streams, every stream opened from now on, and the log of allocations."""
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify_all()
+        """End all streams, every stream opened from now on, and the log of allocations.
+
+        A stream that has not sent the latest list sends it first.
+        """
+        self._stream.close()
+        self._choices.close()
         self._allocations.close()
 
     def GetDevicePluginOptions(  # noqa: N802 - the service's own name
@@ -101,12 +112,7 @@ class GpuServicer(service.DevicePluginServicer):
     ) -> Iterator[pb.ListAndWatchResponse]:
         """Send the whole list, and again after each change, until either side ends."""
         del request
-        with self._changed:
-            if not context.add_callback(self._end_stream):
-                return  # the client is gone already
-            self._streams_open += 1
-            self._streams_opened += 1
-        yield from self._lists(context)
+        return self._stream.lists(context)
 
     def GetPreferredAllocation(  # noqa: N802 - the service's own name
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
@@ -124,7 +130,7 @@ class GpuServicer(service.DevicePluginServicer):
         self, request: pb.AllocateRequest, context: grpc.ServicerContext
     ) -> pb.AllocateResponse:
         """Say how the containers get to see their devices; an unknown id is an error."""
-        devices = self._devices
+        devices = self._stream.devices
         response = pb.AllocateResponse()
         for container in request.container_requests:
             wanted = set(container.devices_ids)
@@ -132,9 +138,15 @@ class GpuServicer(service.DevicePluginServicer):
             if unknown:
                 context.abort(
                     grpc.StatusCode.INVALID_ARGUMENT,
-                    f"{self._resource} has no device {', '.join(sorted(unknown))}",
+                    f"{self._resource} has no device {_named(unknown)}",
                 )
             chosen = [device for device in devices if device.id in wanted]
+            if self._settings.fails_requests_greater_than_one and _are_replicas(chosen):
+                context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"{self._resource} is shared, and {len(chosen)} of it are no more of a GPU "
+                    "than 1: failRequestsGreaterThanOne is set, so ask for 1",
+                )
             try:
                 answer = container_response(chosen, self._settings, self._present_nodes)
             except UnreadableError as error:
@@ -150,37 +162,13 @@ class GpuServicer(service.DevicePluginServicer):
         del request, context
         return pb.PreStartContainerResponse()
 
-    def _end_stream(self) -> None:
-        """Called by gRPC once for each stream, whichever side ended it."""
-        with self._changed:
-            self._streams_open -= 1
-            self._changed.notify_all()
-
-    def _lists(self, context: grpc.ServicerContext) -> Iterator[pb.ListAndWatchResponse]:
-        sent = None
-
-        def has_news() -> bool:
-            return self._is_closing or not context.is_active() or self._generation != sent
-
-        while True:
-            with self._changed:
-                self._changed.wait_for(has_news)
-                if self._is_closing or not context.is_active():
-                    return
-                sent, devices = self._generation, self._devices
-            yield device_list(devices, self._settings.numa)
-
     def _preferred(self, asked: pb.ContainerPreferredAllocationRequest) -> tuple[str, ...]:
         started = perf_counter()
         available = tuple(asked.available_deviceIDs)
         required = tuple(asked.must_include_deviceIDs)
         size = asked.allocation_size
-        try:
-            wish = self._prefer(available, required, size)
-            chosen = complete(wish, available=available, required=required, size=size)
-        except Exception:  # noqa: BLE001 - a fault in the choice must not reject the pod
-            self._log.error("preferred allocation failed", exc_info=True)
-            chosen = complete((), available=available, required=required, size=size)
+        wish = self._wish(available, required, size)
+        chosen = complete(wish, available=available, required=required, size=size)
         took_ms = round((perf_counter() - started) * 1000, 3)
         self._allocations.answered(
             Asked(available=available, required=required, size=size, took_ms=took_ms), chosen
@@ -188,15 +176,30 @@ class GpuServicer(service.DevicePluginServicer):
         self._log.debug("preferred allocation chosen", chosen=chosen, took_ms=took_ms)
         return chosen
 
+    def _wish(self, available: tuple[str, ...], required: tuple[str, ...], size: int) -> list[str]:
+        """Return what is preferred; nothing, where that fails or takes too long."""
+        try:
+            return _texts(self._choices.call(self._prefer, available, required, size))
+        except TimeoutError as error:
+            self._log.error("preferred allocation came too late", problem=str(error))
+        except Exception:  # noqa: BLE001 - a fault in the choice must not reject the pod
+            self._log.error("preferred allocation failed", exc_info=True)
+        return []
 
-def device_list(devices: Sequence[PluginDevice], numa: NumaReport) -> pb.ListAndWatchResponse:
-    """Return the message that offers *devices*, in their order."""
-    return pb.ListAndWatchResponse(devices=[_device(device, numa) for device in devices])
+
+def _texts(wish: Iterable[object]) -> list[str]:
+    """Return the texts of *wish*: whatever else a faulty choice holds is no id."""
+    return [one for one in wish if isinstance(one, str)]
 
 
-def _device(device: PluginDevice, numa: NumaReport) -> pb.Device:
-    message = pb.Device(ID=device.id, health=HEALTHY if device.is_healthy else UNHEALTHY)
-    if numa is NumaReport.NUMA and device.numa_nodes:
-        # Node 0 is an empty submessage on the wire; repeated fields keep it.
-        message.topology.nodes.extend(pb.NUMANode(ID=node) for node in device.numa_nodes)
-    return message
+def _named(unknown: Iterable[str]) -> str:
+    """Return *unknown* as an error can hold them: a few, and none without end."""
+    names = sorted(unknown)
+    shown = [name[:MOST_NAME_CHARS] for name in names[:MOST_NAMED]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _are_replicas(devices: Sequence[PluginDevice]) -> bool:
+    """Tell whether there are several, and replicas among them."""
+    return len(devices) > 1 and any(device.is_replica for device in devices)

@@ -11,6 +11,7 @@ from agent.kubelet.allocation_log import Explain, no_reasons
 from agent.kubelet.devices import PluginDevice
 from agent.kubelet.gpu import GpuServicer, Prefer
 from agent.kubelet.lifecycle import Lifecycle
+from agent.kubelet.registration import Registration
 from agent.kubelet.settings import PluginSettings
 
 
@@ -27,8 +28,11 @@ class PluginState:
         endpoint: file name of the socket served; ``None`` while the directory is missing.
         stream_count: clients that watch the device list now.
         devices: how many devices are offered, healthy or not.
+        allocations: how many containers were given some.
         last_problem: why the last attempt to serve or register failed; ``None`` after one
-            that did not.
+            that did not. A device list that no kubelet would take is such a reason too.
+        conflict: which other maker's plugin serves the resource, as a sentence; ``None`` while
+            none does. The plugin does not register then, see :mod:`agent.kubelet.conflict`.
     """
 
     is_running: bool
@@ -38,7 +42,9 @@ class PluginState:
     endpoint: str | None
     stream_count: int
     devices: int
+    allocations: int
     last_problem: str | None
+    conflict: str | None
 
 
 class DevicePlugin:
@@ -57,13 +63,27 @@ class DevicePlugin:
         log: FilteringBoundLogger | None = None,
         *,
         explain: Explain = no_reasons,
+        registration: Registration = Registration.SOCKET,
+        plugins_registry: Path | None = None,
     ) -> None:
+        """Prepare to offer *resource*.
+
+        Raises:
+            InputError: *registration* needs the directory *plugins_registry*, which is not given.
+        """
         bound = (log or structlog.get_logger()).bind(resource=resource)
         self._log = bound
         self._servicer = GpuServicer(
             resource, prefer, settings or PluginSettings(), bound, explain=explain
         )
-        self._lifecycle = Lifecycle(resource, socket_dir, self._servicer, bound)
+        self._lifecycle = Lifecycle(
+            resource,
+            socket_dir,
+            self._servicer,
+            bound,
+            registration=registration,
+            plugins_registry=plugins_registry,
+        )
 
     @property
     def state(self) -> PluginState:
@@ -74,15 +94,12 @@ class DevicePlugin:
             is_detached=self._lifecycle.is_detached,
             registrations=self._lifecycle.registrations,
             endpoint=self._lifecycle.endpoint,
-            stream_count=self._servicer.streams_open,
+            stream_count=self._lifecycle.streams_open,
             devices=len(self._servicer.devices),
-            last_problem=self._lifecycle.last_problem,
+            allocations=self._servicer.allocations,
+            last_problem=self._servicer.refusal or self._lifecycle.last_problem,
+            conflict=self._lifecycle.conflict,
         )
-
-    @property
-    def devices(self) -> tuple[PluginDevice, ...]:
-        """What is offered now; the *previous* that :func:`agent.kubelet.devices.merge` wants."""
-        return self._servicer.devices
 
     def start(self) -> None:
         """Serve and register in the background; call it once.
@@ -93,10 +110,26 @@ class DevicePlugin:
         self._lifecycle.start()
 
     def update(self, devices: Sequence[PluginDevice]) -> None:
-        """Offer *devices* from now on; a list equal to the last one is not sent again."""
+        """Offer *devices* from now on; a list equal to the last one is not sent again.
+
+        One that no kubelet would take is not offered: the last one stays.
+        """
+        refused_before = self._servicer.refusal
         if self._servicer.update(devices):
             unhealthy = [device.id for device in devices if not device.is_healthy]
             self._log.info("device list changed", devices=len(devices), unhealthy=unhealthy)
+        refused = self._servicer.refusal
+        if refused is not None and refused != refused_before:
+            self._log.error("device list refused", problem=refused)
+
+    def retire(self) -> None:
+        """Leave because the resource is no more: the kubelet learns that it has no devices.
+
+        It would count them for five minutes otherwise (kubelet 1.36
+        pkg/kubelet/cm/devicemanager, endpointStopGracePeriod).
+        """
+        self.update(())
+        self.stop()
 
     def stop(self) -> None:
         """Leave within a second; the kubelet then counts the devices as unhealthy."""

@@ -1,5 +1,6 @@
-"""One call: telling the kubelet that a resource is served on a socket beside its own."""
+"""How a kubelet learns of a plugin, and the one call for it that a plugin makes."""
 
+from enum import StrEnum
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -25,6 +26,18 @@ CHANNEL_OPTIONS = (
 )
 
 
+class Registration(StrEnum):
+    """By which way a kubelet learns of a resource.
+
+    ``socket``: we call the kubelet on ``kubelet.sock``. ``watcher``: it finds our socket in its
+    directory ``plugins_registry`` and asks. ``both``: either, whichever comes first.
+    """
+
+    SOCKET = "socket"
+    WATCHER = "watcher"
+    BOTH = "both"
+
+
 class Registrar:
     """Call Register; :meth:`cancel` from another thread ends a call that hangs."""
 
@@ -34,11 +47,11 @@ class Registrar:
         self._call: Any = None  # grpcio's future has no public type
         self._is_cancelled = False
 
-    def register(self, resource: str, endpoint: str) -> None:
+    def register(self, resource: str, endpoint: str) -> bool:
         """Register *resource* under the socket file name *endpoint*.
 
-        A kubelet that says it is connected to that socket already has what we want
-        (since 1.37 it refuses a second registration of a live socket).
+        Return whether that is news to the kubelet: since 1.37 it refuses a second registration
+        of a socket that it is connected to.
 
         Raises:
             UnreadableError: the kubelet did not accept, with its words; or cancelled.
@@ -57,11 +70,14 @@ class Registrar:
                     timeout=DEADLINE_S,
                 )
             problem = _problem(self._call)
-        if problem is not None and "already connected" not in problem:
-            raise UnreadableError(
-                f"the kubelet did not register {resource}: {problem}",
-                "see whether the kubelet runs, and its log",
-            )
+        if problem is None:
+            return True
+        if "already connected" in problem:
+            return False
+        raise UnreadableError(
+            f"the kubelet did not register {resource}: {problem}",
+            "see whether the kubelet runs, and its log",
+        )
 
     def cancel(self) -> None:
         """End the current call, and refuse every later one."""

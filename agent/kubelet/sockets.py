@@ -17,6 +17,13 @@ KUBELET_SOCKET = "kubelet.sock"
 MAX_PATH_BYTES = 107
 """``sun_path`` is 108 bytes with its closing zero (linux/un.h)."""
 
+HIDDEN = "."
+"""What the name of a socket begins with that a kubelet shall not see yet: it skips such files
+in plugins_registry (1.36 pkg/kubelet/pluginmanager/pluginwatcher)."""
+
+OURS = "nodetopo-"
+"""What the names of all our sockets begin with, whichever the resource, process or version."""
+
 _LONGEST_SUFFIX = "-4194304-00000000.sock"
 """4194304 is the largest process id (PID_MAX_LIMIT, linux/threads.h)."""
 
@@ -42,13 +49,13 @@ def check_path_length(resource: str, directory: Path) -> None:
     Raises:
         InputError: the path would be longer than a unix socket's may be.
     """
-    longest = directory.absolute() / (_stem(resource) + _LONGEST_SUFFIX)
+    longest = directory.absolute() / (HIDDEN + _stem(resource) + _LONGEST_SUFFIX)
     length = len(os.fsencode(longest))
     if length > MAX_PATH_BYTES:
         raise InputError(
             f"the socket path {longest} has {length} bytes; a unix socket may have "
             f"{MAX_PATH_BYTES}",
-            "choose a shorter --device-plugin-dir",
+            "choose a shorter path for the directory",
         )
 
 
@@ -111,7 +118,7 @@ def remove_leftovers(resource: str, directory: Path) -> tuple[str, ...]:
     Listening is asked of the socket, not of the process id in its name, which means nothing
     in another container.
     """
-    ours = re.compile(re.escape(_stem(resource)) + r"-[0-9]+-[0-9a-f]+\.sock")
+    ours = re.compile(r"\.?" + re.escape(_stem(resource)) + r"-[0-9]+-[0-9a-f]+\.sock")
     removed = []
     for path in _sockets(directory):
         if ours.fullmatch(path.name) and not is_listening(path):
@@ -119,6 +126,15 @@ def remove_leftovers(resource: str, directory: Path) -> tuple[str, ...]:
                 path.unlink()
                 removed.append(path.name)
     return tuple(removed)
+
+
+def foreign(directory: Path) -> tuple[Path, ...]:
+    """Return the sockets in *directory* that are neither ours nor the kubelet's, by name."""
+    return tuple(
+        path
+        for path in _sockets(directory)
+        if path.name != KUBELET_SOCKET and not path.name.startswith((OURS, HIDDEN))
+    )
 
 
 def remove_all_sockets(directory: Path) -> None:
@@ -143,4 +159,4 @@ def _is_socket(path: Path) -> bool:
 
 
 def _stem(resource: str) -> str:
-    return "nodetopo-" + re.sub(r"[^A-Za-z0-9.-]", "_", resource.rpartition("/")[2])
+    return OURS + re.sub(r"[^A-Za-z0-9.-]", "_", resource.rpartition("/")[2])

@@ -3,32 +3,31 @@
 It speaks the real protocol over real sockets (kubelet 1.36 pkg/kubelet/cm/devicemanager):
 it empties the directory of sockets, serves Registration, dials who registers, asks for
 options and watches the devices. It admits no pods.
+
+Like that kubelet it takes the newest of several plugins of a resource, leaves the streams of
+the others open and takes their lists too, and drops the newest when any of the streams ends.
+With *keyed_by_socket* it does as 1.37 does: it drops the plugin whose stream ended, and
+refuses a socket that it is connected to.
 """
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition
 from time import monotonic, sleep
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Self
 
 import grpc
 
 from agent.errors import InputError, UnreadableError
 from agent.kubelet import sockets
 from agent.kubelet.devices import PluginDevice
-from agent.kubelet.gpu import HEALTHY
 from agent.kubelet.pb import deviceplugin_pb2 as pb
 from agent.kubelet.pb import deviceplugin_pb2_grpc as service
-from agent.kubelet.registration import CHANNEL_OPTIONS, VERSION
-
-DIAL_TIMEOUT_S = 10.0
-"""What a kubelet gives a plugin to answer the connection."""
-
-CALL_TIMEOUT_S = 5.0
-"""A kubelet sets none; a stand-in must not hang with whoever runs it."""
+from agent.kubelet.registration import VERSION
+from agent.kubelet.stand_in_endpoint import Endpoint
 
 STOP_TIMEOUT_S = 1.0
 """How long gRPC may take to remove the socket file of a server that has stopped."""
@@ -61,14 +60,17 @@ class StandInKubelet(service.RegistrationServicer):
         InputError: a kubelet serves there already.
     """
 
-    def __init__(self, socket_dir: Path) -> None:
+    def __init__(self, socket_dir: Path, *, keyed_by_socket: bool = False) -> None:
+        self._keyed_by_socket = keyed_by_socket
         self._socket = socket_dir / sockets.KUBELET_SOCKET
         if sockets.is_listening(self._socket):
             raise InputError(f"a kubelet serves {self._socket}", "use a directory of its own")
         socket_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
         sockets.remove_all_sockets(socket_dir)
-        self._changed = Condition()  # guards the endpoints
-        self._endpoints: dict[str, _Endpoint] = {}
+        self._changed = Condition()  # guards the three below
+        self._endpoints: dict[str, list[Endpoint]] = {}  # newest last; one, unless by socket
+        self._devices: dict[str, tuple[PluginDevice, ...]] = {}  # as listed last
+        self._streaming: set[Endpoint] = set()
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="stand-in kubelet")
         self._server = grpc.server(self._pool)
         service.add_RegistrationServicer_to_server(self, self._server)
@@ -87,19 +89,28 @@ class StandInKubelet(service.RegistrationServicer):
         """Dial the plugin, then take it in the place of an earlier one of its resource."""
         if request.version != VERSION:
             context.abort(grpc.StatusCode.UNKNOWN, f"version {request.version!r} is not {VERSION}")
-        path = self._socket.parent / request.endpoint
-        endpoint = _Endpoint(request.resource_name, path, self._changed)
         try:
-            endpoint.connect()
+            self.connect(request.resource_name, self._socket.parent / request.endpoint)
         except UnreadableError as error:
-            context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {error}")
-        with self._changed:
-            earlier = self._endpoints.get(request.resource_name)
-            self._endpoints[request.resource_name] = endpoint
-            endpoint.watch()
-        if earlier is not None:
-            earlier.close()
+            context.abort(grpc.StatusCode.UNKNOWN, error.cause)
         return pb.Empty()
+
+    def connect(self, resource: str, path: Path) -> None:
+        """Take the plugin that serves *resource* on *path* for the newest.
+
+        Raises:
+            UnreadableError: it does not answer, or it is connected already.
+        """
+        endpoint = Endpoint(resource, path, self._received, self._ended)
+        endpoint.connect()
+        with self._changed:
+            connected = self._endpoints.get(resource, [])
+            if self._keyed_by_socket and any(one.path == path for one in connected):
+                raise UnreadableError(f"device plugin already connected: {path}")
+            kept = connected if self._keyed_by_socket else []
+            self._endpoints[resource] = [*kept, endpoint]
+            self._streaming.add(endpoint)
+            endpoint.watch()
 
     def wait_registered(self, timeout_s: float, resource: str = GPU) -> StandInView:
         """Return the first device list of *resource*, waiting for it if need be.
@@ -133,7 +144,9 @@ class StandInKubelet(service.RegistrationServicer):
         """
         endpoint = self._endpoint(resource)
         if available is None:
-            available = [device.id for device in endpoint.devices or () if device.is_healthy]
+            with self._changed:
+                listed = self._devices.get(resource, ())
+            available = [device.id for device in listed if device.is_healthy]
         container = pb.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=required, allocation_size=size
         )
@@ -159,7 +172,7 @@ class StandInKubelet(service.RegistrationServicer):
         )
 
     def disconnect(self, resource: str = GPU) -> None:
-        """Drop the connection to the plugin, as a kubelet does that lost or mistook it."""
+        """Drop the connection to the newest plugin, as a kubelet does that lost or mistook it."""
         self._endpoint(resource).close()
 
     def stop(self) -> None:
@@ -167,97 +180,43 @@ class StandInKubelet(service.RegistrationServicer):
         self._server.stop(None).wait()
         self._pool.shutdown()
         with self._changed:
-            endpoints = tuple(self._endpoints.values())
+            streaming = tuple(self._streaming)
             self._endpoints.clear()
-        for endpoint in endpoints:
+        for endpoint in streaming:
             endpoint.close()
         # gRPC removes the file when it gets to it, and by name: the next kubelet's, if late.
         until = monotonic() + STOP_TIMEOUT_S
         while self._socket.exists() and monotonic() < until:
             sleep(0.005)
 
-    def _view(self, resource: str) -> StandInView | None:
-        endpoint = self._endpoints.get(resource)
-        if endpoint is None or endpoint.devices is None:
-            return None
-        return StandInView(resource=resource, endpoint=endpoint.path.name, devices=endpoint.devices)
-
-    def _endpoint(self, resource: str) -> "_Endpoint":
+    def _received(self, endpoint: Endpoint, devices: tuple[PluginDevice, ...]) -> None:
         with self._changed:
-            endpoint = self._endpoints.get(resource)
-        if endpoint is None:
-            raise UnreadableError(f"no plugin serves {resource}", "wait until it has registered")
-        return endpoint
-
-
-class _Endpoint:
-    """The connection to one plugin; *devices* is ``None`` unless it is being watched."""
-
-    def __init__(self, resource: str, path: Path, changed: Condition) -> None:
-        self.resource = resource
-        self.path = path
-        self.devices: tuple[PluginDevice, ...] | None = None
-        self._changed = changed
-        self._channel = grpc.insecure_channel(f"unix://{path.absolute()}", options=CHANNEL_OPTIONS)
-        self._stub: Any = service.DevicePluginStub(self._channel)
-        self._stream: Any = None
-        self._thread = Thread(target=self._follow, name=f"watch {path.name}", daemon=True)
-
-    def connect(self) -> None:
-        """Dial and read the options.
-
-        Raises:
-            UnreadableError: no answer in time.
-        """
-        try:
-            self._stub.GetDevicePluginOptions(pb.Empty(), timeout=DIAL_TIMEOUT_S)
-        except grpc.RpcError as error:
-            self._channel.close()
-            raise UnreadableError(f"{self.path}: {_words(error)}") from error
-
-    def watch(self) -> None:
-        """Begin to follow the device list."""
-        self._stream = self._stub.ListAndWatch(pb.Empty())
-        self._thread.start()
-
-    def call(self, method: str, request: Any) -> Any:
-        """Call *method* and return its answer.
-
-        Raises:
-            UnreadableError: the plugin answered with an error.
-        """
-        try:
-            return getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_S)
-        except grpc.RpcError as error:
-            raise UnreadableError(f"{self.resource} {method}: {_words(error)}") from error
-
-    def close(self) -> None:
-        """Hang up and wait until the watching thread has seen it."""
-        self._stream.cancel()
-        self._thread.join()
-        self._channel.close()
-
-    def _follow(self) -> None:
-        try:
-            for message in self._stream:
-                self._set(tuple(map(_device, message.devices)))
-        except grpc.RpcError:
-            pass  # every way a stream ends is one of these, our own cancel included
-        self._set(None)
-
-    def _set(self, devices: tuple[PluginDevice, ...] | None) -> None:
-        with self._changed:
-            self.devices = devices
+            self._devices[endpoint.resource] = devices
             self._changed.notify_all()
 
+    def _ended(self, endpoint: Endpoint) -> None:
+        """Drop whom a kubelet would drop, because the stream of *endpoint* is over."""
+        with self._changed:
+            self._streaming.discard(endpoint)
+            connected = self._endpoints.get(endpoint.resource, [])
+            dropped = [one for one in connected if one is endpoint or not self._keyed_by_socket]
+            left = [one for one in connected if one not in dropped]
+            self._endpoints[endpoint.resource] = left
+            if not left:
+                self._devices.pop(endpoint.resource, None)
+            self._changed.notify_all()
+        for one in dropped:
+            one.close()
 
-def _device(message: pb.Device) -> PluginDevice:
-    return PluginDevice(
-        id=message.ID,
-        is_healthy=message.health == HEALTHY,
-        numa_nodes=tuple(node.ID for node in message.topology.nodes),
-    )
+    def _view(self, resource: str) -> StandInView | None:
+        connected, devices = self._endpoints.get(resource), self._devices.get(resource)
+        if not connected or devices is None:
+            return None
+        return StandInView(resource=resource, endpoint=connected[-1].path.name, devices=devices)
 
-
-def _words(error: Any) -> str:
-    return f"{error.code().name}: {error.details()}"
+    def _endpoint(self, resource: str) -> Endpoint:
+        with self._changed:
+            connected = self._endpoints.get(resource)
+        if not connected:
+            raise UnreadableError(f"no plugin serves {resource}", "wait until it has registered")
+        return connected[-1]

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import grpc
 import pytest
@@ -33,16 +34,18 @@ def opened() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def start_kubelet(socket_dir: Path, opened: ExitStack) -> Callable[[], StandInKubelet]:
-    return lambda: opened.enter_context(StandInKubelet(socket_dir))
+def start_kubelet(socket_dir: Path, opened: ExitStack) -> Callable[..., StandInKubelet]:
+    return lambda **options: opened.enter_context(StandInKubelet(socket_dir, **options))
 
 
 @pytest.fixture
 def start_plugin(socket_dir: Path, opened: ExitStack) -> Callable[..., DevicePlugin]:
     def start(
-        devices: tuple[PluginDevice, ...] = GPUS, settings: PluginSettings | None = None
+        devices: tuple[PluginDevice, ...] = GPUS,
+        settings: PluginSettings | None = None,
+        **options: Any,
     ) -> DevicePlugin:
-        plugin = DevicePlugin(RESOURCE, socket_dir, first, settings)
+        plugin = DevicePlugin(RESOURCE, socket_dir, first, settings, **options)
         opened.callback(plugin.stop)
         plugin.update(devices)
         plugin.start()

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from agent.allocation.policy import Allocator, preferred
-from agent.kubelet.devices import plugin_devices
 from agent.kubelet.plugin import DevicePlugin
 from agent.kubelet.stand_in import StandInKubelet
 from agent.machines.bundled import machine
 from tests.allocation.brute_force import BruteForce
 from tests.kubelet.conftest import RESOURCE
+from tests.kubelet.machines import whole
 
 WAIT_S = 10.0
 
@@ -64,7 +64,7 @@ def test_a_request_of_the_kubelet_gets_our_best_set_in_whatever_order_it_is_sent
     ids = [gpu.id for gpu in snapshot.gpus]
     plugin = DevicePlugin(RESOURCE, socket_dir, partial(preferred, Allocator(snapshot)))
     opened.callback(plugin.stop)
-    plugin.update(plugin_devices(snapshot))
+    plugin.update(whole(snapshot).devices)
     plugin.start()
     kubelet.wait_registered(WAIT_S)
 

@@ -50,6 +50,8 @@ def test_the_state_tells_where_the_plugin_stands(
     kubelet, plugin = start_kubelet(), start_plugin()
     endpoint = kubelet.wait_registered(WAIT_S).endpoint
     assert eventually(lambda: is_watched(plugin))
+    for devices in (["GPU-0"], ["GPU-1", "GPU-2"]):
+        kubelet.allocate(devices)
     assert plugin.state == PluginState(
         is_running=True,
         is_registered=True,
@@ -58,7 +60,9 @@ def test_the_state_tells_where_the_plugin_stands(
         endpoint=endpoint,
         stream_count=1,
         devices=8,
+        allocations=2,
         last_problem=None,
+        conflict=None,
     )
 
 
@@ -94,7 +98,8 @@ def test_a_preferred_set_comes_through_the_kubelet(
 def test_an_allocation_comes_through_the_kubelet(
     start_kubelet: StartKubelet, start_plugin: StartPlugin
 ) -> None:
-    settings = PluginSettings(strategies=tuple(Strategy), host_root=Path("/nonexistent"))
+    strategies = (Strategy.CDI_CRI, Strategy.ENVVAR, Strategy.DEVICE_SPECS)
+    settings = PluginSettings(strategies=strategies, host_root=Path("/nonexistent"))
     kubelet, _ = start_kubelet(), start_plugin(settings=settings)
     kubelet.wait_registered(WAIT_S)
     assert kubelet.allocate(["GPU-6", "GPU-1"]) == AllocateView(
@@ -105,6 +110,21 @@ def test_an_allocation_comes_through_the_kubelet(
             ("/dev/nvidia6", "/dev/nvidia6", "rw"),
         ),
     )
+
+
+def test_a_plugin_that_retires_takes_its_devices_back_before_it_hangs_up(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    dial: Callable[[str], grpc.Channel],
+    socket_dir: Path,
+) -> None:
+    kubelet, plugin = start_kubelet(), start_plugin()
+    endpoint = kubelet.wait_registered(WAIT_S).endpoint
+    lists = service.DevicePluginStub(dial(endpoint)).ListAndWatch(pb.Empty())
+    assert len(next(lists).devices) == 8
+    plugin.retire()
+    assert [len(message.devices) for message in lists] == [0]
+    assert own_sockets(socket_dir) == []
 
 
 def test_a_clean_stop_leaves_no_socket_and_no_stream(
@@ -123,7 +143,9 @@ def test_a_clean_stop_leaves_no_socket_and_no_stream(
         endpoint=None,
         stream_count=0,
         devices=8,
+        allocations=0,
         last_problem=None,
+        conflict=None,
     )
 
 

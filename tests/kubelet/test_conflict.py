@@ -1,0 +1,249 @@
+"""What the plugin does about other makers' plugins, under kubelets up to 1.36 and since 1.37."""
+
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from agent.kubelet import conflict, lifecycle
+from agent.kubelet.conflict import FIGHT_LOSSES, known_maker
+from agent.kubelet.plugin import DevicePlugin
+from agent.kubelet.stand_in import StandInKubelet
+from tests.kubelet.conftest import RESOURCE
+from tests.kubelet.eventually import eventually
+from tests.kubelet.machines import GPUS, as_listed
+from tests.kubelet.other_plugin import OtherPlugin
+
+StartKubelet = Callable[..., StandInKubelet]
+StartPlugin = Callable[..., DevicePlugin]
+StartOther = Callable[..., OtherPlugin]
+WAIT_S = 10.0
+QUIET_S = 0.6
+"""Longer than the plugin takes to register, were it to."""
+
+KUBELETS = pytest.mark.parametrize("keyed_by_socket", [False, True], ids=["1.36", "1.37"])
+NVIDIA = "nvidia-gpu.sock"
+
+
+@pytest.fixture
+def start_other(socket_dir: Path, opened: ExitStack) -> StartOther:
+    def start(name: str = NVIDIA, *, is_registered: bool = True) -> OtherPlugin:
+        other = OtherPlugin(socket_dir, name, GPUS)
+        opened.callback(other.stop)
+        if is_registered:
+            other.register(RESOURCE)
+        return other
+
+    return start
+
+
+def serves(kubelet: StandInKubelet, endpoint: str | None) -> bool:
+    view = kubelet.view()
+    return view is not None and view.endpoint == endpoint
+
+
+def drop(kubelet: StandInKubelet, plugin: DevicePlugin, times: int) -> None:
+    """Let the kubelet drop the plugin, each time after it has registered again."""
+    for _ in range(times):
+        assert eventually(lambda: serves(kubelet, plugin.state.endpoint))
+        assert eventually(lambda: plugin.state.is_registered and plugin.state.stream_count == 1)
+        kubelet.disconnect()
+        assert eventually(lambda: plugin.state.stream_count == 0)
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "maker"),
+    [
+        ("nvidia.com/gpu", "nvidia-gpu.sock", "NVIDIA's device plugin"),
+        ("nvidia.com/mig-1g.10gb", "nvidia-mig-1g.10gb.sock", "NVIDIA's device plugin"),
+        ("nvidia.com/gpu", "nvidiaGPU-1711111111.sock", "GKE's device plugin"),
+        ("nvidia.com/gpu", "nvidia-gpu.shared.sock", None),
+        ("nvidia.com/gpu.shared", "nvidiaGPU-1711111111.sock", None),
+        ("example.com/gpu", "nvidia-gpu.sock", None),
+        ("nvidia.com/gpu", "rdma.sock", None),
+    ],
+)
+def test_known_makers_are_known_by_their_sockets(
+    resource: str, name: str, maker: str | None
+) -> None:
+    assert known_maker(resource, name) == maker
+
+
+@KUBELETS
+def test_a_resource_that_nvidias_plugin_serves_is_left_to_it(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    start_other: StartOther,
+    socket_dir: Path,
+    keyed_by_socket: bool,
+) -> None:
+    kubelet, other = start_kubelet(keyed_by_socket=keyed_by_socket), start_other()
+    plugin = start_plugin()
+    assert eventually(lambda: plugin.state.conflict is not None)
+    assert not eventually(lambda: plugin.state.registrations > 0, timeout_s=QUIET_S)
+    assert plugin.state.conflict == (
+        f"NVIDIA's device plugin serves nvidia.com/gpu on {socket_dir}/{NVIDIA}: "
+        "remove it, or this one"
+    )
+    assert serves(kubelet, NVIDIA)
+    assert other.watched == 1  # by the kubelet
+
+
+@KUBELETS
+@pytest.mark.parametrize("end", [OtherPlugin.stop, OtherPlugin.kill])
+def test_the_resource_is_taken_over_when_the_other_plugin_ends(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    start_other: StartOther,
+    keyed_by_socket: bool,
+    end: Callable[[OtherPlugin], None],
+) -> None:
+    kubelet, other = start_kubelet(keyed_by_socket=keyed_by_socket), start_other()
+    plugin = start_plugin()
+    assert eventually(lambda: plugin.state.conflict is not None)
+    end(other)
+    assert eventually(lambda: serves(kubelet, plugin.state.endpoint))
+    assert kubelet.wait_registered(WAIT_S).devices == as_listed(GPUS)
+    assert eventually(lambda: plugin.state.conflict is None)
+
+
+@KUBELETS
+def test_a_plugin_that_comes_second_is_not_fought(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    start_other: StartOther,
+    keyed_by_socket: bool,
+) -> None:
+    kubelet, plugin = start_kubelet(keyed_by_socket=keyed_by_socket), start_plugin()
+    assert eventually(lambda: plugin.state.is_registered)
+    start_other()
+    assert eventually(lambda: plugin.state.conflict is not None)
+    assert not eventually(lambda: plugin.state.registrations > 1, timeout_s=QUIET_S)
+    assert serves(kubelet, NVIDIA)
+
+
+@KUBELETS
+def test_a_plugin_that_came_and_went_leaves_the_resource_with_us(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    start_other: StartOther,
+    keyed_by_socket: bool,
+) -> None:
+    kubelet, plugin = start_kubelet(keyed_by_socket=keyed_by_socket), start_plugin()
+    assert eventually(lambda: plugin.state.is_registered)
+    other = start_other()
+    assert eventually(lambda: plugin.state.conflict is not None)
+    other.stop()
+    # Up to 1.36 the kubelet had our stream open all along, and yet nobody to allocate from.
+    assert eventually(lambda: plugin.state.registrations == 2)
+    assert eventually(lambda: serves(kubelet, plugin.state.endpoint))
+    assert len(kubelet.allocate(["GPU-0"]).cdi_devices) == 1
+    assert eventually(lambda: plugin.state.stream_count == 1)
+
+
+def test_a_rival_that_listens_and_is_not_registered_is_outlasted(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    start_other: StartOther,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle, "RETRY_S", 2 * QUIET_S)
+    kubelet = start_kubelet()
+    start_other(is_registered=False)
+    plugin = start_plugin()
+    assert eventually(lambda: plugin.state.conflict is not None)
+    assert not eventually(lambda: plugin.state.registrations > 0, timeout_s=QUIET_S)
+    assert eventually(lambda: serves(kubelet, plugin.state.endpoint))
+    assert plugin.state.conflict is not None
+
+
+def test_what_is_lost_in_a_conflict_however_old_is_not_fought_for(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    start_other: StartOther,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle, "RETRY_S", 2 * QUIET_S)
+    kubelet, plugin = start_kubelet(), start_plugin()
+    assert eventually(lambda: plugin.state.is_registered)
+    start_other(is_registered=False)
+    assert eventually(lambda: plugin.state.conflict is not None)
+    sleep(2 * QUIET_S)
+    drop(kubelet, plugin, times=1)
+    assert not eventually(lambda: plugin.state.registrations > 1, timeout_s=QUIET_S)
+    assert eventually(lambda: plugin.state.registrations == 2)
+
+
+def test_who_drops_us_again_and_again_is_found_by_its_devices(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    start_other: StartOther,
+    socket_dir: Path,
+) -> None:
+    kubelet, plugin = start_kubelet(), start_plugin()
+    other = start_other("acme.sock", is_registered=False)
+    drop(kubelet, plugin, FIGHT_LOSSES)
+    assert eventually(lambda: plugin.state.conflict is not None)
+    assert plugin.state.conflict == (
+        f"another device plugin serves nvidia.com/gpu on {socket_dir}/acme.sock: "
+        "remove it, or this one"
+    )
+    other.stop()
+    assert eventually(lambda: serves(kubelet, plugin.state.endpoint))
+    assert plugin.state.conflict is None
+
+
+def test_nobody_is_asked_for_its_devices_without_a_reason(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, start_other: StartOther
+) -> None:
+    kubelet, plugin = start_kubelet(), start_plugin()
+    other = start_other("acme.sock", is_registered=False)
+    drop(kubelet, plugin, FIGHT_LOSSES - 1)
+    assert eventually(lambda: serves(kubelet, plugin.state.endpoint))
+    assert (other.watched, plugin.state.conflict) == (0, None)
+
+
+def test_plugins_of_other_devices_are_no_rivals(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    start_other: StartOther,
+    socket_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conflict, "ASK_TIMEOUT_S", 0.2)
+    kubelet, plugin = start_kubelet(), start_plugin(devices=(GPUS[0],))
+    other = start_other("a-nic.sock", is_registered=False)
+    other._devices = GPUS[1:]
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(socket_dir / "mute.sock"))
+        mute.listen()
+        drop(kubelet, plugin, FIGHT_LOSSES)
+        assert eventually(lambda: other.watched == 1)
+        assert eventually(lambda: serves(kubelet, plugin.state.endpoint))
+    assert plugin.state.conflict is None
+
+
+def test_another_start_of_ours_is_no_rival(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin
+) -> None:
+    kubelet, older, newer = start_kubelet(), start_plugin(), start_plugin()
+    assert eventually(lambda: older.state.is_registered and newer.state.is_registered)
+    drop(kubelet, newer if serves(kubelet, newer.state.endpoint) else older, FIGHT_LOSSES)
+    assert kubelet.wait_registered(WAIT_S).devices == as_listed(GPUS)
+    assert (older.state.conflict, newer.state.conflict) == (None, None)
+
+
+def test_a_conflict_ends_with_the_kubelet_that_forgot_the_other_plugin(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, start_other: StartOther
+) -> None:
+    kubelet = start_kubelet()
+    start_other()
+    plugin = start_plugin()
+    assert eventually(lambda: plugin.state.conflict is not None)
+    kubelet.stop()
+    after = start_kubelet()  # which removes all sockets, as every kubelet does
+    assert eventually(lambda: serves(after, plugin.state.endpoint))
+    assert eventually(lambda: plugin.state.conflict is None)
