@@ -1,19 +1,18 @@
 """Settings: four sources, one name, every value with its origin."""
 
-import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from agent.allocation.rules import Policy
 from agent.cli.main import main
 from agent.config import ConfigFile, Resolved, Settings, key, options
-from agent.config.bandwidth_file import load, parse
 from agent.config.placement import PlacementPolicies, placement
 from agent.config.settings import variable
+from agent.config.sharing import TimeSlicing
 from agent.errors import InputError
 
 
@@ -37,7 +36,7 @@ def test_nothing_given_leaves_the_defaults() -> None:
     ("flags", "environment", "yaml", "expected"),
     [
         ({}, {}, None, (60.0, "default")),
-        ({}, {}, "scan-interval: 5", (5.0, "node.yaml key scan-interval")),
+        ({}, {}, "scan-interval: 5", (5.0, "node.yaml:1 key scan-interval")),
         (
             {},
             {"NODETOPO_SCAN_INTERVAL": "6s"},
@@ -80,10 +79,37 @@ def test_every_default_passes_its_own_reader() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("none", None),
+        ("nvidia.com/gpu=4", TimeSlicing(replicas={"nvidia.com/gpu": 4})),
+        (
+            "a.b/c=2,nvidia.com/gpu=4,renameByDefault,failRequestsGreaterThanOne",
+            TimeSlicing(
+                replicas={"a.b/c": 2, "nvidia.com/gpu": 4},
+                is_renamed=True,
+                fails_requests_greater_than_one=True,
+            ),
+        ),
+    ],
+)
+def test_time_slicing_is_read_and_printed(text: str, expected: TimeSlicing | None) -> None:
+    found = resolve(yaml=f"time-slicing: {text}").settings.time_slicing
+    assert found == expected
+    assert found is None or str(found) == text
+
+
+def test_only_a_shared_resource_is_renamed() -> None:
+    sliced = TimeSlicing(replicas={"nvidia.com/gpu": 4}, is_renamed=True)
+    names = [sliced.offered_name(name) for name in ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb")]
+    assert names == ["nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"]
+
+
+@pytest.mark.parametrize(
     ("yaml", "words"),
     [
         ("scan_interval: 5", "did you mean 'scan-interval'?"),
-        ("colour: red", "unknown key in node.yaml: 'colour'"),
+        ("colour: red", "node.yaml:1:9: colour: unknown key — `nodetopo run --help`"),
         ("scan-interval: true", "not a duration"),
         ("scan-interval: 0", "shorter than 1 s"),
         ("once: maybe", "neither true nor false"),
@@ -97,7 +123,7 @@ def test_every_default_passes_its_own_reader() -> None:
         ("placement-policy: nvidia", "for comparison only: `nodetopo allocate --policy nvidia`"),
         ("placement-policy: {nvidia.com/gpu: best-effort}", "for comparison only"),
         ("placement-policy: gpu=packed", "not of the form domain/name"),
-        ("placement-policy: {1: packed}", "not a printable text"),
+        ("placement-policy: {1: packed}", "not of the form domain/name"),
         ("placement-policy: 'best,packed'", "not a single policy for every other resource"),
         ("placement-policy: 'a.b/c=best,a.b/c=packed'", "not a single policy for a.b/c"),
         ("placement-policy: [best]", "not a printable text"),
@@ -106,7 +132,19 @@ def test_every_default_passes_its_own_reader() -> None:
         ("bandwidth-model: rings", "did you mean 'ring'?"),
         ("bandwidth-model: table", "the model `table` needs measured bandwidths"),
         ("log-level: warn", "did you mean 'warning'?"),
-        ("[1, 2]", "not a list of `key: value` lines"),
+        ("[1, 2]", "node.yaml:1:1: expected a mapping, found the list"),
+        ("hello", "node.yaml:1:1: expected a mapping, found the text 'hello'"),
+        ("once: !yes true", "once: the tag '!yes' means nothing here"),
+        ("placement-policy: {a.b/c: {d: [e]}}", "placement-policy.a.b/c.d: nested too deeply"),
+        ("placement-policy: 'gpu*=best'", "not of the form domain/name"),
+        ("dev-root: run/driver", "dev-root: 'run/driver' is a relative path"),
+        ("mig-strategy: both", "not one of none, single, mixed"),
+        ("time-slicing: nvidia.com/gpu", "such as nvidia.com/gpu=4"),
+        ("time-slicing: nvidia.com/gpu=1", "'1' where 2 or more replicas are meant"),
+        ("time-slicing: nvidia.com/gpu=two", "'two' where 2 or more"),
+        ("time-slicing: gpu=2", "not of the form domain/name"),
+        ("time-slicing: 'a.b/c=2,a.b/c=3'", "not a list of different resources"),
+        ("time-slicing: renameByDefault", "not a list of different resources"),
         ("a: [", "not YAML"),
         ("{machine: dgx-1v, snapshot: x.json}", "both a machine and a snapshot"),
     ],
@@ -173,6 +211,11 @@ def test_a_list_is_read_from_yaml_and_from_text() -> None:
             Policy.NIC_REQUIRED,
             Policy.PACKED,
         ),
+        (
+            "placement-policy: {nvidia.com/*: packed, nvidia.com/mig-*: distributed}",
+            Policy.PACKED,
+            Policy.DISTRIBUTED,
+        ),
     ],
 )
 def test_each_resource_has_its_policy(text: str, gpu: Policy, mig: Policy) -> None:
@@ -182,7 +225,7 @@ def test_each_resource_has_its_policy(text: str, gpu: Policy, mig: Policy) -> No
 
 
 def test_policies_are_printed_as_they_are_read() -> None:
-    text = "packed,a.b/c=best,nvidia.com/gpu=numa-first"
+    text = "packed,a.b/c=best,nvidia.com/gpu=numa-first,nvidia.com/mig-*=distributed"
     policies = resolve(flags={"placement_policy": text}).settings.placement_policy
     assert str(policies) == text
     assert placement(str(policies)) == policies
@@ -191,48 +234,6 @@ def test_policies_are_printed_as_they_are_read() -> None:
 def test_a_table_goes_with_any_model(tmp_path: Path) -> None:
     flags = {"bandwidth_model": "table", "bandwidth_table": str(tmp_path / "t.yaml")}
     assert resolve(flags=flags).settings.bandwidth_table == tmp_path / "t.yaml"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("{", "not YAML"),
-        ("[1, 2]", "t.yaml: not a bandwidth table"),
-        ('{"kind": NaN}', "kind: expected"),
-        ("kind: x", "kind: expected 'nodetopo-bandwidth-table', found 'x'"),
-        ("a: &a [*a]", "unknown key 'a'"),
-        (f"kind: {'9' * 5000}", "not YAML"),
-        ("x" * ((1 << 18) + 1), "larger than 256 KiB of YAML — save it as JSON"),
-    ],
-)
-def test_a_file_that_is_no_bandwidth_table_is_refused(text: str, words: str) -> None:
-    with pytest.raises(InputError) as raised:
-        parse("t.yaml", text)
-    assert words in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-def test_a_bandwidth_table_is_read_as_yaml_and_as_json(tmp_path: Path) -> None:
-    document = {
-        "kind": "nodetopo-bandwidth-table",
-        "version": 1,
-        "unit": "GB/s",
-        "pairs": [{"gpus": [0, 1], "bandwidth": 24.1}],
-    }
-    path = tmp_path / "table"
-    found = []
-    for text in (json.dumps(document), yaml.safe_dump(document)):
-        path.write_text(text, encoding="utf-8")
-        found.append(load(path))
-    assert found[0] == found[1]
-    assert [entry.tenths_gb_s for entry in found[0].pairs] == [241]
-
-
-def test_a_bandwidth_table_must_be_a_file_of_text(tmp_path: Path) -> None:
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    for name, words in (("none", "is not a file"), (".", "is not a file"), ("bytes", "not UTF-8")):
-        with pytest.raises(InputError, match=words):
-            load(tmp_path / name)
 
 
 def test_no_metrics_address_is_spelled_none() -> None:
@@ -275,10 +276,10 @@ def test_print_config_shows_value_and_origin(
     monkeypatch.setenv("NODETOPO_CONFIG", str(path))
     monkeypatch.setenv("NODETOPO_NUMA_MODE", "none")
     assert main(["run", "--print-config", "--once"]) == 0
-    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
-    shown = {name: (value, origin) for name, value, origin in lines}
+    lines = [re.split("  +", line) for line in capsys.readouterr().out.splitlines()]
+    shown = {line[0]: tuple(line[1:3]) for line in lines}
     assert (shown["log-level"], shown["numa-mode"], shown["once"], shown["log-format"]) == (
-        ("debug", f"{path} key log-level"),
+        ("debug", f"{path}:1 key log-level"),
         ("none", "environment NODETOPO_NUMA_MODE"),
         ("true", "flag --once"),
         ("auto", "default"),

@@ -93,7 +93,8 @@ def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
 def _words(level: Level) -> Iterator[str]:
     yield from _children(level.parser)
     for action in level.parser._actions:  # noqa: SLF001 - same
-        yield from action.option_strings
+        if action.help != argparse.SUPPRESS:
+            yield from action.option_strings
         if not action.option_strings and action.nargs is None:
             yield from map(str, action.choices or ())
 

@@ -1,6 +1,8 @@
 """The argument parser: one-line errors, and the flags that commands share."""
 
 import argparse
+import textwrap
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypeAlias
 
@@ -12,13 +14,35 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - h
 """What ``add_subparsers`` returns."""
 
 
+class _Help(argparse.HelpFormatter):
+    """Breaks no line inside a word with hyphens, such as a flag or a setting's value."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """Raises bad usage as an :class:`InputError` instead of printing usage and exiting."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
-            **{"allow_abbrev": False, "formatter_class": argparse.HelpFormatter, **options},
+            **{"allow_abbrev": False, "formatter_class": _Help, **options},
         )
+
+    def parse_known_args(self, *args: Any, **options: Any) -> tuple[Any, list[str]]:
+        """Parse *args*; here nothing is left over for others to know.
+
+        Raises:
+            InputError: an argument is unknown to this command.
+        """
+        found, unknown = super().parse_known_args(*args, **options)
+        if unknown:
+            name = unknown[0].partition("=")[0]
+            flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
+            close = get_close_matches(name, flags, n=1)
+            cure = f"did you mean {close[0]!r}?" if close else f"see `{self.prog} --help`"
+            raise InputError(f"unknown argument: {name!r}", cure)
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse found wrong.
@@ -39,6 +63,21 @@ class Parser(argparse.ArgumentParser):
             f"{what}: {str(value)!r} is not one of {', '.join(choices)}",
             f"did you mean {close[0]!r}?" if close else f"see `{self.prog} --help`",
         )
+
+
+class Repeated(argparse.Action):
+    """Joins by commas what a repeated flag gives, as urfave/cli does for NVIDIA's lists."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        _option_string: str | None = None,
+    ) -> None:
+        """Append *values*."""
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, f"{before},{values}" if before is not None else values)
 
 
 def add_command(subparsers: Subparsers, name: str, summary: str, **options: Any) -> Parser:

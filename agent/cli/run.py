@@ -4,14 +4,21 @@ import argparse
 import os
 import sys
 from argparse import SUPPRESS, Namespace
+from collections.abc import Callable
+from pathlib import Path
 
-from agent.cli import render
-from agent.cli.files import read_text
-from agent.cli.output import say
-from agent.cli.parser import Subparsers, add_command
+from agent import signals
+from agent.cli import nvidia_settings, render
+from agent.cli.files import STDIO, read_text
+from agent.cli.output import say, warn
+from agent.cli.parser import Repeated, Subparsers, add_command
 from agent.cli.source import given
-from agent.config import CONFIG_VARIABLE, ConfigFile, Resolved, options
-from agent.config.settings import key, variable
+from agent.config import CONFIG_VARIABLE, Resolved, options
+from agent.config.named import Chosen
+from agent.config.nvidia.names import CONFIG_FLAG, NVIDIA_CONFIG_VARIABLE
+from agent.config.settings import default, key, variable
+from agent.config.values import Option
+from agent.sources import Sources
 
 
 def add(subparsers: Subparsers) -> None:
@@ -21,23 +28,30 @@ def add(subparsers: Subparsers) -> None:
         "run",
         "run the daemon of this node",
         epilog="every flag is also a key of the file and a variable: "
-        f"--{key('sysfs_root')} is {key('sysfs_root')}: … and {variable('sysfs_root')}=…",
+        f"--{key('recovery_s')} 5m, `{key('recovery_s')}: 5m`, {variable('recovery_s')}=5m",
     )
-    parser.add_argument("--config", metavar="FILE", help=f"settings as YAML; or {CONFIG_VARIABLE}")
+    parser.add_argument(
+        "--config",
+        f"--{CONFIG_FLAG}",
+        metavar="FILE",
+        help=f"settings as YAML, ours or NVIDIA's; or {CONFIG_VARIABLE}, {NVIDIA_CONFIG_VARIABLE}",
+    )
     parser.add_argument(
         "--print-config",
         action="store_true",
         help="print every setting with its origin, and end",
     )
     for name, option in options().items():
-        flag = f"--{key(name)}"
-        if option.metavar == "BOOL":
+        flag, explained = f"--{key(name)}", explanation(name, option)
+        if flag in nvidia_settings.SWITCHES:
+            parser.add_argument(flag, dest=name, help=explained, **nvidia_settings.A_SWITCH)
+        elif option.metavar == "BOOL":
             parser.add_argument(
                 flag,
                 dest=name,
                 action=argparse.BooleanOptionalAction,
                 default=SUPPRESS,
-                help=option.help,
+                help=explained,
             )
         else:
             parser.add_argument(
@@ -45,32 +59,104 @@ def add(subparsers: Subparsers) -> None:
                 dest=name,
                 metavar=option.metavar,
                 choices=option.choices or None,
+                action=Repeated if option.metavar == "LIST" else "store",
                 default=SUPPRESS,
-                help=option.help,
+                help=explained,
             )
+    nvidia_settings.add_nvidia_flags(parser)
     parser.set_defaults(run=run)
+
+
+def explanation(name: str, option: Option) -> str:
+    """Return what the setting *name* is, the words that it may be, and its default."""
+    words = f": {', '.join(option.choices)}" if option.choices else ""
+    usual = default(name)
+    if usual in (None, (), False) or "default" in option.help:  # the text says so itself
+        return option.help + words
+    unit = " s" if isinstance(usual, float) else ""
+    return f"{option.help}{words} (default: {_shown(usual)}{unit})"
 
 
 def run(args: Namespace) -> int:
     """Resolve the settings, then hand over to the daemon until it ends."""
-    name = args.config or os.environ.get(CONFIG_VARIABLE)
-    file = ConfigFile(name=name, text=read_text(name)) if name else None
-    resolved = Resolved.of(flags=given(args), environment=os.environ, file=file)
+    if not args.print_config:
+        signals.end_at_signal()
+    sources = _sources(args)
+    base = sources.resolved()
+    # These load structlog, and the last two grpc, which --print-config does not need.
+    from agent import logs  # noqa: PLC0415
+    from agent.reload import Reloader  # noqa: PLC0415
+
+    if not args.print_config:
+        logs.configure(base.settings.log_format, base.settings.log_level)
+    elif base.settings.config_dir is not None:  # what the API server says may be logged
+        logs.configure(base.settings.log_format, "error")
+    reloader = Reloader(sources, base)
+    settings = reloader.current.settings
     if args.print_config:
-        say(_listing(resolved))
+        reloader.close()
+        _print_config(args, reloader.current, reloader.config, reloader.label_problem)
         return 0
-    # Both load grpc, which --print-config does not need.
     from agent import daemon  # noqa: PLC0415
     from agent.cli import run_report  # noqa: PLC0415
 
-    is_watched = resolved.settings.once or sys.stdout.isatty()
-    return daemon.run(resolved.settings, run_report.show if is_watched else None)
+    logs.configure(settings.log_format, settings.log_level)
+    _log_warnings(reloader.current)
+    is_watched = settings.once or sys.stdout.isatty()
+    return daemon.run(settings, run_report.show if is_watched else None, reloader)
+
+
+def _sources(args: Namespace) -> Sources:
+    variables = (os.environ.get(name) for name in (CONFIG_VARIABLE, NVIDIA_CONFIG_VARIABLE))
+    return Sources(
+        read=_reader(),
+        flags=given(args),
+        nvidia_flags=nvidia_settings.given_nvidia(args),
+        environment=dict(os.environ),
+        file=args.config or next(filter(None, variables), None),
+    )
+
+
+def _reader() -> Callable[[str], str]:
+    """Return what reads a file each time it is asked for, and a pipe once."""
+    kept: dict[str, str] = {}
+
+    def read(name: str) -> str:
+        if name in kept:
+            return kept[name]
+        text = read_text(name)
+        if name == STDIO or Path(name).is_fifo():
+            kept[name] = text
+        return text
+
+    return read
+
+
+def _print_config(
+    args: Namespace, resolved: Resolved, config: Chosen | None, label_problem: str | None
+) -> None:
+    """Print the settings that a daemon would have now."""
+    for text in resolved.warnings:
+        warn(args, text)
+    if config is not None:
+        for problem in filter(None, (config.problem, label_problem)):
+            warn(args, f"named config: {problem}")
+        say(f"named config: {config.name or 'none'}, by {config.why}\n")
+    say(f"{_listing(resolved)}\n{nvidia_settings.listing(resolved)}")
+
+
+def _log_warnings(resolved: Resolved) -> None:
+    import structlog  # noqa: PLC0415 - only the daemon logs
+
+    for text in resolved.warnings:
+        structlog.get_logger().warning("setting", about=text)
 
 
 def _listing(resolved: Resolved) -> str:
-    rows = [("SETTING", "VALUE", "ORIGIN")]
+    rows = [("SETTING", "VALUE", "ORIGIN", "NVIDIA'S NAME")]
     for name, origin in resolved.origins.items():
-        rows.append((key(name), _shown(getattr(resolved.settings, name)), origin))
+        shown = _shown(getattr(resolved.settings, name))
+        rows.append((key(name), shown, origin, nvidia_settings.nvidia_names(name)))
     return render.table(rows)
 
 
@@ -81,7 +167,7 @@ def _shown(value: object) -> str:
         case bool():
             return str(value).lower()
         case tuple():
-            return ",".join(map(str, value))
+            return ",".join(map(str, value)) or "none"
         case float():
             return f"{value:g}"
         case _:

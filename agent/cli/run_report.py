@@ -1,6 +1,7 @@
 """What ``nodetopo run`` shows once the kubelet has the devices: the main job, on one page."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from agent.checks.catalogue import AUDIT, HEALTH
 from agent.checks.engine import Report, evaluate
@@ -8,8 +9,10 @@ from agent.cli import render, report
 from agent.cli.output import say
 from agent.cli.render import Style, clean
 from agent.cli.topo_matrix import text as matrix_text
-from agent.daemon import Ready
+from agent.kubelet.resources import Resource
 from agent.labels.catalogue import labels
+from agent.model.snapshot import Snapshot
+from agent.ready import Ready, ReadyResource
 from agent.topology.matrix import matrix
 
 
@@ -24,7 +27,7 @@ def _sections(ready: Ready, style: Style) -> Iterator[str]:
     yield matrix_text(matrix(ready.snapshot), ready.snapshot, style)
     yield _section("labels", render.table(labels(ready.snapshot).items(), indent=2), style)
     yield _section("registration", _registration(ready), style)
-    yield _section("a pod asks for GPUs", _allocation(ready), style)
+    yield _section("a pod asks for GPUs", "".join(_allocations(ready)), style)
     health, audit = evaluate(ready.snapshot, HEALTH), evaluate(ready.snapshot, AUDIT)
     yield _section("health", _checks(health, style), style)
     yield _section("audit", _checks(audit, style), style)
@@ -49,26 +52,42 @@ def _machine(ready: Ready) -> str:
 
 def _registration(ready: Ready) -> str:
     who = "an embedded stand-in for the kubelet" if ready.scene.stand_in else "the kubelet"
-    plugin = ready.plugin
-    return (
-        f"  {ready.scene.resource}: {plugin.devices} devices registered with {who}\n"
-        f"  socket {ready.scene.socket_dir / (plugin.endpoint or '?')}\n"
-    )
-
-
-def _allocation(ready: Ready) -> str:
-    """Return the answer the kubelet got, with the reasons for it."""
-    found = ready.placement
-    if found is None:
-        return "  no GPU is usable\n"
-    size, usable = len(found.chosen), sum(not gpu.is_lost for gpu in ready.snapshot.gpus)
-    names = {gpu.id: gpu.name for gpu in ready.snapshot.gpus}
-    answer = ready.preferred if ready.preferred is not None else found.chosen
-    asked = "GetPreferredAllocation answered" if ready.preferred is not None else "would answer"
-    lines = [f"{size} of {usable}: {asked} {' '.join(sorted(names[i] for i in answer))}"]
-    lines += [f"policy {found.rules.policy}, bandwidth model {found.rules.model}"]
-    lines += [clean(reason) for reason in found.reasons]
+    lines = []
+    for one in ready.resources:
+        lines.append(f"{one.resource.name}: {one.plugin.devices} devices registered with {who}")
+        lines.append(f"socket {ready.scene.socket_dir / (one.plugin.endpoint or '?')}")
+    lines += [f"not offered: {clean(refusal.reason)}" for refusal in ready.refusals]
     return "".join(f"  {line}\n" for line in lines)
+
+
+def _allocations(ready: Ready) -> Iterator[str]:
+    """Yield, for each resource, the answer the kubelet got, with the reasons for it."""
+    for one in ready.resources:
+        if len(ready.resources) > 1:
+            yield f"  {one.resource.name}\n"
+        yield "".join(f"  {line}\n" for line in _allocation(one, ready))
+
+
+def _allocation(one: ReadyResource, ready: Ready) -> Iterator[str]:
+    found = one.placement
+    if found is None:
+        yield "no GPU is usable" if one.resource.is_whole else "no device is usable"
+        return
+    usable = sum(device.is_healthy for device in one.resource.devices)
+    answer = one.preferred if one.preferred is not None else found.chosen
+    asked = "GetPreferredAllocation answered" if one.preferred is not None else "would answer"
+    yield f"{len(found.chosen)} of {usable}: {asked} {_named(answer, one.resource, ready.snapshot)}"
+    yield f"policy {found.rules.policy}, bandwidth model {found.rules.model}"
+    yield from map(clean, found.reasons)
+
+
+def _named(chosen: Iterable[str], resource: Resource, snapshot: Snapshot) -> str:
+    """Return the GPUs of *chosen*; with a number for each where devices are parts of GPUs."""
+    names = {gpu.id: gpu.name for gpu in snapshot.gpus}
+    counts = Counter(sorted(names[resource.gpus[name]] for name in chosen))
+    if resource.is_whole:
+        return " ".join(counts)
+    return ", ".join(f"{count} of {name}" for name, count in counts.items())
 
 
 def _checks(found: Report, style: Style) -> str:

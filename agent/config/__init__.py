@@ -1,12 +1,15 @@
 """Settings of the daemon: declared once, read from four places, each value with its origin.
 
+Those of NVIDIA's device plugin are read too, under NVIDIA's names: :mod:`agent.config.nvidia`.
+
 One name gives all spellings: ``sysfs_root`` is the flag ``--sysfs-root``, the key
 ``sysfs-root`` and the variable ``NODETOPO_SYSFS_ROOT``. A unit that ends a field's name
 (``_s``) is left out of them. Only the command line and the daemon see :class:`Settings`;
 lower layers get values.
 """
 
-from agent.config.resolve import CONFIG_VARIABLE, ConfigFile, Resolved
+from agent.config.given import ConfigFile
+from agent.config.resolve import CONFIG_VARIABLE, Resolved
 from agent.config.settings import Settings, key, options
 
 __all__ = ["CONFIG_VARIABLE", "ConfigFile", "Resolved", "Settings", "key", "options"]

@@ -8,7 +8,8 @@ from agent.allocation.rules import Policy
 from agent.config import values
 
 EVERY = "*"
-"""Stands for every resource that is not named."""
+"""Stands for every resource that is not named; after the beginning of a name, for all that begin
+so, such as ``nvidia.com/mig-*``."""
 
 NVIDIAS = ("nvidia", "best-effort", "best_effort", "nvidia-best-effort")
 """What somebody would write who wants the placement of NVIDIA's device plugin."""
@@ -23,19 +24,26 @@ class PlacementPolicies:
     Attributes:
         usual: for every resource that *special* does not name.
         special: by resource name.
+        families: by the beginning of a resource name, where *special* does not name it; the
+            longest beginning counts.
     """
 
     usual: Policy = Policy.BEST
     special: Mapping[str, Policy] = field(default_factory=lambda: _NONE, hash=False)
+    families: Mapping[str, Policy] = field(default_factory=lambda: _NONE, hash=False)
 
     def policy(self, resource: str) -> Policy:
         """Return the policy of *resource*."""
-        return self.special.get(resource, self.usual)
+        if resource in self.special:
+            return self.special[resource]
+        known = max(filter(resource.startswith, self.families), key=len, default=None)
+        return self.usual if known is None else self.families[known]
 
     def __str__(self) -> str:
         """Return the text that :func:`placement` reads back."""
         named = (f"{resource}={policy}" for resource, policy in self.special.items())
-        return ",".join((str(self.usual), *named))
+        begun = (f"{family}{EVERY}={policy}" for family, policy in self.families.items())
+        return ",".join((str(self.usual), *named, *begun))
 
 
 def placement(value: object) -> PlacementPolicies:
@@ -48,13 +56,28 @@ def placement(value: object) -> PlacementPolicies:
     found: dict[str, Policy] = {}
     for name, word in _pairs(value):
         policy = _policy(word)
-        resource = EVERY if name == EVERY else values.resource(name)
+        resource = _resource(name)
         if resource in found:
             whose = "every other resource" if resource == EVERY else resource
             raise ValueError(f"not a single policy for {whose}")
         found[resource] = policy
     usual = found.pop(EVERY, Policy.BEST)
-    return PlacementPolicies(usual=usual, special=MappingProxyType(_sorted(found.items())))
+    families = {name.removesuffix(EVERY): found.pop(name) for name in list(found) if EVERY in name}
+    return PlacementPolicies(
+        usual=usual,
+        special=MappingProxyType(_sorted(found.items())),
+        families=MappingProxyType(_sorted(families.items())),
+    )
+
+
+def _resource(name: object) -> str:
+    """Return the name of a resource, the beginning of one before :data:`EVERY`, or that alone."""
+    if name == EVERY:
+        return EVERY
+    if isinstance(name, str) and name.endswith(EVERY):
+        values.resource(name.removesuffix(EVERY) + "x")  # some name must begin so
+        return name
+    return values.resource(name)
 
 
 def _pairs(value: object) -> Iterable[tuple[object, object]]:

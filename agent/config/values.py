@@ -7,9 +7,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from agent.errors import InputError
+from agent.kubelet.cdi import checked_annotation_prefix
+
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?")
+_LABEL = re.compile(
+    r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII
+)
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]*):([0-9]{1,5})")
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
@@ -17,12 +23,18 @@ _NO = ("false", "no", "off", "0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """How a setting is read and explained; ``choices`` is empty where any value goes."""
+    """How a setting is read and explained.
+
+    Attributes:
+        choices: empty where any value goes.
+        is_live: a changed value is taken up by the running daemon.
+    """
 
     read: Callable[[Any], Any]
     help: str
     metavar: str
     choices: tuple[str, ...] = ()
+    is_live: bool = False
 
 
 def text(value: object) -> str:
@@ -37,6 +49,14 @@ def path(value: object) -> Path:
     return Path(text(value))
 
 
+def absolute_path(value: object) -> Path:
+    """Read a path that begins with ``/``, because it is one of the host's."""
+    found = path(value)
+    if not found.is_absolute():
+        raise ValueError("a relative path")
+    return found
+
+
 def switch(value: object) -> bool:
     """Read YAML's booleans and their spellings as text."""
     word = str(value).lower()
@@ -45,12 +65,36 @@ def switch(value: object) -> bool:
     return word in _YES
 
 
-def scan_interval(value: object) -> float:
-    """Read a duration of 1 s or more, in seconds; a bare number is seconds."""
+def path_or_none(value: object) -> Path | None:
+    """Read a path; ``none`` gives ``None``."""
+    return None if value == "none" else path(value)
+
+
+def text_or_none(value: object) -> str | None:
+    """Read a text; ``none`` gives ``None``."""
+    return None if value == "none" else text(value)
+
+
+def names(value: object) -> tuple[str, ...]:
+    """Read texts, as a list or separated by commas, a number among them too; ``none`` for none."""
+    if value == "none":
+        return ()
+    parts = value if isinstance(value, list | tuple) else [value]
+    words = [word.strip() for part in parts for word in _number_or_text(part).split(",")]
+    return tuple(dict.fromkeys(map(text, words)))
+
+
+def duration(value: object) -> float:
+    """Read a duration, in seconds; a bare number is seconds."""
     match = None if isinstance(value, bool) else _DURATION.fullmatch(str(value).strip())
     if match is None:
         raise ValueError("not a duration such as 60, 90s or 5m")
-    seconds = float(match[1]) * _SECONDS[match[2]]
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def scan_interval(value: object) -> float:
+    """Read a duration of 1 s or more, in seconds."""
+    seconds = duration(value)
     if seconds < 1:
         raise ValueError("shorter than 1 s")
     return seconds
@@ -61,6 +105,38 @@ def resource(value: object) -> str:
     if _RESOURCE.fullmatch(text(value)) is None:
         raise ValueError("not of the form domain/name")
     return text(value)
+
+
+def label_key(value: object) -> str:
+    """Read the key of a label: a name, or ``domain/name``."""
+    if _LABEL.fullmatch(text(value)) is None:
+        raise ValueError("not the key of a label, such as nvidia.com/device-plugin.config")
+    return text(value)
+
+
+def annotation_prefix(value: object) -> str:
+    """Read how the keys of CDI annotations begin, such as ``cdi.k8s.io/``."""
+    try:
+        return checked_annotation_prefix(text(value))
+    except InputError:
+        raise ValueError("not the beginning of an annotation, such as cdi.k8s.io/") from None
+
+
+def imex_channels(value: object) -> tuple[int, ...]:
+    """Read ``none`` or ``0``: NVIDIA's device plugin hands out no other (api/config/v1/imex.go)."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    words = [str(part) for part in parts]
+    if words not in ([], ["none"], ["0"]):
+        raise ValueError("neither none nor channel 0 alone")
+    return (0,) if words == ["0"] else ()
+
+
+def replicas(value: object) -> int:
+    """Read how often a device is offered, 2 or more as NVIDIA's device plugin has it."""
+    digits = str(value)
+    if not re.fullmatch(r"[0-9]{1,6}", digits, re.ASCII) or int(digits) < 2:
+        raise ValueError(f"{digits!r} where 2 or more replicas are meant")
+    return int(digits)
 
 
 def address(value: object) -> str | None:
@@ -95,6 +171,11 @@ def several_of(choices: tuple[str, ...]) -> Callable[[object], tuple[str, ...]]:
         return names
 
     return read
+
+
+def _number_or_text(value: object) -> str:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number else text(value)
 
 
 def did_you_mean(found: object, names: tuple[str, ...]) -> str:

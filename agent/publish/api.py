@@ -13,12 +13,25 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agent.errors import ApiUnavailable
+from agent.publish.stream import Expired, Stream
 
 TIMEOUT_S = 10.0
 """Patience for one request; the API server itself gives up on a mutation after 34 s."""
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Ask for metadata without spec and status: 7 instead of 17 KB for a Node."""
+
+_METADATA_WATCHED = f"{_METADATA_ONLY},application/json"
+"""The same for a watch; a proxy that knows no such form may send whole objects."""
+
+GONE = 410
+"""HTTP status of a watch from a version that the API server has forgotten."""
+
+FORBIDDEN = 403
+LATER = "it is tried again later"
+
+MAX_REFUSAL = 1 << 16
+"""Bytes of a refusal that are read; a Status object has some hundred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +76,33 @@ class Api:
         headers = {"Accept": _METADATA_ONLY, "Content-Type": "application/apply-patch+yaml"}
         return self._send("PATCH", path, query, headers, json.dumps(body))
 
+    def watch_metadata(self, path: str, query: Mapping[str, str], silence_s: float) -> Stream:
+        """Follow the metadata of the objects at *path*; the stream is to be closed.
+
+        It ends by itself when the server ends it, and is lost when nothing at all comes for
+        *silence_s*.
+
+        Raises:
+            ApiUnavailable: no stream came, with the pause that the server asked for, if any.
+            Expired: the version that *query* begins at is no longer known.
+        """
+        headers = {"Accept": _METADATA_WATCHED}
+        response = self._request("GET", path, query, headers, read_s=silence_s)
+        if response.status == 200:
+            return Stream(response, f"{self.host}{path}")
+        found = Answer(
+            status=response.status,
+            body=_object(response.read(MAX_REFUSAL)),
+            retry_after_s=_seconds(response.headers.get("Retry-After")),
+        )
+        response.close()
+        said = found.body.get("message") or f"HTTP {found.status}"
+        if found.status == GONE:
+            raise Expired(said)
+        cure = "grant `watch` on nodes to the account" if found.status == FORBIDDEN else LATER
+        problem = f"watch {self.host}{path}: {said}"
+        raise ApiUnavailable(problem, cure, retry_after_s=found.retry_after_s)
+
     def _send(
         self,
         method: str,
@@ -71,15 +111,35 @@ class Api:
         headers: Mapping[str, str],
         body: str | None,
     ) -> Answer:
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - costs memory before use
+        response = self._request(method, path, query, headers, body)
+        return Answer(
+            status=response.status,
+            body=_object(response.data),
+            retry_after_s=_seconds(response.headers.get("Retry-After")),
+        )
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: str | None = None,
+        *,
+        read_s: float | None = None,
+    ) -> Any:
+        """Send one request; with *read_s* the body stays to be read, each part within that."""
+        from urllib3 import Timeout  # noqa: PLC0415 - costs memory before use
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - same
 
         try:
-            response = self._client.rest_client.pool_manager.request(
+            return self._client.rest_client.pool_manager.request(
                 method,
                 f"{self.host}{path}?{urlencode(query)}",
                 body=body,
                 headers={**_authorization(self._client.configuration), **headers},
-                timeout=TIMEOUT_S,
+                timeout=Timeout(connect=TIMEOUT_S, read=read_s or TIMEOUT_S),
+                preload_content=read_s is None,
                 # urllib3 would obey Retry-After by sleeping here, with the caller's thread.
                 retries=False,
             )
@@ -88,11 +148,6 @@ class Api:
                 f"{method} {self.host}{path}: {error}",
                 "check the address in the kubeconfig and that the API server runs",
             ) from error
-        return Answer(
-            status=response.status,
-            body=_object(response.data),
-            retry_after_s=_seconds(response.headers.get("Retry-After")),
-        )
 
 
 def _client(kubeconfig: Path | None) -> Any:

@@ -42,7 +42,7 @@ def test_a_completion_script_parses(cli: Cli, shell: str) -> None:
         (("topo", "matrix", "--mach"), ["--machine"]),
         (("labels", "--machine", "dgx-1"), ["dgx-1v"]),
         (("audit", "--only", "qos", "-o", "js"), ["json"]),
-        (("run", "--numa-mode", ""), ["numa", "none"]),
+        (("run", "--numa-mode", ""), ["numa", "socket", "none"]),
     ],
 )
 def test_bash_completes_a_word(cli: Cli, typed: tuple[str, ...], offered: list[str]) -> None:

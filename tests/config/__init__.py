@@ -1,0 +1,1 @@
+"""Tests of the settings: ours and those of NVIDIA's device plugin."""

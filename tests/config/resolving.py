@@ -1,0 +1,30 @@
+"""Settings resolved from what a test gives, and from nothing outside."""
+
+from collections.abc import Mapping
+
+from agent.config import ConfigFile, Resolved
+
+STRATEGY = "device-list-strategy is not set: devices are handed over by cdi-cri"
+"""How the warning begins that every file of NVIDIA's without a strategy gives."""
+
+
+def resolve(
+    yaml: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    nvidia_flags: Mapping[str, str] | None = None,
+) -> Resolved:
+    """Resolve; *yaml* is the file ``n.yaml``."""
+    return Resolved.of(
+        flags=flags or {},
+        environment=environment or {},
+        file=None if yaml is None else ConfigFile(name="n.yaml", text=yaml),
+        nvidia_flags=nvidia_flags,
+    )
+
+
+def said(text: str) -> str:
+    """Return the warnings about a file, but for that of the strategy."""
+    warnings = resolve(text).warnings
+    return "\n".join(line for line in warnings if not line.startswith(STRATEGY))
