@@ -1,4 +1,4 @@
-"""The HTTP server of /metrics and /healthz."""
+"""The HTTP server of /metrics, /healthz and /readyz."""
 
 import socket
 import sys
@@ -16,12 +16,17 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from agent.errors import InputError
-from agent.publish.families import MetricsState, families
+from agent.publish.families import families
+from agent.publish.metrics_state import MetricsState
 
 __all__ = ["MetricsServer", "MetricsState", "serve_metrics"]
 
 _CLIENT_TIMEOUT_S = 10
 """A client that is silent for longer loses its connection, and its thread is free again."""
+
+STUCK_S = 300.0
+"""Without a heartbeat for this long the agent is not alive. A scan waits for NVML some 20 s at
+most, and a cold start of many nodes may keep a thread from running for a minute."""
 
 
 class MetricsServer:
@@ -50,12 +55,17 @@ class MetricsServer:
         self._thread.join()
 
 
-def serve_metrics(address: str, state: Callable[[], MetricsState]) -> MetricsServer:
-    """Serve /metrics and /healthz on *address*, ``host:port``, from threads of its own.
+def serve_metrics(
+    address: str,
+    state: Callable[[], MetricsState],
+    heartbeat_age_s: Callable[[], float] = lambda: 0.0,
+) -> MetricsServer:
+    """Serve /metrics, /healthz and /readyz on *address*, ``host:port``, from threads of its own.
 
-    *state* is called at every scrape and must be quick and safe to call from any thread.
-    /healthz answers as long as the process can; it says nothing about the hardware, so that
-    a dead driver does not have the agent restarted for nothing. Port 0 takes a free one.
+    *state* is called at every scrape and by /readyz, *heartbeat_age_s*, seconds since the
+    agent's loop last moved, by /healthz; both must be quick and safe to call from any thread.
+    /healthz says nothing about the hardware, so that a dead driver does not have the agent
+    restarted for nothing; /readyz does. Port 0 takes a free one.
 
     Raises:
         InputError: *address* is malformed or cannot be listened on.
@@ -66,7 +76,8 @@ def serve_metrics(address: str, state: Callable[[], MetricsState]) -> MetricsSer
     ProcessCollector(registry=registry)
     try:
         family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        server = _Server(family, (str(target[0]), port), partial(_Handler, registry))
+        handler = partial(_Handler, registry, state, heartbeat_age_s)
+        server = _Server(family, (str(target[0]), port), handler)
     except OSError as error:
         raise InputError(
             f"cannot serve metrics on {address}: {error}",
@@ -120,8 +131,16 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "nodetopo"
     sys_version = ""
 
-    def __init__(self, registry: CollectorRegistry, *args: Any) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        state: Callable[[], MetricsState],
+        heartbeat_age_s: Callable[[], float],
+        *args: Any,
+    ) -> None:
         self._registry = registry
+        self._state = state
+        self._heartbeat_age_s = heartbeat_age_s
         super().__init__(*args)
 
     def do_GET(self) -> None:
@@ -130,9 +149,18 @@ class _Handler(BaseHTTPRequestHandler):
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
                 self._answer(HTTPStatus.OK, content_type, encode(self._registry))
             case "/healthz":
-                self._answer(HTTPStatus.OK, "text/plain", b"ok\n")
+                self._answer_probe(_stuck(self._heartbeat_age_s()))
+            case "/readyz":
+                self._answer_probe(self._state().not_ready)
             case _:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics or /healthz\n")
+                self._answer(
+                    HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /healthz or /readyz\n"
+                )
+
+    def _answer_probe(self, problem: str | None) -> None:
+        """Answer as a probe of the kubelet reads it: any status from 400 on is a no."""
+        status = HTTPStatus.OK if problem is None else HTTPStatus.SERVICE_UNAVAILABLE
+        self._answer(status, "text/plain; charset=utf-8", f"{problem or 'ok'}\n".encode())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited name
         """Write nothing: a scrape is not an event."""
@@ -143,3 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def _stuck(age_s: float) -> str | None:
+    return None if age_s <= STUCK_S else f"Stuck: the loop has not moved for {age_s:.0f} s"

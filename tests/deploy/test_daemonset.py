@@ -4,17 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import agent
+from tests.deploy.kustomize import documents
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "daemonset"
 BASE = DEPLOY / "base"
 FOLDERS = sorted(path.parent for path in DEPLOY.rglob("kustomization.yaml"))
-
-
-def documents(path: Path) -> list[Any]:
-    return list(yaml.safe_load_all(path.read_text("utf-8")))
 
 
 def pod_spec() -> dict[str, Any]:
@@ -49,21 +45,32 @@ def test_the_base_lists_all_its_files() -> None:
 
 
 def test_the_account_may_do_only_what_the_agent_does() -> None:
-    role = documents(BASE / "rbac.yaml")[0]
     granted = {
-        (resource, verb)
-        for rule in role["rules"]
+        (role["metadata"].get("namespace", "everywhere"), resource, verb)
+        for role in documents(BASE / "rbac.yaml")
+        for rule in role.get("rules", ())
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert granted == {("nodes", "get"), ("nodes", "patch"), ("pods", "list")}
+    assert granted == {
+        ("everywhere", "nodes", "get"),
+        ("everywhere", "nodes", "patch"),
+        ("everywhere", "nodes", "watch"),
+        ("everywhere", "pods", "list"),
+        ("default", "events", "create"),
+        ("default", "events", "patch"),
+    }
 
 
-def test_the_binding_gives_the_role_to_the_account_of_the_pod() -> None:
-    role, binding = documents(BASE / "rbac.yaml")
+@pytest.mark.parametrize("first", [0, 2], ids=["of the cluster", "of the namespace"])
+def test_a_binding_gives_the_role_before_it_to_the_account_of_the_pod(first: int) -> None:
+    role, binding = documents(BASE / "rbac.yaml")[first : first + 2]
     (account,) = documents(BASE / "serviceaccount.yaml")
-    bound = (binding["roleRef"]["name"], binding["subjects"][0]["name"])
-    assert bound == (role["metadata"]["name"], account["metadata"]["name"])
+    place, owner = role["metadata"], account["metadata"]
+    (subject,) = binding["subjects"]
+    assert binding["metadata"].get("namespace") == place.get("namespace")
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (role["kind"], place["name"])
+    assert (subject["name"], subject["namespace"]) == (owner["name"], owner["namespace"])
 
 
 def test_the_pod_runs_under_that_account() -> None:
@@ -88,14 +95,14 @@ def test_system_calls_are_filtered() -> None:
     assert pod_spec()["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
-def test_only_the_plugin_directory_of_the_host_is_writable() -> None:
+def test_only_the_plugin_directory_and_its_own_of_the_host_are_writable() -> None:
     on_host = {volume["name"] for volume in pod_spec()["volumes"] if "hostPath" in volume}
     writable = [
         mount["mountPath"]
         for mount in container()["volumeMounts"]
         if mount["name"] in on_host and not mount.get("readOnly")
     ]
-    assert writable == ["/var/lib/kubelet/device-plugins"]
+    assert writable == ["/var/lib/kubelet/device-plugins", "/run/nodetopo"]
 
 
 def test_mounts_inside_sysfs_are_read_only_as_well() -> None:
@@ -133,13 +140,21 @@ def test_memory_is_limited_and_cpu_is_not() -> None:
     }
 
 
-def test_the_probe_asks_where_the_agent_answers() -> None:
+@pytest.mark.parametrize(
+    ("probe", "path"), [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")]
+)
+def test_a_probe_asks_where_the_agent_answers(probe: str, path: str) -> None:
     (port,) = container()["ports"]
-    asked = container()["livenessProbe"]["httpGet"]
+    asked = container()[probe]["httpGet"]
     assert (asked, f"--metrics-address=[$(POD_IP)]:{port['containerPort']}") == (
-        {"path": "/healthz", "port": port["name"]},
+        {"path": path, "port": port["name"]},
         container()["args"][2],
     )
+
+
+def test_a_restart_of_the_kubelet_does_not_make_the_pod_unready() -> None:
+    probe = container()["readinessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 30  # seconds
 
 
 def test_the_image_is_of_this_version() -> None:

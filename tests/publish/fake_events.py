@@ -1,0 +1,81 @@
+"""An API server that takes Events by server-side apply."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.publish.fake_api import kubeconfig
+
+
+@dataclass
+class FakeEvents:
+    """The Events, how each write is answered, and what was asked.
+
+    Attributes:
+        stored: by path; the last write wins, as with server-side apply and *force*.
+        answer_with: answer every write so instead, and store nothing.
+        writes: bodies of all writes, refused ones too, in order.
+        queries: their queries.
+    """
+
+    stored: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answer_with: tuple[int, Mapping[str, str]] | None = None
+    writes: list[dict[str, Any]] = field(default_factory=list)
+    queries: list[dict[str, str]] = field(default_factory=list)
+
+    def apply(self, path: str, query: dict[str, str], body: dict[str, Any]) -> int:
+        """Return the status of a write."""
+        self.writes.append(body)
+        self.queries.append(query)
+        if self.answer_with is not None:
+            return self.answer_with[0]
+        status = 200 if path in self.stored else 201
+        self.stored[path] = body
+        return status
+
+
+@contextmanager
+def serving(events: FakeEvents, directory: Path, port: int = 0) -> Iterator[Path]:
+    """Serve *events* on *port* of 127.0.0.1; yields a kubeconfig, written into *directory*."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), _handler(events))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        path = directory / "kubeconfig"
+        path.write_text(kubeconfig(f"http://127.0.0.1:{server.server_port}"))
+        yield path
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(events: FakeEvents) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PATCH(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert self.headers["Content-Type"] == "application/apply-patch+yaml"
+            url = urlsplit(self.path)
+            query = {key: value[0] for key, value in parse_qs(url.query).items()}
+            status = events.apply(url.path, query, body)
+            headers = events.answer_with[1] if events.answer_with else {}
+            content = json.dumps({"message": f"answered {status}"}).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Stay silent."""
+
+    return Handler

@@ -1,0 +1,104 @@
+"""Why the agent says that it is not ready."""
+
+import dataclasses
+
+import pytest
+
+from agent.machines.bundled import machine
+from agent.model.nvml_event import NvmlStatus, NvmlTrouble
+from agent.model.snapshot import Snapshot
+from agent.publish.readiness import PATIENCE, not_ready
+
+GPUS = machine("l40s-pcie-4")
+ONLY_ON_PCI = dataclasses.replace(GPUS, gpus=(), pci_gpus=tuple(g.pci for g in GPUS.gpus if g.pci))
+NO_GPUS = Snapshot(pci_gpus=())
+ANSWERS = NvmlStatus()
+HAD = {"nvidia.com/gpu": True}
+LACKS = {"nvidia.com/gpu": False}
+
+
+def reasons(
+    snapshot: Snapshot | None = GPUS,
+    nvml: NvmlStatus = ANSWERS,
+    is_registered: dict[str, bool] = HAD,
+    conflicts: dict[str, str] | None = None,
+) -> list[str]:
+    said = not_ready(
+        snapshot=snapshot, nvml=nvml, is_registered=is_registered, conflicts=conflicts or {}
+    )
+    return [] if said is None else [line.partition(":")[0] for line in said.split("\n")]
+
+
+def trouble(what: NvmlTrouble, failures: int = PATIENCE, code: int | None = None) -> NvmlStatus:
+    return NvmlStatus(trouble=what, code=code, failures=failures, cause="no answer in 10 s")
+
+
+def test_an_agent_whose_gpus_the_kubelet_has_is_ready() -> None:
+    assert reasons() == []
+
+
+def test_an_agent_that_has_not_read_the_node_is_not_ready() -> None:
+    assert reasons(None, is_registered={}) == ["NotScanned"]
+
+
+def test_a_node_without_gpus_is_ready() -> None:
+    without_driver = trouble(NvmlTrouble.NO_LIBRARY)
+    assert reasons(NO_GPUS, without_driver, {}) == []
+
+
+def test_gpus_without_a_driver_are_not_ready() -> None:
+    assert reasons(ONLY_ON_PCI, trouble(NvmlTrouble.NO_LIBRARY, 1), {}) == ["NvmlLibraryGone"]
+
+
+def test_gpus_that_nothing_offers_on_purpose_are_ready() -> None:
+    assert reasons(is_registered={}) == []
+
+
+def test_a_resource_that_the_kubelet_lacks_is_named() -> None:
+    assert not_ready(snapshot=GPUS, nvml=ANSWERS, is_registered=LACKS, conflicts={}) == (
+        "NotRegistered: the kubelet does not have nvidia.com/gpu"
+    )
+
+
+def test_a_resource_that_another_plugin_took_is_told_once_with_what_is_known() -> None:
+    said = not_ready(
+        snapshot=GPUS,
+        nvml=ANSWERS,
+        is_registered=LACKS,
+        conflicts={"nvidia.com/gpu": "nvidia-gpu.sock serves nvidia.com/gpu"},
+    )
+    assert said == "ResourceConflict: nvidia-gpu.sock serves nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "reason"),
+    [
+        (NvmlTrouble.NO_ANSWER, None, "NvmlUnresponsive"),
+        (NvmlTrouble.DIED, None, "NvmlDied"),
+        (NvmlTrouble.REFUSED, 18, "NvmlVersionMismatch"),
+        (NvmlTrouble.REFUSED, 999, "NvmlRefuses"),
+        (NvmlTrouble.NO_LIBRARY, None, "NvmlLibraryGone"),
+    ],
+)
+def test_nvml_that_stays_silent_is_a_reason(
+    what: NvmlTrouble, code: int | None, reason: str
+) -> None:
+    assert reasons(nvml=trouble(what, code=code)) == [reason]
+
+
+def test_one_missed_reading_is_none() -> None:
+    assert reasons(nvml=trouble(NvmlTrouble.NO_ANSWER, PATIENCE - 1)) == []
+
+
+def test_the_cause_is_passed_on() -> None:
+    said = not_ready(
+        snapshot=GPUS, nvml=trouble(NvmlTrouble.NO_ANSWER), is_registered=HAD, conflicts={}
+    )
+    assert said == "NvmlUnresponsive: no answer in 10 s"
+
+
+def test_every_reason_has_a_line() -> None:
+    status = trouble(NvmlTrouble.NO_ANSWER)
+    resources = {"nvidia.com/gpu": False, "nvidia.com/mig-1g.10gb": False}
+    found = reasons(GPUS, status, resources, {"nvidia.com/gpu": "another plugin"})
+    assert found == ["ResourceConflict", "NotRegistered", "NvmlUnresponsive"]
