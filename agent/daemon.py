@@ -1,233 +1,219 @@
-"""The daemon: wires discovery, the device plugin, labels and metrics around the store.
+"""The daemon: wires discovery, health, the device plugins, labels and metrics around the store.
 
-Data flows one way: scan → store → {plugin, labels, metrics}. A scan that fails keeps what the
+Data flows one way: scan → store → {plugins, labels, metrics}. A scan that fails keeps what the
 last good one found; nothing that reads the store waits for hardware or for the API server.
 """
 
-import random
-import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 
-from agent import logs
+from agent import logs, signals
 from agent.actors import ActorGroup
-from agent.allocation.policy import Allocation
-from agent.checks.catalogue import HEALTH
-from agent.checks.engine import evaluate
-from agent.checks.rule import Verdict
 from agent.config.settings import Settings
-from agent.errors import AgentError, ApiUnavailable, InputError, UnreadableError
-from agent.kubelet.devices import merge
-from agent.kubelet.plugin import DevicePlugin, PluginState
-from agent.kubelet.settings import NumaReport, PluginSettings, Strategy
-from agent.labels.catalogue import is_complete, labels
-from agent.model.snapshot import Snapshot
-from agent.placement import Placement
-from agent.publish.metrics import MetricsServer, MetricsState, serve_metrics
-from agent.publish.node_labels import NodeLabelPublisher
+from agent.errors import AgentError
+from agent.health.ledger import HealthRules
+from agent.health.notices import Notice
+from agent.health_file import HealthFile, read_boot_id
+from agent.health_watch import HealthWatch
+from agent.known_gpus import KnownGpus
+from agent.labelling import Labelling
+from agent.notices import Notices
+from agent.offering import Offering
+from agent.placement import Placements
+from agent.publish.events import EventPublisher
+from agent.publish.metrics import MetricsServer, serve_metrics
+from agent.ready import Ready, Waiting
+from agent.reload import Reloader
+from agent.scanning import Scanning
 from agent.scene import Scene, set_up
-from agent.store import SnapshotStore, Versioned
-
-SHOWN_SIZE = 4
-"""GPUs of the request that the page shows: half a usual machine."""
-
-READY_TIMEOUT_S = 30.0
-"""How long `--once` waits until the kubelet has the devices; a running one takes under 1 s."""
-
-RECHECK_LABELS_S = 300.0
-"""Re-read the Node this often to put back labels that somebody removed: the budget is one read
-per node in five minutes."""
-
-PUBLISH_RETRY_S = (1.0, 300.0)
-"""First and longest pause after the API server refused, doubled in between, full jitter."""
+from agent.store import SnapshotStore
+from agent.telling import Telling
+from agent.upkeep import Upkeep
 
 GRACE_S = 0.5
 """How long the loops get to end; with the rest of a stop it makes less than a second."""
 
+GPUS_FILE = "gpus.json"
+"""Beside the health file: the GPUs that a lost one is listed among."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """What there is to show once the kubelet has the devices.
-
-    Attributes:
-        placement: our answer to a request for four GPUs (all, where there are fewer), with
-            its reasons; ``None`` where none is usable.
-        preferred: the stand-in kubelet's answer to the same; ``None`` with a real one, which
-            asks when a pod comes.
-        metrics_url: ``None`` where metrics are off or the address was taken.
-    """
-
-    scene: Scene
-    snapshot: Snapshot
-    plugin: PluginState
-    placement: Allocation | None
-    preferred: tuple[str, ...] | None
-    metrics_url: str | None
+LAST_WORDS_S = 2.0
+"""How long a daemon that ends by itself waits, so that its reason becomes an Event."""
 
 
-def run(settings: Settings, report: Callable[[Ready], None] | None = None) -> int:
+def run(
+    settings: Settings,
+    report: Callable[[Ready], None] | None = None,
+    reloader: Reloader | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT, or with ``once`` until *report* has been called.
 
+    Settings that change meanwhile come from *reloader*, if given.
+
     Returns:
-        0 after a stop that was asked for, 1 if a loop of ours failed, 3 if ``once`` was
-        asked for and the kubelet did not take the devices in time.
+        0 after a stop that was asked for, 1 if a loop of ours failed or only a new container
+        can help, 3 if ``once`` was asked for and the kubelet did not take the devices in time.
 
     Raises:
         AgentError: the settings do not fit this machine.
     """
     logs.configure(settings.log_format, settings.log_level)
     with ExitStack() as stack:
-        placement = Placement.of(settings)  # before a child is started for a setting that fails
-        daemon = Daemon(settings, stack.enter_context(set_up(settings)), placement)
+        placements = Placements.of(settings)  # before a child is started for a setting that fails
+        wake = threading.Event()
+        boot_id = read_boot_id(settings.procfs_root)
+        health = _health(settings, boot_id, wake)
+        on_events = None if health is None else health.take_events
+        scene = stack.enter_context(set_up(settings, on_events))
+        offering = Offering(
+            settings,
+            scene.socket_dir,
+            placements,
+            is_simulated=scene.simulated is not None,
+            known=_known_gpus(settings, boot_id),
+        )
+        daemon = Daemon(settings, scene, offering, health=health, reloader=reloader, wake=wake)
         stack.callback(daemon.close)
         return daemon.run(report)
 
 
-@dataclass(slots=True)
 class Daemon:
-    """One run: the loops, and the few values that they hand to each other."""
+    """One run: its loops, and what they hand to each other."""
 
-    settings: Settings
-    scene: Scene
-    placement: Placement
-    store: SnapshotStore = field(default_factory=SnapshotStore)
-    group: ActorGroup = field(default_factory=ActorGroup)
-    _rescan: threading.Event = field(default_factory=threading.Event)
-    _exit_code: int = 0
-    _metrics: MetricsServer | None = None
-    _publish_writes: int = 0
-    _publish_errors: int = 0
-    _plugin: DevicePlugin = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._plugin = DevicePlugin(
-            self.settings.resource_name,
-            self.scene.socket_dir,
-            self.placement.prefer,
-            PluginSettings(
-                strategies=tuple(Strategy(word) for word in self.settings.device_list_strategy),
-                cdi_kind=self.settings.cdi_kind,
-                numa=NumaReport(self.settings.numa_mode),
-                host_root=self.settings.host_root,
-            ),
-            structlog.get_logger(),
-            explain=self.placement.explain,
+    def __init__(
+        self,
+        settings: Settings,
+        scene: Scene,
+        offering: Offering,
+        *,
+        health: HealthWatch | None,
+        reloader: Reloader | None,
+        wake: threading.Event,
+    ) -> None:
+        self._settings = settings
+        self._scene = scene
+        self._offering = offering
+        self._reloader = reloader
+        self._group = ActorGroup()
+        self._store = SnapshotStore()
+        self._metrics: MetricsServer | None = None
+        self._beats: dict[str, float] = {}
+        self._offered = threading.Event()
+        kubeconfig, node = settings.kubeconfig, settings.node_name
+        self._events = EventPublisher(kubeconfig, node) if settings.publish_events else None
+        self._labelling = Labelling(settings, self._store) if settings.publish_labels else None
+        self._scanning = Scanning(
+            scene=scene,
+            store=self._store,
+            health=health,
+            interval_s=lambda: self._settings.scan_interval_s,
+            on_scan=wake.set,
+            beat=lambda: self._beat("scan"),
         )
+        self._upkeep = Upkeep(
+            store=self._store,
+            offering=offering,
+            health=health,
+            notices=Notices(self._events.post if self._events is not None else None),
+            reload=self._reload,
+            on_offer=self._offered.set,
+            wake=wake,
+        )
+        self._telling = Telling(
+            settings=lambda: self._settings,
+            scene=scene,
+            store=self._store,
+            offering=offering,
+            health=health,
+            labelling=self._labelling,
+            events=self._events,
+            reloader=reloader,
+        )
+        if reloader is not None:
+            reloader.on_news = wake.set
 
     def run(self, report: Callable[[Ready], None] | None) -> int:
         """Start every loop, tell *report* once, and wait for the end."""
-        self._handle_signals()
-        self.group.start("scan", self._scan)
+        signals.hand_over(self._stop, self._read_all_anew)
+        self._group.start("scan", self._scan)
+        self._group.start("upkeep", self._keep_up)
+        self._group.start("prepare", self._prepare)
         metrics_url = self._serve_metrics()
-        if self.settings.publish_labels:
-            self.group.start("publish", self._publish)
-        is_ready = self._report_when_ready(report, metrics_url)
-        if self.settings.once:
-            self.group.stop()
-        failed = self.group.wait(GRACE_S)
-        if failed or self._exit_code:
+        if self._labelling is not None:
+            self._group.start("labels", self._labelling.run)
+        if self._events is not None:
+            self._group.start("events", self._events.run)
+        is_ready = self._report(report, metrics_url)
+        if self._settings.once:
+            self._group.stop()
+        failed = self._group.wait(GRACE_S)
+        if failed or self._upkeep.failure is not None:
             return 1
-        return 3 if self.settings.once and not is_ready else 0
+        return 3 if self._settings.once and not is_ready else 0
 
     def close(self) -> None:
         """Leave the kubelet and end the NVML child; labels stay on the Node."""
-        self.group.stop()
-        self.store.close()
-        self._plugin.stop()
+        self._stop()
+        if self._reloader is not None:
+            self._reloader.close()
+        self._offering.stop()
         if self._metrics is not None:
             self._metrics.close()
 
-    def _handle_signals(self) -> None:
-        def stop(_number: int, _frame: object) -> None:
-            self.group.stop()
-            self.store.close()
+    def _stop(self) -> None:
+        self._group.stop()
+        self._store.close()
+        self._upkeep.wake.set()
+        self._offered.set()
 
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
-        signal.signal(signal.SIGHUP, lambda _number, _frame: self._rescan.set())
+    def _read_all_anew(self) -> None:
+        self._scanning.scan_whole()
+        if self._reloader is not None:
+            self._reloader.ask()
+
+    def _reload(self) -> tuple[Notice, ...]:
+        if self._reloader is None:
+            return ()
+        self._reloader.poll(self._apply)
+        return self._reloader.notices()
+
+    def _apply(self, settings: Settings) -> None:
+        self._offering.reconfigure(settings, Placements.of(settings))
+        self._settings = settings
+        self._offered.set()
 
     def _scan(self, stopping: threading.Event) -> None:
-        """Read the node now and then; the plugin registers once the first GPU is known."""
-        self._plugin.start()
         while not stopping.is_set():
-            self._take(self.scene.read())
-            self._pause(stopping, self.settings.scan_interval_s)
-            if not self._is_serving() and not stopping.is_set():
-                self._exit_code = 1  # a new container gets a plugin that can reach the kubelet
-                structlog.get_logger().error("plugin lost", problem=self._plugin.state.last_problem)
+            self._beat("scan")
+            self._scanning.step(stopping)
+
+    def _keep_up(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            self._beat("upkeep")
+            self._upkeep.step()
+            if self._upkeep.failure is not None and not stopping.is_set():
+                structlog.get_logger().error("daemon ends", problem=self._upkeep.failure)
+                stopping.wait(LAST_WORDS_S if self._events is not None else 0)
                 return
 
-    def _is_serving(self) -> bool:
-        """Tell whether the plugin can reach a kubelet without a restart of ours."""
-        state = self._plugin.state
-        return state.is_running and not state.is_detached
-
-    def _take(self, snapshot: Snapshot) -> None:
-        """Make *snapshot* the truth for every reader, if it says anything new."""
-        before = self.store.current
-        generation = self.store.publish(snapshot)
-        if before is not None and generation == before.generation:
-            return
-        if snapshot.gpus:
-            self.placement.take(snapshot)
-        self._plugin.update(merge(self._plugin.devices, snapshot))
-        self.placement.prepare()  # or the first pod of a size would wait for it
-        structlog.get_logger().info(
-            "snapshot published",
-            generation=generation,
-            gpus=len(snapshot.gpus),
-            hcas=len(snapshot.hcas or ()),
-            issues=[f"{i.probe}: {i.subject} {i.reason}" for i in snapshot.issues],
-        )
-
-    def _pause(self, stopping: threading.Event, seconds: float) -> None:
-        step_s = 0.2  # a stop is noticed within this time
-        for _ in range(max(1, round(seconds / step_s))):
-            if self._rescan.is_set() or stopping.wait(step_s) or not self._is_serving():
-                break
-        if self._rescan.is_set():  # SIGHUP: read also what is kept from scan to scan
-            self.scene.reread()
-        self._rescan.clear()
-
-    def _publish(self, stopping: threading.Event) -> None:
-        """Keep the Node's labels as the latest snapshot has them."""
-        publisher = NodeLabelPublisher(self.settings.kubeconfig, self.settings.node_name)
-        first_s, last_s = PUBLISH_RETRY_S
-        generation, pause_s = 0, first_s
+    def _prepare(self, stopping: threading.Event) -> None:
+        """Work out first answers: it can take seconds, and neither a verdict nor a stop waits."""
         while not stopping.is_set():
-            current = self.store.wait(generation, RECHECK_LABELS_S) or self.store.current
-            if current is None or stopping.is_set():
-                continue
-            try:
-                self._publish_once(publisher, current)
-            except (ApiUnavailable, InputError) as error:
-                self._publish_errors += 1
-                structlog.get_logger().warning("labels not published", error=str(error))
-                asked_s = getattr(error, "retry_after_s", None) or 0.0
-                spread_s = random.uniform(first_s, pause_s)  # noqa: S311 - spreads the retries
-                stopping.wait(asked_s + spread_s)
-                pause_s = min(pause_s * 2, last_s)
-            else:
-                generation, pause_s = current.generation, first_s
-
-    def _publish_once(self, publisher: NodeLabelPublisher, current: Versioned) -> None:
-        wanted = labels(current.snapshot)
-        if not wanted:
-            return  # nothing was read yet, which proves nothing
-        if publisher.publish(wanted, complete=is_complete(current.snapshot)):
-            self._publish_writes += 1
-            log = structlog.get_logger()
-            log.info("labels published", labels=len(wanted), generation=current.generation)
+            self._offered.wait()
+            self._offered.clear()
+            self._offering.prepare()
+            structlog.get_logger().debug("first answers worked out")
 
     def _serve_metrics(self) -> str | None:
-        if self.settings.metrics_address is None:
+        if self._settings.metrics_address is None:
             return None
         try:
-            server = serve_metrics(self.settings.metrics_address, self._metrics_state)
+            address, state = self._settings.metrics_address, self._telling.state
+            server = serve_metrics(address, state, self._silence_s)
         except AgentError as error:
             # A taken port must not keep GPUs from being served.
             structlog.get_logger().warning("metrics not served", error=str(error))
@@ -236,65 +222,49 @@ class Daemon:
         structlog.get_logger().info("metrics served", url=server.url)
         return server.url
 
-    def _metrics_state(self) -> MetricsState:
-        current = self.store.current
-        plugin = self._plugin.state
-        resource = self.settings.resource_name
-        checks: dict[str, dict[str, int]] = {}
-        if current is not None:
-            verdicts = [result.verdict for result in evaluate(current.snapshot, HEALTH).results]
-            checks["health"] = {verdict.value: verdicts.count(verdict) for verdict in Verdict}
-        return MetricsState(
-            snapshot=current.snapshot if current else None,
-            generation=current.generation if current else 0,
-            registrations={resource: plugin.registrations},
-            is_registered={resource: plugin.is_registered},
-            publish_writes=self._publish_writes,
-            publish_errors=self._publish_errors,
-            check_counts=checks,
-        )
+    def _beat(self, loop: str) -> None:
+        self._beats[loop] = time.monotonic()
 
-    def _report_when_ready(
-        self, report: Callable[[Ready], None] | None, metrics_url: str | None
-    ) -> bool:
+    def _silence_s(self) -> float:
+        """Return for how long the slowest of the loops has not come around."""
+        beats = tuple(self._beats.values())  # other threads add to it
+        return time.monotonic() - min(beats) if beats else 0.0
+
+    def _report(self, report: Callable[[Ready], None] | None, metrics_url: str | None) -> bool:
         """Wait for the registration, show it, and tell whether there was something to show."""
-        if not self.settings.once and report is None:
+        if not self._settings.once and report is None:
             return True
-        rounds = round(READY_TIMEOUT_S / 0.05)
-        while rounds and not self._is_ready() and not self.group.stopping.wait(0.05):
-            if self.settings.once:  # without it, wait as long as it takes
-                self._check_for_gpus()
-                rounds -= 1
-        current = self.store.current
-        if self.group.stopping.is_set() or current is None:
+        waiting = Waiting(self._settings, self._scene, self._store, self._offering)
+        found = waiting.ready(self._group.stopping, metrics_url)
+        if found is None:
             return False
-        if not self._is_ready():
-            raise UnreadableError(
-                f"no kubelet took the GPUs within {READY_TIMEOUT_S:.0f} s",
-                f"is one running, and does it listen in {self.scene.socket_dir}?",
-            )
         if report is not None:
-            report(self._ready(current.snapshot, metrics_url))
+            report(found)
         return True
 
-    def _check_for_gpus(self) -> None:
-        current = self.store.current
-        if current is not None and not self._plugin.devices:
-            reasons = [i.reason for i in current.snapshot.issues if i.probe == "nvml"]
-            raise UnreadableError(
-                f"no GPU was found: {'; '.join(reasons) or 'NVML lists none'}",
-                "install or repair the NVIDIA driver, or try `nodetopo run --once --or-simulate`",
-            )
 
-    def _is_ready(self) -> bool:
-        return self._plugin.state.is_registered and self.scene.kubelet_has_devices()
+def _health(settings: Settings, boot_id: str | None, wake: threading.Event) -> HealthWatch | None:
+    """Return what judges the GPUs; ``None`` where settings ask for no judgement."""
+    if not settings.health_checks:
+        return None
+    path = _health_file(settings)
+    return HealthWatch(
+        HealthRules(classes=settings.xid_classes, recovery_s=settings.recovery_s),
+        None if path is None else HealthFile(path),
+        boot_id=boot_id,
+        on_change=wake.set,
+    )
 
-    def _ready(self, snapshot: Snapshot, metrics_url: str | None) -> Ready:
-        return Ready(
-            scene=self.scene,
-            snapshot=snapshot,
-            plugin=self._plugin.state,
-            placement=self.placement.example(SHOWN_SIZE),
-            preferred=self.scene.preferred(min(SHOWN_SIZE, len(snapshot.gpus))),
-            metrics_url=metrics_url,
-        )
+
+def _known_gpus(settings: Settings, boot_id: str | None) -> KnownGpus | None:
+    """Return what remembers GPUs, beside what remembers verdicts on them."""
+    path = _health_file(settings)
+    if path is None or boot_id is None:
+        return None
+    return KnownGpus(path.with_name(GPUS_FILE), boot_id)
+
+
+def _health_file(settings: Settings) -> Path | None:
+    """Return where things outlive the process: those of GPUs that are played never do."""
+    is_played = settings.machine is not None or settings.snapshot is not None
+    return None if is_played or settings.or_simulate else settings.health_file

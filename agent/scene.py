@@ -8,7 +8,7 @@ asked for by name (a lab).
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +20,31 @@ from agent.kubelet.sockets import KUBELET_SOCKET
 from agent.kubelet.stand_in import StandInKubelet
 from agent.machines.bundled import DEFAULT, machine
 from agent.model.codec import MAX_BYTES, decode
+from agent.model.nvml_event import NvmlEvent, NvmlStatus
+from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots
+from agent.probes.kernel_log import KernelLog
 from agent.probes.node import NodeReader
 from agent.probes.nvml_supervisor import NvmlSupervisor
 
-_Reader: TypeAlias = tuple[Callable[[], Snapshot], Callable[[], None]]
+OnEvents: TypeAlias = Callable[[Sequence[NvmlEvent]], None]
+"""Takes what GPUs report; it is called by threads that must not wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What is read.
+
+    Attributes:
+        read: returns the machine as it is now.
+        reread: makes the next ``read`` a whole one; nothing to do for a simulated machine.
+        nvml: returns how the last attempt to read NVML ended.
+    """
+
+    read: Callable[[], Snapshot]
+    reread: Callable[[], None]
+    nvml: Callable[[], NvmlStatus]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,34 +52,32 @@ class Scene:
     """The machine and the kubelet of one run.
 
     Attributes:
-        read: returns the machine as it is now.
-        reread: makes the next ``read`` a whole one; nothing to do for a simulated machine.
         simulated: the name of the simulated machine, ``None`` on real hardware.
         socket_dir: where the kubelet listens.
         stand_in: the embedded kubelet; ``None`` with a real one.
     """
 
-    read: Callable[[], Snapshot]
-    reread: Callable[[], None]
+    machine: Machine
     simulated: str | None
-    resource: str
     socket_dir: Path
     stand_in: StandInKubelet | None = None
 
-    def kubelet_has_devices(self) -> bool:
+    def kubelet_has(self, resource: str) -> bool:
         """Tell whether the kubelet took the list; a real one does so once it is registered."""
-        return self.stand_in is None or self.stand_in.view(self.resource) is not None
+        return self.stand_in is None or self.stand_in.view(resource) is not None
 
-    def preferred(self, size: int) -> tuple[str, ...] | None:
+    def preferred(self, size: int, resource: str) -> tuple[str, ...] | None:
         """Ask as a kubelet would, over the socket; ``None`` with a real one."""
         if self.stand_in is None:
             return None
-        return self.stand_in.preferred(size, resource=self.resource)
+        return self.stand_in.preferred(size, resource=resource)
 
 
 @contextmanager
-def set_up(settings: Settings) -> Iterator[Scene]:
+def set_up(settings: Settings, on_events: OnEvents | None = None) -> Iterator[Scene]:
     """Yield the scene that *settings* ask for, and clear it away afterwards.
+
+    What the GPUs of a real machine report between scans goes to *on_events*, if given.
 
     Raises:
         InputError: the machine or the snapshot cannot be used.
@@ -69,13 +86,11 @@ def set_up(settings: Settings) -> Iterator[Scene]:
         named = _named(settings)
         if named is None and settings.or_simulate and not _has_gpu(settings):
             named = DEFAULT, machine(DEFAULT)
-        read, reread = _live(settings, stack) if named is None else _fixed(settings, named[1])
+        found = _live(settings, on_events, stack) if named is None else _fixed(settings, named[1])
         socket_dir, stand_in = _kubelet(settings, stack, is_simulated=named is not None)
         yield Scene(
-            read=read,
-            reread=reread,
+            machine=found,
             simulated=named[0] if named else None,
-            resource=settings.resource_name,
             socket_dir=socket_dir,
             stand_in=stand_in,
         )
@@ -94,8 +109,10 @@ def _snapshot_file(path: Path) -> Snapshot:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         return decode(content.decode("utf-8")).snapshot
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}", "give a readable snapshot file") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", "check the path") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8: {error}", "give a snapshot file") from None
 
 
 def _has_gpu(settings: Settings) -> bool:
@@ -108,16 +125,28 @@ def _has_gpu(settings: Settings) -> bool:
         supervisor.close()
 
 
-def _fixed(settings: Settings, snapshot: Snapshot) -> _Reader:
+def _fixed(settings: Settings, snapshot: Snapshot) -> Machine:
     here = replace(snapshot, node=settings.node_name)
-    return lambda: here, lambda: None
+    return Machine(read=lambda: here, reread=lambda: None, nvml=NvmlStatus)
 
 
-def _live(settings: Settings, stack: ExitStack) -> _Reader:
+def _live(settings: Settings, on_events: OnEvents | None, stack: ExitStack) -> Machine:
     roots = Roots(sysfs=settings.sysfs_root, procfs=settings.procfs_root, host=settings.host_root)
-    reader = NodeReader(roots, node=settings.node_name, nvml_library=settings.nvml_library)
+    library = settings.nvml_library
+    reader = NodeReader(roots, node=settings.node_name, nvml_library=library, on_events=on_events)
     stack.callback(reader.close)
-    return reader.read, reader.reread
+    names: dict[PciAddress, str] = {}
+
+    def read() -> Snapshot:
+        snapshot = reader.read()
+        names.update({gpu.pci: gpu.uuid for gpu in snapshot.gpus if gpu.pci and gpu.uuid})
+        return snapshot
+
+    if settings.kernel_log is not None and on_events is not None:
+        log = KernelLog(settings.kernel_log, on_events, names.get)
+        stack.callback(log.close)
+        log.start()
+    return Machine(read=read, reread=reader.reread, nvml=lambda: reader.nvml_status)
 
 
 def _kubelet(

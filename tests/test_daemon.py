@@ -16,7 +16,16 @@ from agent.kubelet.stand_in import StandInKubelet
 from agent.machines.bundled import machine
 
 TIMEOUT_S = 60
-COMMAND = (sys.executable, "-m", "agent", "run", "--metrics-address", "127.0.0.1:0")
+MIG = Path(__file__).parent / "nodes" / "h100x8-nvswitch-2numa-mig" / "snapshot.json"
+GPU2 = "GPU-00000d16-0000-4000-8000-000000000002"
+COMMAND = (
+    sys.executable,
+    "-m",
+    "agent",
+    "run",
+    "--metrics-address=127.0.0.1:0",
+    "--health-file=none",
+)
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -64,6 +73,46 @@ def test_once_shows_the_whole_job_on_a_simulated_machine_and_ends_well() -> None
     assert shown.returncode == 0, shown.stderr
     for word in ("SIMULATED", "NV18", "gpu.topology/interconnect", "nvidia.com/gpu", "450", "http"):
         assert word in shown.stdout, word
+
+
+def test_once_shows_every_resource_and_what_is_not_offered() -> None:
+    slicing = ("--time-slicing", "nvidia.com/gpu=4,renameByDefault")
+    shown = once("--snapshot", str(MIG), "--mig-strategy", "mixed", *slicing)
+    assert shown.returncode == 0, shown.stderr
+    who = "devices registered with an embedded stand-in for the kubelet"
+    for text in (
+        f"nvidia.com/gpu.shared: 20 {who}",
+        f"nvidia.com/mig-1g.10gb: 7 {who}",
+        f"nvidia.com/mig-3g.40gb: 2 {who}",
+        f"not offered: GPU2 ({GPU2}) is in MIG mode and has no MIG device",
+        "4 of 20: GetPreferredAllocation answered 1 of GPU4, 1 of GPU5, 1 of GPU6, 1 of GPU7",
+        "2 of 2: GetPreferredAllocation answered 2 of GPU1",
+    ):
+        assert text in shown.stdout, text
+
+
+def test_a_request_of_the_page_is_for_one_replica_where_no_more_may_be_asked_for() -> None:
+    slicing = ("--time-slicing", "nvidia.com/gpu=4,failRequestsGreaterThanOne")
+    assert "1 of 32: GetPreferredAllocation answered" in once(*slicing, "--machine=dgx-1v").stdout
+
+
+def test_once_names_the_gpus_that_keep_all_from_being_offered() -> None:
+    shown = once("--snapshot", str(MIG), "--mig-strategy", "single")
+    last = shown.stderr.splitlines()[-1]
+    assert (shown.returncode, last.split(":")[:2]) == (3, ["error", " nothing is offered"])
+    assert f"in MIG mode without a MIG device: GPU2 ({GPU2})" in last
+
+
+def test_a_daemon_that_may_offer_nothing_waits_instead_of_ending(tmp_path: Path) -> None:
+    arguments = ("--snapshot", str(MIG), "--mig-strategy", "single", "--log-format", "json")
+    with running(*arguments, "--device-plugin-dir", str(tmp_path)) as process:
+        assert process.stderr is not None
+        events = (json.loads(line)["event"] for line in process.stderr)
+        expected = {"snapshot published", "resource not offered"}
+        while expected:  # a line that never comes is ended by the time limit of the test
+            expected.discard(next(events))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=TIMEOUT_S) == 0
 
 
 def test_once_on_a_node_without_nvml_says_so_and_could_not_tell(tmp_path: Path) -> None:
@@ -126,6 +175,22 @@ def test_the_policy_of_the_settings_decides_and_one_line_says_why(tmp_path: Path
         "resource": "nvidia.com/gpu",
     }
     assert line["said"].startswith("GPU0 GPU1: 25 GB/s by ring, ")
+
+
+def test_first_answers_are_worked_out_when_devices_are_offered_and_when_settings_change(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("placement-policy: best\n")
+    words = ("--config", str(config), "--log-level", "debug", "--log-format", "json")
+    with running("--machine", "dgx-1v", *words) as process:
+        assert process.stderr is not None
+        events = (json.loads(line)["event"] for line in process.stderr)
+        assert "first answers worked out" in events  # a line that never comes takes too long
+        config.write_text("placement-policy: packed\n")
+        process.send_signal(signal.SIGHUP)
+        assert "configuration read" in events
+        assert "first answers worked out" in events
 
 
 def test_a_bandwidth_table_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:

@@ -25,14 +25,14 @@ def test_a_named_machine_is_offered_to_a_stand_in_that_goes_away_with_it() -> No
 
 def test_a_simulated_machine_bears_the_name_of_the_node_it_plays() -> None:
     with set_up(Settings(node_name="lab-1", machine="dgx-1v")) as scene:
-        assert scene.read().node == "lab-1"
+        assert scene.machine.read().node == "lab-1"
 
 
 def test_a_snapshot_file_is_simulated(tmp_path: Path) -> None:
     file = tmp_path / "node.json"
     file.write_text(encode(machine("l40s-pcie-4")))
     with set_up(Settings(node_name="n", snapshot=file)) as scene:
-        assert (scene.simulated, len(scene.read().gpus)) == ("node.json", 4)
+        assert (scene.simulated, len(scene.machine.read().gpus)) == ("node.json", 4)
 
 
 def test_a_missing_snapshot_file_is_an_input_error(tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""What the daemon tells of itself when it is asked: metrics, and whether it is ready."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.checks.catalogue import HEALTH
+from agent.checks.engine import evaluate
+from agent.checks.rule import Verdict
+from agent.config.settings import Settings
+from agent.health_watch import HealthWatch
+from agent.labelling import Labelling
+from agent.model.snapshot import Snapshot
+from agent.notices import conflicts
+from agent.offering import Offering
+from agent.publish.events import EventPublisher
+from agent.publish.metrics_state import MetricsState
+from agent.publish.readiness import not_ready
+from agent.reload import Reloader
+from agent.scene import Scene
+from agent.store import SnapshotStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """Reads the daemon's parts, and changes none; any thread may ask it.
+
+    Attributes:
+        settings: in force now.
+        health: ``None`` where GPUs are not watched.
+        labelling, events: ``None`` where nothing of the kind is published.
+        reloader: ``None`` where settings never change.
+    """
+
+    settings: Callable[[], Settings]
+    scene: Scene
+    store: SnapshotStore
+    offering: Offering
+    health: HealthWatch | None
+    labelling: Labelling | None
+    events: EventPublisher | None
+    reloader: Reloader | None
+
+    def state(self) -> MetricsState:
+        """Return everything, as it is now."""
+        current = self.store.current
+        snapshot = None if current is None else current.snapshot
+        states = self.offering.states
+        nvml = self.scene.machine.nvml()
+        is_registered = {name: state.is_registered for name, state in states.items()}
+        return MetricsState(
+            snapshot=snapshot,
+            not_ready=not_ready(
+                snapshot=self.offering.taken,  # one that is not offered yet makes nobody ready
+                nvml=nvml,
+                is_registered=is_registered,
+                conflicts=conflicts(states),
+                refusals=[one.reason for one in self.offering.refusals if one.resource],
+            ),
+            generation=0 if current is None else current.generation,
+            registrations={name: state.registrations for name, state in states.items()},
+            is_registered=is_registered or {self.settings().resource_name: False},
+            conflicts=conflicts(states),
+            devices=self._devices(),
+            allocations={name: state.allocations for name, state in states.items()},
+            publish_writes=0 if self.labelling is None else self.labelling.writes,
+            publish_errors=0 if self.labelling is None else self.labelling.errors,
+            check_counts={} if snapshot is None else {"health": _verdicts(snapshot)},
+            health={} if self.health is None else self.health.view,
+            xid_counts={} if self.health is None else self.health.counts,
+            nvml_failures=nvml.failures,
+            config=self._config(),
+            config_failures=0 if self.reloader is None else self.reloader.failures,
+            events_posted=0 if self.events is None else self.events.posted,
+            events_dropped=0 if self.events is None else self.events.dropped,
+        )
+
+    def _config(self) -> str | None:
+        config = None if self.reloader is None else self.reloader.config
+        return None if config is None else config.name
+
+    def _devices(self) -> dict[str, dict[str, int]]:
+        found = {}
+        for one in self.offering.served:
+            healthy = sum(device.is_healthy for device in one.resource.devices)
+            unhealthy = len(one.resource.devices) - healthy
+            found[one.resource.name] = {"healthy": healthy, "unhealthy": unhealthy}
+        return found
+
+
+def _verdicts(snapshot: Snapshot) -> dict[str, int]:
+    counts = Counter(result.verdict for result in evaluate(snapshot, HEALTH).results)
+    return {verdict.value: counts[verdict] for verdict in Verdict}

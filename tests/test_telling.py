@@ -1,0 +1,58 @@
+"""What the daemon tells of itself while things change."""
+
+from agent.config.settings import Settings
+from agent.model.nvml_event import NvmlStatus
+from agent.scene import Machine, Scene
+from agent.store import SnapshotStore
+from agent.telling import Telling
+from tests.kubelet.eventually import eventually
+from tests.kubelet.machines import node
+from tests.offerings import Played, playing
+
+WHOLE = node("h100x8-nvswitch-2numa-8cx7")
+GPU = "nvidia.com/gpu"
+
+
+def telling(played: Played, store: SnapshotStore, settings: list[Settings]) -> Telling:
+    """Return what tells of *played* and *store*; the last of *settings* is in force."""
+    machine = Machine(read=lambda: WHOLE, reread=lambda: None, nvml=NvmlStatus)
+    return Telling(
+        settings=lambda: settings[-1],
+        scene=Scene(machine=machine, simulated=None, socket_dir=played.directory),
+        store=store,
+        offering=played.offering,
+        health=None,
+        labelling=None,
+        events=None,
+        reloader=None,
+    )
+
+
+def test_a_node_that_was_read_is_not_ready_before_its_gpus_are_offered() -> None:
+    store = SnapshotStore()
+    with playing() as played:
+        told = telling(played, store, [Settings(node_name="n")])
+        assert told.state().not_ready == "NotScanned: the node has not been read yet"
+        store.publish(WHOLE)
+        assert told.state().not_ready is not None
+        played.offering.take(WHOLE)
+        played.listed(GPU)
+        assert eventually(lambda: told.state().not_ready is None)
+
+
+def test_a_node_whose_gpus_are_all_refused_is_not_ready_and_says_why() -> None:
+    with playing(mig_strategy="single") as played:
+        told = telling(played, SnapshotStore(), [Settings(node_name="n")])
+        played.offering.take(node("h100x8-nvswitch-2numa-mig"))
+        (line,) = str(told.state().not_ready).splitlines()
+        assert line.startswith("NotOffered: ")
+        assert "in MIG mode without a MIG device: GPU2" in line
+
+
+def test_the_resource_that_is_missing_is_that_of_the_settings_in_force() -> None:
+    settings = [Settings(node_name="n")]
+    with playing() as played:
+        told = telling(played, SnapshotStore(), settings)
+        assert dict(told.state().is_registered) == {GPU: False}
+        settings.append(Settings(node_name="n", resource_name="acme.com/gpu"))
+        assert dict(told.state().is_registered) == {"acme.com/gpu": False}
