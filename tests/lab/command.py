@@ -6,8 +6,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.lab.build import binaries, user_cache
+from tests.lab.build import binaries
 from tests.lab.cluster import Cluster
+from tests.lab.go_program import user_cache
 from tests.lab.kubelet import Policies
 from tests.lab.namespace import unshare_flags
 from tests.lab.pods import GPU

@@ -1,18 +1,24 @@
 """The lab as fixtures: one cluster and two nodes for the whole session, tidied after each test."""
 
 import os
-from collections.abc import Generator, Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab import nvidia
 from tests.lab.build import binaries
 from tests.lab.cluster import Cluster
 from tests.lab.kubelet import Policies
 from tests.lab.machine_node import Node
 from tests.lab.namespace import unshare_flags
-from tests.lab.pods import GPU
-from tests.lab.waiting import has_tail
+from tests.lab.nvidia.desk import Desk
+from tests.lab.nvidia.machines import MACHINES
+from tests.lab.pods import GPU, guaranteed
+from tests.lab.waiting import has_tail, wait_for
 
 _NO_NAMESPACES = "the lab needs root or user namespaces (unshare --mount, or --user --mount)"
 _LOGS: pytest.StashKey[Cluster] = pytest.StashKey()
@@ -20,11 +26,13 @@ _LOGS: pytest.StashKey[Cluster] = pytest.StashKey()
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the programs before the first test, whose time limit a cold build would exceed."""
-    wanted = any(item.get_closest_marker("lab") for item in session.items)
+    wanted = [item.path.stem for item in session.items if item.get_closest_marker("lab")]
     if wanted and not session.config.option.collectonly and unshare_flags() is not None:
         capture: Any = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             binaries()
+            if any(name.startswith("test_nvidia") for name in wanted):
+                nvidia.programs()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -41,17 +49,41 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
-    """Return a running control plane without nodes."""
+def namespaces() -> None:
+    """Skip what needs a mount namespace where there can be none; in CI, fail."""
     if unshare_flags() is None:
         if os.environ.get("CI") == "true":
             pytest.fail(_NO_NAMESPACES)
         pytest.skip(_NO_NAMESPACES)
+
+
+@pytest.fixture(scope="session")
+def cluster(pytestconfig: pytest.Config, namespaces: None) -> Iterator[Cluster]:
+    """Return a running control plane without nodes."""
+    del namespaces
     lab = Cluster()
     lab.start()
     pytestconfig.stash[_LOGS] = lab
     yield lab
     lab.stop()
+
+
+@pytest.fixture(scope="module")
+def desk(namespaces: None) -> Iterator[Callable[[str], Desk]]:
+    """Return a function from a name of a machine to it with both plugins, laid out once."""
+    del namespaces
+    home = Path(tempfile.mkdtemp(prefix="nt-"))
+    desks: dict[str, Desk] = {}
+
+    def of(machine: str) -> Desk:
+        if machine not in desks:
+            desks[machine] = Desk(home / machine, MACHINES[machine]())
+        return desks[machine]
+
+    yield of
+    for one in desks.values():
+        one.close()
+    shutil.rmtree(home)
 
 
 @pytest.fixture(scope="session")
@@ -68,15 +100,17 @@ def _v100(cluster: Cluster) -> Node:
 @pytest.fixture
 def h100(cluster: Cluster, _h100: Node) -> Iterator[Node]:
     """Return an 8-GPU NVSwitch node under ``single-numa-node``, empty and offering all GPUs."""
+    starts = _h100.kubelet_starts
     yield _h100
-    _tidy(cluster, _h100)
+    _tidy(cluster, _h100, is_new_kubelet=_h100.kubelet_starts > starts)
 
 
 @pytest.fixture
 def v100(cluster: Cluster, _v100: Node) -> Iterator[Node]:
     """Return a hybrid cube mesh node under policy ``none``, empty and offering all GPUs."""
+    starts = _v100.kubelet_starts
     yield _v100
-    _tidy(cluster, _v100)
+    _tidy(cluster, _v100, is_new_kubelet=_v100.kubelet_starts > starts)
 
 
 def _with_agent(node: Node) -> Node:
@@ -85,10 +119,17 @@ def _with_agent(node: Node) -> Node:
     return node
 
 
-def _tidy(cluster: Cluster, node: Node) -> None:
+def _tidy(cluster: Cluster, node: Node, *, is_new_kubelet: bool) -> None:
     """Bring the node back to how a test may expect to find it."""
     node.agent.heal()
     if not node.is_kubelet_running:
         node.start_kubelet()
     cluster.pods.delete_all()
+    if is_new_kubelet:
+        # It holds the GPUs of pods that are gone for taken until it has heard from the API
+        # server (1.36 devicemanager, UpdateAllocatedDevices), which a pod that runs shows.
+        cluster.pods.run(guaranteed("plain", node.name, {"cpu": 1, "memory": "64Mi"}))
+        cluster.pods.delete("plain")
+    # The Node may tell of the daemon before for two seconds more.
+    wait_for("the daemon is registered", node.agent.registrations, evidence=node.logs)
     node.wait_allocatable(GPU, 8)

@@ -4,7 +4,10 @@ import json
 import secrets
 import socket
 import urllib.error
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,10 +22,12 @@ _AUDIT_POLICY = {
     "omitStages": ["RequestReceived"],
     "rules": [
         {"level": "Metadata", "resources": [{"group": "", "resources": ["nodes", "nodes/status"]}]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
         {"level": "None"},
     ],
 }
-"""Who read and wrote Node objects, one JSON line each: the evidence for "no write"."""
+"""Who read and wrote Node objects, and all that service accounts asked for, our agent's among
+them; one JSON line each: the evidence for "no write"."""
 
 _NO_CONTROLLERS = "ServiceAccount,TaintNodesByCondition"
 """Admission plugins that need the controller manager, which the lab does not run: without it
@@ -88,14 +93,24 @@ class ControlPlane:
 
     def agent_verbs(self, node: str) -> tuple[str, ...]:
         """Return what the agent asked of the Node object so far, such as ``get``, in order."""
-        text = self._audit_log.read_text("utf-8")
-        events = map(json.loads, text[: text.rfind("\n") + 1].splitlines())
         return tuple(
             event["verb"]
-            for event in events
-            if event["user"]["username"].endswith(":nodetopo")
-            and event["objectRef"].get("name") == node
+            for event in self._agent_events()
+            if event["objectRef"]["resource"] == "nodes" and event["objectRef"].get("name") == node
         )
+
+    def agent_requests(self) -> Counter[tuple[str, str]]:
+        """Return how often the agents of all nodes used each verb on each kind of object."""
+        return Counter(
+            (event["verb"], event["objectRef"]["resource"]) for event in self._agent_events()
+        )
+
+    def _agent_events(self) -> Iterator[dict[str, Any]]:
+        text = self._audit_log.read_text("utf-8")
+        for line in text[: text.rfind("\n") + 1].splitlines():
+            event = json.loads(line)
+            if event["user"]["username"].endswith(":nodetopo"):
+                yield event
 
     def wait_agent_verbs(self, node: str, count: int) -> None:
         """Wait until the agent has made *count* requests on the Node object."""

@@ -6,11 +6,15 @@ from typing import Any
 
 from agent.model.pod import Pod
 from agent.probes.podresources import assigned
-from tests.lab import namespace
+from tests.lab import checkpoint, namespace
+from tests.lab.allocatable import healthy
+from tests.lab.checkpoint import Checkpoint
 from tests.lab.control_plane import ControlPlane
 from tests.lab.kubelet import Policies, configuration
 from tests.lab.node_agent import NodeAgent
+from tests.lab.pods import GPU
 from tests.lab.processes import Processes, Program
+from tests.lab.runtime import Runtime
 from tests.lab.waiting import tail, wait_for
 
 _START_TIMEOUT_S = 90.0
@@ -24,6 +28,8 @@ class Node:
         kubelet_dir: what the kubelet sees as ``/var/lib/kubelet``.
         host: root of the machine's files; ``sys``, ``proc`` and the kubelet's lie below it.
         agent: our daemon on this node; not started yet.
+        runtime: its container runtime.
+        kubelet_starts: how often a kubelet was started.
     """
 
     def __init__(
@@ -43,14 +49,7 @@ class Node:
         self.machine_dir = machine_dir
         self.host = home / "host"
         self.kubelet_dir = self.host / "var" / "lib" / "kubelet"
-        self.agent = NodeAgent(
-            name,
-            machine_dir,
-            home=home,
-            host=self.host,
-            kubeconfig=control_plane.agent_kubeconfig(),
-            processes=processes,
-        )
+        self.runtime = Runtime(name, home, programs / "fakecri", processes)
         self._tree = tree
         self._policies = policies
         self._home = home
@@ -59,9 +58,22 @@ class Node:
         self._processes = processes
         self._kubeconfig = control_plane.write_kubeconfig("admin", control_plane.api.token)
         self._port = port
+        self.agent = self.another_agent("agent", home)
+        self.kubelet_starts = 0
         self._kubelet: Program | None = None
-        self._runtime: Program | None = None
         self._heartbeat_before: str | None = None
+
+    def another_agent(self, log_name: str, home: Path) -> NodeAgent:
+        """Return a daemon of ours beside :attr:`agent`, with files of its own in *home*."""
+        return NodeAgent(
+            self.name,
+            self.machine_dir,
+            home=home,
+            host=self.host,
+            kubeconfig=self._control_plane.agent_kubeconfig(),
+            processes=self._processes,
+            log_name=log_name,
+        )
 
     @property
     def is_kubelet_running(self) -> bool:
@@ -77,19 +89,15 @@ class Node:
         """Lay the machine out and start its runtime and kubelet; return before it is Ready."""
         self._lay_out()
         self.kubelet_dir.mkdir(parents=True, exist_ok=True)
-        runtime = self._home / "cri.sock"
         text = configuration(
             self._policies,
             host=self.host,
-            runtime=runtime,
+            runtime=self.runtime.socket,
             port=self._port,
             is_user_namespace=namespace.is_user_namespace(_namespace_flags()),
         )
         self.kubelet_dir.joinpath("config.yaml").write_text(text, "utf-8")
-        self._runtime = self._processes.start(
-            f"{self.name}-fakecri", [self._programs / "fakecri", f"unix://{runtime}"]
-        )
-        wait_for("the container runtime serves", runtime.exists)
+        self.runtime.start()
         self._launch_kubelet()
 
     def start_kubelet(self) -> None:
@@ -109,14 +117,31 @@ class Node:
     def end(self) -> None:
         """End every process of the node."""
         self.agent.end()
-        for program in (self._kubelet, self._runtime):
-            if program is not None:
-                self._processes.kill(program)
+        if self._kubelet is not None:
+            self.kill_kubelet()
+        self.runtime.kill()
 
     def kill_kubelet(self) -> None:
         """End the kubelet with SIGKILL."""
         assert self._kubelet is not None, "the kubelet was not started"
         self._processes.kill(self._kubelet)
+
+    def restart_kubelet(self) -> None:
+        """Crash the kubelet and start it; return when it is Ready, with or without devices."""
+        self.kill_kubelet()
+        self.start_kubelet()
+
+    def reboot(self) -> None:
+        """Play a reboot: all programs crash, containers are gone, files under ``/var/lib`` stay.
+
+        The kubelet and the runtime come back; the agent, which is a pod on a real node and
+        may be late, is for the test to start.
+        """
+        self.agent.end()
+        self.kill_kubelet()
+        self.runtime.kill()
+        self.runtime.start()
+        self.start_kubelet()
 
     def object(self) -> dict[str, Any]:
         """Return the Node object."""
@@ -125,6 +150,11 @@ class Node:
     def allocatable(self, resource: str) -> int | None:
         """Return how many of *resource* pods may ask for; ``None`` if the node has no such."""
         amount = self.object()["status"]["allocatable"].get(resource)
+        return None if amount is None else int(amount)
+
+    def capacity(self, resource: str) -> int | None:
+        """Return how many of *resource* the node has; ``None`` if it never had one."""
+        amount = self.object()["status"]["capacity"].get(resource)
         return None if amount is None else int(amount)
 
     def wait_allocatable(self, resource: str, amount: int, *, timeout_s: float = 60.0) -> None:
@@ -158,6 +188,28 @@ class Node:
         """Return what the kubelet assigned to each pod."""
         return assigned(self.pod_resources_socket)
 
+    def healthy(self, resource: str) -> frozenset[str]:
+        """Return the ids of *resource* that the kubelet holds for healthy, given out or not."""
+        return healthy(self.pod_resources_socket, resource)
+
+    def given(self, pod: str, resource: str = GPU) -> dict[str, tuple[str, ...]]:
+        """Return the ids of *resource* that each container of *pod* has, by its name.
+
+        Without containers that have none; empty for a pod that the kubelet does not list.
+        """
+        return {
+            container.name: devices.ids
+            for found in self.pod_resources()
+            if found.name == pod
+            for container in found.containers
+            for devices in container.devices or ()
+            if devices.resource == resource
+        }
+
+    def checkpoint(self) -> Checkpoint:
+        """Return what the kubelet would read back after a crash."""
+        return checkpoint.read(self.agent.socket_dir)
+
     def logs(self) -> str:
         """Return the ends of the node's logs, for a failure message."""
         logs = self._processes.log_dir
@@ -173,6 +225,7 @@ class Node:
                 shutil.copytree(entry, self.host / entry.name, symlinks=True)
 
     def _launch_kubelet(self) -> None:
+        self.kubelet_starts += 1
         self._heartbeat_before = self._heartbeat()
         self._kubelet = self._processes.start(
             f"{self.name}-kubelet",

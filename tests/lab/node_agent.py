@@ -1,20 +1,27 @@
 """Our daemon on a simulated node, started as a person would start it."""
 
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
-from tests.lab.build import user_cache
+from tests.lab.go_program import user_cache
 from tests.lab.processes import Processes, Program
 
-_REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[2]
 _SCAN_INTERVAL_S = 5
+_RECOVERY_S = 2
 
 
 class NodeAgent:
-    """The agent of one node, outside of the kubelet's mount namespace."""
+    """The agent of one node, outside of the kubelet's mount namespace.
+
+    A second one on the node has a *log_name* and a *home* of its own.
+    """
 
     def __init__(
         self,
@@ -25,8 +32,10 @@ class NodeAgent:
         host: Path,
         kubeconfig: Path,
         processes: Processes,
+        log_name: str = "agent",
     ) -> None:
         self._node_name = node_name
+        self._program_name = f"{node_name}-{log_name}"
         self._host = host
         self._kubelet_dir = host / "var" / "lib" / "kubelet"
         self._kubeconfig = kubeconfig
@@ -42,14 +51,27 @@ class NodeAgent:
         """Where the kubelet and the device plugin have their sockets."""
         return self._kubelet_dir / "device-plugins"
 
-    def start(self, extra_args: Sequence[str] = ()) -> None:
-        """Start the daemon; return at once, before it has registered."""
+    def start(
+        self,
+        extra_args: Sequence[str] = (),
+        *,
+        code: Path = REPOSITORY,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """Start the daemon; return at once, before it has registered.
+
+        Args:
+            extra_args: more of the command line.
+            code: the directory whose ``agent`` is run: another version, perhaps.
+            prefix: the command by way of which it is started, such as ``unshare``.
+        """
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._program = self._processes.start(
-            f"{self._node_name}-agent",
+            self._program_name,
             [sys.executable, "-m", "agent", "run", *self._flags(), *extra_args],
             environment={"NODETOPO_FAKE_NVML": str(self._nvml.directory)},
-            directory=_REPOSITORY,
+            directory=code,
+            prefix=prefix,
         )
 
     def stop(self) -> None:
@@ -67,6 +89,17 @@ class NodeAgent:
         if self._program is not None:
             self.kill()
 
+    @contextmanager
+    def frozen(self, *, child: bool = False) -> Iterator[None]:
+        """Keep the daemon, or its NVML child, from running on (SIGSTOP) for the time of a block."""
+        pid = self._child() if child else self._started().process.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):  # a child that hung was killed and replaced
+                os.kill(pid, signal.SIGCONT)
+
     def check_running(self) -> None:
         """Raise LabFailure with the end of the log if the daemon was started and ended."""
         if self._program is not None:
@@ -76,6 +109,15 @@ class NodeAgent:
         """Make the fake NVML library misbehave from its next call on, until :meth:`heal`."""
         self._is_faulty = True
         self._nvml.fail(*faults)
+
+    def xid(self, gpu: int | str, code: int, count: int = 1) -> None:
+        """Let *gpu* report an XID, *count* times; :meth:`heal` ends what comes of it."""
+        self._is_faulty = True
+        self._nvml.xid(gpu, code, count)
+
+    def mend(self) -> None:
+        """End the faults of the hardware; the daemon runs on, and may find out by itself."""
+        self._nvml.fail()
 
     def change_answer(self, call: str, answer: str) -> None:
         """Make the fake NVML library answer *call* anew, until :meth:`heal`.
@@ -97,6 +139,8 @@ class NodeAgent:
         if is_running and self._is_faulty:
             self.kill()
         if not is_running or self._is_faulty:
+            for name in ("health.json", "gpus.json"):  # the faults of one test are over
+                (self._state / name).unlink(missing_ok=True)
             self.start()
         self._is_faulty = False
 
@@ -115,8 +159,21 @@ class NodeAgent:
         return self.log_since_start().count('"event": "resource registered"')
 
     @property
+    def _state(self) -> Path:
+        return self._nvml.directory.parent
+
+    @property
     def _log(self) -> Path:
-        return self._processes.log_dir / f"{self._node_name}-agent.log"
+        return self._processes.log_dir / f"{self._program_name}.log"
+
+    def _child(self) -> int:
+        """Return the process id of the NVML child, the daemon's only one (proc_pid_task(5))."""
+        pid = self._started().process.pid
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        (child,) = (
+            int(word) for thread in threads for word in (thread / "children").read_text().split()
+        )
+        return child
 
     def _started(self) -> Program:
         assert self._program is not None, "the agent was not started"
@@ -134,5 +191,7 @@ class NodeAgent:
             "pod-resources-socket": self._kubelet_dir / "pod-resources" / "kubelet.sock",
             "metrics-address": "127.0.0.1:0",
             "scan-interval": _SCAN_INTERVAL_S,
+            "health-file": self._state / "health.json",
+            "recovery": _RECOVERY_S,
         }
         return [text for name, value in flags.items() for text in (f"--{name}", str(value))]

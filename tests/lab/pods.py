@@ -50,6 +50,11 @@ def with_containers(
     }
 
 
+def restarting(pod: Object) -> Object:
+    """Return *pod* with containers that are started again whenever they end."""
+    return {**pod, "spec": {**pod["spec"], "restartPolicy": "Always"}}
+
+
 def _containers(stem: str, wanted: Sequence[Mapping[str, str | int]]) -> list[Object]:
     containers = []
     for number, resources in enumerate(wanted):
@@ -122,6 +127,22 @@ class Pods:
         )
         return str(status["reason"]) if status["phase"] == "Failed" else None
 
+    def wait_restarted(self, name: str, times: int) -> Object:
+        """Wait until the first container of pod *name* runs for the *times*-th time anew."""
+
+        def reached() -> Object | None:
+            pod = self.get(name)
+            (first, *_) = pod["status"].get("containerStatuses") or [{}]
+            is_up = first.get("restartCount", 0) >= times and "running" in first.get("state", {})
+            return pod if is_up else None
+
+        return wait_for(
+            f"the container of pod {name} restarts, {times} in all",
+            reached,
+            timeout_s=_TIMEOUT_S,
+            evidence=lambda: _told(self.get(name)["status"]) + self._events(name),
+        )
+
     def delete(self, *names: str) -> None:
         """Delete the pods and wait until they are gone; their devices are free then."""
         for name in names:
@@ -135,7 +156,12 @@ class Pods:
 
     def delete_all(self) -> None:
         """Delete every pod and wait until all are gone."""
-        self.delete(*(pod["metadata"]["name"] for pod in self._api.get(_COLLECTION)["items"]))
+        self.delete(*(pod["metadata"]["name"] for pod in self.all()))
+
+    def all(self) -> list[Object]:
+        """Return every pod, on whichever node."""
+        pods: list[Object] = self._api.get(_COLLECTION)["items"]
+        return pods
 
     def events(self, name: str) -> list[Object]:
         """Return the events about the pod."""

@@ -1,7 +1,8 @@
 """A tap between the agent and the kubelet: passes every call on, and keeps what was asked.
 
 The agent logs how many devices it was offered, not which; and a test shall not believe the
-log of what it tests. To the agent the tap is the kubelet, to the kubelet it is the plugin.
+log of what it tests. To the agent the tap is the kubelet, to the kubelet it is the plugin, and
+one that can be told to fail.
 """
 
 from collections.abc import Iterator
@@ -44,14 +45,19 @@ class Tap(service.RegistrationServicer):
     """Serve the agent in *agent_side* and the kubelet in *kubelet_side* until :meth:`close`.
 
     Attributes:
-        asked: every call so far, in order; the kubelet admits one pod at a time.
+        agent_side: the directory that is to be the agent's ``--device-plugin-dir``.
+        asked: every preference asked for so far, in order; the kubelet admits one pod at a time.
+        calls: the method of every call of the kubelet's so far, such as ``ListAndWatch``.
     """
 
     def __init__(self, *, agent_side: Path, kubelet_side: Path) -> None:
         self.asked: list[Asked] = []
-        self._agent_side = agent_side
+        self.calls: list[str] = []
+        self.agent_side = agent_side
         self._kubelet_side = kubelet_side
         self._plugin: Any = None  # a channel; its calls on bare bytes have no public types
+        self._lists: Any = None  # the call whose answers are the device lists
+        self._refused: frozenset[str] = frozenset()
         self._pool = ThreadPoolExecutor(2 * _THREADS, thread_name_prefix="tap")
         agent_side.mkdir()
         self._registration = grpc.server(self._pool)
@@ -70,20 +76,30 @@ class Tap(service.RegistrationServicer):
             self._plugin.close()
         self._pool.shutdown()
 
+    def refuse(self, *methods: str) -> None:
+        """Fail the kubelet's calls of *methods* from now on, a stream that is open included.
+
+        No method at all ends the refusals.
+        """
+        self._refused = frozenset(methods)
+        if "ListAndWatch" in methods and self._lists is not None:
+            self._lists.cancel()
+
     def Register(  # noqa: N802 - the service's own name
         self, request: pb.RegisterRequest, context: grpc.ServicerContext
     ) -> pb.Empty:
         """Register the tap with the kubelet in the agent's place."""
         del context
-        self._plugin = _dial(self._agent_side / request.endpoint)
+        self._plugin = _dial(self.agent_side / request.endpoint)
         request.endpoint = _SOCKET
         with _dial(self._kubelet_side / "kubelet.sock") as kubelet:
             answer: pb.Empty = service.RegistrationStub(kubelet).Register(request, timeout=12)
         return answer
 
-    def call(self, method: str, request: bytes) -> bytes:
+    def call(self, method: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Pass one call on; both messages as they are on the wire."""
         assert self._plugin is not None, "nobody registered"
+        self._keep_call(method, context)
         answer: bytes = self._plugin.unary_unary(method)(request)
         if method == _PREFERRED:
             self._keep(request, answer)
@@ -92,9 +108,19 @@ class Tap(service.RegistrationServicer):
     def stream(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Pass the device lists on until either side ends."""
         assert self._plugin is not None, "nobody registered"
-        lists: Any = self._plugin.unary_stream(_STREAM)(request)
+        self._keep_call(_STREAM, context)
+        lists = self._lists = self._plugin.unary_stream(_STREAM)(request)
         if context.add_callback(lists.cancel):
             yield from _until_the_end(lists)
+        self._refuse_if_told(_STREAM, context)
+
+    def _keep_call(self, method: str, context: grpc.ServicerContext) -> None:
+        self.calls.append(method.removeprefix(_SERVICE))
+        self._refuse_if_told(method, context)
+
+    def _refuse_if_told(self, method: str, context: grpc.ServicerContext) -> None:
+        if method.removeprefix(_SERVICE) in self._refused:
+            context.abort(grpc.StatusCode.INTERNAL, f"the tap refuses {method}")
 
     def _keep(self, request: bytes, answer: bytes) -> None:
         asked = pb.PreferredAllocationRequest.FromString(request).container_requests
@@ -123,8 +149,7 @@ class _Relay(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(partial(self._call, method))
 
     def _call(self, method: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-        del context
-        return self._tap.call(method, request)
+        return self._tap.call(method, request, context)
 
 
 def _dial(socket: Path) -> grpc.Channel:

@@ -7,7 +7,15 @@ from tests.lab.cluster import Cluster
 
 pytestmark = pytest.mark.lab
 
-_NAMES = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet")
+_NAMES = (
+    "Namespace",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "DaemonSet",
+)
 
 
 def test_the_api_server_accepts_every_object_of_the_base(cluster: Cluster) -> None:

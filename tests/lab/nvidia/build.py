@@ -1,0 +1,28 @@
+"""NVIDIA's device plugin at the version that go.mod pins, v0.19.0.
+
+Nothing of theirs is in this repository: the module proxy has it. It binds NVML through cgo;
+NVML itself is looked up when the program starts.
+"""
+
+from functools import cache
+from pathlib import Path
+
+from tests.lab.go_program import GoPrograms
+
+PLUGIN = "nvidia-device-plugin"
+
+
+@cache
+def programs() -> Path:
+    """Return the folder of the program, building it if it is not there; two minutes cold.
+
+    Raises:
+        RuntimeError: as :meth:`GoPrograms.folder` does.
+    """
+    return GoPrograms(
+        shelf="lab",
+        title=PLUGIN,
+        module=Path(__file__).parent,
+        packages={PLUGIN: f"github.com/NVIDIA/k8s-device-plugin/cmd/{PLUGIN}"},
+        has_c=True,
+    ).folder()

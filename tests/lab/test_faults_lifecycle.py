@@ -1,0 +1,122 @@
+"""What restarts, upgrades and a lost directory do to the node: ``docs/faults.md`` lists them."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab import namespace
+from tests.lab.cluster import Cluster
+from tests.lab.machine_node import Node
+from tests.lab.node_agent import REPOSITORY, NodeAgent
+from tests.lab.pods import GPU, guaranteed
+from tests.lab.waiting import wait_for
+
+pytestmark = pytest.mark.lab
+
+_RESTARTS = 20
+
+
+@pytest.fixture
+def newcomer(v100: Node, tmp_path: Path) -> Iterator[NodeAgent]:
+    """Return a second daemon on the node; it is for the test to start."""
+    agent = v100.another_agent("newcomer", tmp_path)
+    yield agent
+    agent.end()
+
+
+def test_after_each_of_many_kubelet_restarts_the_same_gpus_are_there(v100: Node) -> None:
+    gpus = v100.healthy(GPU)
+    for _ in range(_RESTARTS):
+        before = v100.agent.registrations()
+        v100.restart_kubelet()
+        _wait_registrations(v100, v100.agent, before + 1)
+        v100.wait_allocatable(GPU, 8)
+
+        assert v100.healthy(GPU) == gpus
+
+
+def test_a_second_daemon_takes_over_when_the_first_one_ends(
+    cluster: Cluster, v100: Node, newcomer: NodeAgent
+) -> None:
+    """The kubelet drops the newer plugin when the older one ends (1.36, issue 121994)."""
+    cluster.pods.run(guaranteed("old", v100.name, {GPU: 2}))
+    before = v100.given("old")
+
+    newcomer.start()
+    _wait_registrations(v100, newcomer, 1)
+    v100.agent.stop()
+
+    _wait_registrations(v100, newcomer, 2)
+    wait_for("all GPUs are healthy", lambda: len(v100.healthy(GPU)) == 8, evidence=v100.logs)
+    v100.wait_allocatable(GPU, 8)
+    cluster.pods.run(guaranteed("new", v100.name, {GPU: 6}))
+    assert (cluster.pods.phase("old"), v100.given("old")) == ("Running", before)
+
+
+def test_the_daemon_finds_the_sockets_directory_that_was_removed_and_made_anew(
+    cluster: Cluster, v100: Node
+) -> None:
+    v100.kill_kubelet()
+    before = v100.agent.registrations()
+    shutil.rmtree(v100.agent.socket_dir)
+
+    v100.start_kubelet()
+
+    _wait_registrations(v100, v100.agent, before + 1)
+    v100.wait_allocatable(GPU, 8)
+    cluster.pods.run(guaranteed("job", v100.name, {GPU: 8}))
+
+
+def test_another_version_and_back_changes_neither_ids_nor_what_a_pod_holds(
+    cluster: Cluster, v100: Node, tmp_path: Path
+) -> None:
+    cluster.pods.run(guaranteed("job", v100.name, {GPU: 3}))
+    before = (v100.checkpoint(), v100.healthy(GPU), v100.given("job"))
+
+    for code in (_next_version(tmp_path), REPOSITORY):
+        v100.agent.stop()
+        v100.wait_allocatable(GPU, 0)
+        v100.agent.start(code=code)
+        v100.wait_allocatable(GPU, 8)
+
+        assert (v100.checkpoint(), v100.healthy(GPU), v100.given("job")) == before
+        assert cluster.pods.phase("job") == "Running"
+
+
+def test_the_daemon_serves_from_a_read_only_root(cluster: Cluster, v100: Node) -> None:
+    flags = namespace.unshare_flags()
+    assert flags is not None
+    v100.agent.stop()
+
+    remount = 'mount -o remount,bind,ro / && ! touch /probe 2>&1 && exec "$@"'
+    v100.agent.start(
+        ["--health-file", "/run/nodetopo-lab/health.json"],
+        prefix=("unshare", *flags, "sh", "-c", remount, "read-only"),
+    )
+
+    _wait_registrations(v100, v100.agent, 1)
+    v100.wait_allocatable(GPU, 8)
+    cluster.pods.run(guaranteed("job", v100.name, {GPU: 8}))
+
+
+def _wait_registrations(node: Node, agent: NodeAgent, times: int) -> None:
+    wait_for(
+        f"the daemon has registered {times} times",
+        lambda: agent.registrations() >= times,
+        evidence=lambda: f"{node.logs()}\n{agent.log_since_start()}",
+    )
+
+
+def _next_version(directory: Path) -> Path:
+    """Return a directory with our code that calls itself another version."""
+    shutil.copytree(
+        REPOSITORY / "agent", directory / "agent", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    init = directory / "agent" / "__init__.py"
+    text = init.read_text("utf-8")
+    changed = text.replace('__version__ = "', '__version__ = "99.')
+    assert changed != text
+    init.write_text(changed, "utf-8")
+    return directory
