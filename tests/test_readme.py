@@ -1,6 +1,7 @@
 """The README shows what the program prints."""
 
-import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,15 @@ def test_the_matrix_in_the_readme_is_the_one_that_is_printed(
     assert "\n".join(printed) in README
 
 
-def test_every_file_that_the_readme_links_to_exists() -> None:
-    links = re.findall(r"\]\(([^)#]+)", README)
-    missing = [link for link in links if not (Path(__file__).parents[1] / link).exists()]
-    assert missing == []
+def test_the_readme_shows_what_the_daemon_prints_once() -> None:
+    once = ("run", "--once", "--machine=dgx-h100", "--node-name=my-node", "--metrics-address=none")
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", *once, "--health-file=none"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    simulated, _blank, rest = done.stdout.partition("\n")
+    assert simulated in README
+    _before, said, rest = rest.partition("\na pod asks for GPUs\n")
+    assert said + rest.partition("\nmetrics\n")[0] in README
