@@ -1,6 +1,5 @@
 """Keep the Node's labels as the latest snapshot has them."""
 
-import random
 import threading
 
 import structlog
@@ -9,6 +8,7 @@ from agent.config.settings import Settings
 from agent.errors import ApiUnavailable, InputError
 from agent.labels.catalogue import is_complete, labels
 from agent.publish.node_labels import NodeLabelPublisher
+from agent.publish.retry_pause import RetryPause
 from agent.store import SnapshotStore, Versioned
 
 RECHECK_S = 300.0
@@ -31,7 +31,7 @@ class Labelling:
     def run(self, stopping: threading.Event) -> None:
         """Publish each new snapshot, and now and then the last one again."""
         first_s, last_s = RETRY_S
-        generation, pause_s = 0, first_s
+        generation, pause = 0, RetryPause(first_s, last_s, least_s=first_s)
         while not stopping.is_set():
             current = self._store.wait(generation, RECHECK_S) or self._store.current
             if current is None or stopping.is_set():
@@ -41,12 +41,10 @@ class Labelling:
             except (ApiUnavailable, InputError) as error:
                 self.errors += 1
                 structlog.get_logger().warning("labels not published", error=str(error))
-                asked_s = getattr(error, "retry_after_s", None) or 0.0
-                spread_s = random.uniform(first_s, pause_s)  # noqa: S311 - spreads the retries
-                stopping.wait(asked_s + spread_s)
-                pause_s = min(pause_s * 2, last_s)
+                stopping.wait(pause.next_s(getattr(error, "retry_after_s", None)))
             else:
-                generation, pause_s = current.generation, first_s
+                generation = current.generation
+                pause.reset()
 
     def _publish(self, current: Versioned) -> None:
         wanted = labels(current.snapshot)

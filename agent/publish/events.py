@@ -7,7 +7,6 @@ the Event is ``default`` (kubernetes 1.36, pkg/kubelet/kubelet.go, nodeRef; API 
 demands that namespace for an object that has none).
 """
 
-import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ import structlog
 from agent.errors import ApiUnavailable
 from agent.publish.api import Answer, Api
 from agent.publish.event_queue import REMEMBERED, EventQueue, NodeEvent, Waiting
+from agent.publish.retry_pause import RetryPause
 
 __all__ = ["EventPublisher", "NodeEvent"]
 
@@ -84,7 +84,7 @@ class EventPublisher:
         self._told: OrderedDict[str, _Told] = OrderedDict()  # by name of the Event
         self._api: Api | None = None
         self._posted = 0
-        self._pause_s = RETRY_S[0]
+        self._pause = RetryPause(*RETRY_S, least_s=RETRY_S[0])
         self._silent_until = float("-inf")
 
     @property
@@ -120,7 +120,7 @@ class EventPublisher:
             return
         if answer.status in {200, 201}:
             self._posted += 1
-            self._pause_s = RETRY_S[0]
+            self._pause.reset()
             self._queue.wrote(waiting)
         elif answer.status in {400, 422}:  # it will not be taken at another time either
             self._queue.drop(waiting)
@@ -129,10 +129,7 @@ class EventPublisher:
             self._put_off(waiting, _said(answer), answer.retry_after_s)
 
     def _put_off(self, waiting: Waiting, problem: str, asked_s: float | None) -> None:
-        first_s, last_s = RETRY_S
-        spread_s = random.uniform(first_s, self._pause_s)  # noqa: S311 - spreads the retries
-        self._silent_until = self._clock() + (asked_s or 0.0) + spread_s
-        self._pause_s = min(self._pause_s * 2, last_s)
+        self._silent_until = self._clock() + self._pause.next_s(asked_s)
         self._queue.put_back(waiting)
         _log.warning("event not posted", reason=waiting.event.reason, error=problem)
 

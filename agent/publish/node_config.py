@@ -17,6 +17,7 @@ import structlog
 
 from agent.errors import ApiUnavailable
 from agent.publish.api import GONE, Api
+from agent.publish.retry_pause import RetryPause
 from agent.publish.stream import Expired, Stream
 
 WATCH_S = (300.0, 600.0)
@@ -65,7 +66,7 @@ class NodeConfigWatch:
         self._on_change = on_change
         self._api: Api | None = None
         self._version = _ANYTHING
-        self._pause_s = RETRY_S[0]
+        self._pause = RetryPause(*RETRY_S, least_s=0.0)
         self._stream: Stream | None = None
         self._is_seen = threading.Event()
         self._seen: SeenLabel | None = None
@@ -122,7 +123,8 @@ class NodeConfigWatch:
                     self._tell_of_end_of_problem()
             finally:
                 is_short = time.monotonic() - began < SHORT_S
-                self._pause_s = self._pause_s if is_short else RETRY_S[0]
+                if not is_short:
+                    self._pause.reset()
         if is_short:
             raise ApiUnavailable(f"watch of node {self._node}: it ended at once")
 
@@ -192,6 +194,4 @@ class NodeConfigWatch:
         if (problem := str(error)) != self._problem and not stopping.is_set():
             self._problem = problem
             structlog.get_logger().warning("Node not watched", node=self._node, problem=problem)
-        spread_s = random.uniform(0.0, self._pause_s)  # noqa: S311 - spreads the retries
-        self._pause_s = min(self._pause_s * 2, RETRY_S[1])
-        stopping.wait((error.retry_after_s or 0.0) + spread_s)
+        stopping.wait(self._pause.next_s(error.retry_after_s))

@@ -214,7 +214,7 @@ def test_a_server_that_ends_every_watch_at_once_is_asked_with_pauses(
 ) -> None:
     api.lines = []
     with watched(api, tmp_path) as kubeconfig, following(kubeconfig) as it:
-        assert eventually(lambda: it.watch._pause_s >= 4, WAIT_S)
+        assert eventually(lambda: it.watch._pause.longest_s >= 4, WAIT_S)
         assert "it ended at once" in str(it.watch.problem)
     assert len(api.queries) <= 3
 

@@ -1,0 +1,33 @@
+"""How long to leave the API server alone after it refused."""
+
+import random
+
+
+class RetryPause:
+    """Pauses that double, spread by chance, so that nodes do not all come back at once.
+
+    Args:
+        first_s, last_s: the longest first pause, and the longest of all.
+        least_s: the shortest.
+    """
+
+    def __init__(self, first_s: float, last_s: float, *, least_s: float) -> None:
+        self._first_s = first_s
+        self._last_s = last_s
+        self._least_s = least_s
+        self._longest_s = first_s
+
+    @property
+    def longest_s(self) -> float:
+        """The longest that the next pause can be, without what the server asks for."""
+        return self._longest_s
+
+    def next_s(self, asked_s: float | None) -> float:
+        """Return the next pause, beside the *asked_s* that the server asked for, if it did."""
+        spread_s = random.uniform(self._least_s, self._longest_s)  # noqa: S311 - spreads retries
+        self._longest_s = min(self._longest_s * 2, self._last_s)
+        return (asked_s or 0.0) + spread_s
+
+    def reset(self) -> None:
+        """Begin with the first pause again."""
+        self._longest_s = self._first_s
