@@ -14,12 +14,7 @@ from agent.kubelet.host_nodes import imex_problems
 from agent.kubelet.nccl_hints import NcclHints
 from agent.kubelet.registration import Registration
 from agent.kubelet.resources import MigStrategy, Rules, Shared
-from agent.kubelet.settings import (
-    Feature,
-    NumaReport,
-    PluginSettings,
-    Strategy,
-)
+from agent.kubelet.settings import Feature, NumaReport, PluginSettings, Strategy
 from agent.placement import Placements
 
 

@@ -1,8 +1,8 @@
 """What the daemon tells of itself when it is asked: metrics, and whether it is ready."""
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from agent.checks.catalogue import HEALTH
 from agent.checks.engine import evaluate
@@ -18,7 +18,23 @@ from agent.publish.metrics_state import MetricsState
 from agent.publish.readiness import not_ready
 from agent.reload import Reloader
 from agent.scene import Scene
-from agent.store import SnapshotStore
+from agent.store import SnapshotStore, Versioned
+
+
+class _Counted:
+    """Verdicts of the health checks, counted once for each generation of the snapshot.
+
+    Scrapes and probes ask every few seconds, and a steady node has a steady generation.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, Mapping[str, int]] | None = None
+
+    def of(self, current: Versioned) -> Mapping[str, int]:
+        last = self._last
+        if last is None or last[0] != current.generation:
+            last = self._last = current.generation, _verdicts(current.snapshot)
+        return last[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +56,14 @@ class Telling:
     labelling: Labelling | None
     events: EventPublisher | None
     reloader: Reloader | None
+    _counted: _Counted = field(default_factory=_Counted, init=False)
 
     def state(self) -> MetricsState:
         """Return everything, as it is now."""
         current = self.store.current
         snapshot = None if current is None else current.snapshot
         states = self.offering.states
+        taken = conflicts(states)
         nvml = self.scene.machine.nvml()
         is_registered = {name: state.is_registered for name, state in states.items()}
         return MetricsState(
@@ -54,18 +72,18 @@ class Telling:
                 snapshot=self.offering.taken,  # one that is not offered yet makes nobody ready
                 nvml=nvml,
                 is_registered=is_registered,
-                conflicts=conflicts(states),
+                conflicts=taken,
                 refusals=[one.reason for one in self.offering.refusals if one.resource],
             ),
             generation=0 if current is None else current.generation,
             registrations={name: state.registrations for name, state in states.items()},
             is_registered=is_registered or {self.settings().resource_name: False},
-            conflicts=conflicts(states),
+            conflicts=taken,
             devices=self._devices(),
             allocations={name: state.allocations for name, state in states.items()},
             publish_writes=0 if self.labelling is None else self.labelling.writes,
             publish_errors=0 if self.labelling is None else self.labelling.errors,
-            check_counts={} if snapshot is None else {"health": _verdicts(snapshot)},
+            check_counts={} if current is None else {"health": self._counted.of(current)},
             health={} if self.health is None else self.health.view,
             xid_counts={} if self.health is None else self.health.counts,
             nvml_failures=nvml.failures,

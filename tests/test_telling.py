@@ -56,3 +56,17 @@ def test_the_resource_that_is_missing_is_that_of_the_settings_in_force() -> None
         assert dict(told.state().is_registered) == {GPU: False}
         settings.append(Settings(node_name="n", resource_name="acme.com/gpu"))
         assert dict(told.state().is_registered) == {"acme.com/gpu": False}
+
+
+def test_the_verdicts_of_the_checks_are_those_of_the_latest_snapshot() -> None:
+    store = SnapshotStore()
+    with playing() as played:
+        told = telling(played, store, [Settings(node_name="n")])
+        assert told.state().check_counts == {}
+        store.publish(WHOLE)
+        sound = told.state().check_counts["health"]
+        store.publish(node("h100x8-nvswitch-2numa-broken"))
+        broken = told.state().check_counts["health"]
+
+        assert (sound["fail"], told.state().check_counts["health"]) == (0, broken)
+        assert broken["fail"] > 0
