@@ -16,12 +16,9 @@ from agent.kubelet.capabilities import Minors, capabilities
 from agent.kubelet.devices import PluginDevice, with_nodes
 from agent.kubelet.exclusion import is_excluded, unused
 from agent.kubelet.mig_rules import breaches, is_divided, mig_resource, named
-from agent.model.gpu import Gpu
+from agent.model.gpu import DISPLAYS, Gpu
 from agent.model.mig import MigInstance
 from agent.model.snapshot import Snapshot
-
-DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
-"""Products that are no GPUs to compute on: the display adapters of DGX stations."""
 
 MOST_DEVICES = 10_000
 """Of one resource. The kubelet drops a list over gRPC's 4 MiB (kubernetes issue 109304); so

@@ -1,9 +1,12 @@
 """The label of the multi-node NVLink fabric that GFD and the DRA driver publish as well."""
 
-from agent.labels.label import LabelEntry
+from agent.labels.label import LabelRow, RuledLabel
+from agent.labels.rules import LabelRules
 from agent.model.gpu import Fabric, FabricState
 from agent.model.snapshot import Snapshot
 from agent.topology.domains import clique
+
+CLIQUE_KEY = "nvidia.com/gpu.clique"
 
 
 def is_settled(snapshot: Snapshot) -> bool:
@@ -21,17 +24,18 @@ def _is_settled(fabric: Fabric) -> bool:
     return fabric.state is FabricState.COMPLETED and not fabric.status
 
 
-def _clique(snapshot: Snapshot) -> str | None:
-    found = clique(snapshot)
+def _clique(snapshot: Snapshot, rules: LabelRules) -> str | None:
+    found = clique(snapshot) if rules.has_clique else None
     return None if found is None else str(found)
 
 
-ENTRIES: tuple[LabelEntry, ...] = (
-    LabelEntry(
-        key="nvidia.com/gpu.clique",
+ENTRIES: tuple[LabelRow, ...] = (
+    RuledLabel(
+        key=CLIQUE_KEY,
         meaning="Multi-node NVLink partition, `<cluster UUID>.<clique id>`: nodes that share "
-        "the value reach each other over NVLink. Absent unless all GPUs name the same one.",
-        source="nvmlDeviceGetGpuFabricInfoV",
+        "the value reach each other over NVLink. Absent unless all GPUs name the same one, and "
+        "where another program owns the label.",
+        source="nvmlDeviceGetGpuFabricInfoV, settings",
         cardinality="one per NVLink partition",
         value=_clique,
     ),

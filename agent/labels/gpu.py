@@ -1,15 +1,13 @@
-"""GPU Feature Discovery's labels for whole GPUs: same keys, same values, same omissions.
+"""GPU Feature Discovery's labels of the node and of its GPUs' architecture.
 
-Facts of GFD are those of its sources, NVIDIA/k8s-device-plugin ``internal/lm``, v0.19.
-
-A node may hold several models, and GFD then lets chance pick the one it describes, so its
-values flap. Here it is the model with the most GPUs, and of equals the first by name.
+Same keys, same values, same omissions. Facts of GFD are those of its sources,
+NVIDIA/k8s-device-plugin ``internal/lm``, v0.19.0; families from 13 on: v0.20.0.
 """
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from agent.labels.label import LabelEntry, boolean, number
+from agent.labels.gpu_model import counted, described, first_known
+from agent.labels.label import LabelEntry, boolean
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
 
@@ -30,31 +28,19 @@ _TURING = (7, 5)
 _ADA = (8, 9)
 """First compute capability of the family that shares its major with an older one."""
 
-_MODES = {"0300": "graphics", "0302": "compute"}
-"""PCI base class and subclass → GFD's word; VGA controller, 3D controller (PCI Code and ID
+_MODES = {"030000": "graphics", "030200": "compute"}
+"""PCI class → GFD's word; VGA controller, 3D controller (PCI Code and ID
 Assignment Specification)."""
 
 
 def _of_node(fact: Callable[[Snapshot], str | None]) -> Callable[[Snapshot], str | None]:
     """Return *fact* for nodes with GPUs only: GFD labels no others."""
-    return lambda snapshot: fact(snapshot) if snapshot.gpus else None
+    return lambda snapshot: fact(snapshot) if counted(snapshot) else None
 
 
 def _of_gpu(fact: Callable[[Gpu], str | None]) -> Callable[[Snapshot], str | None]:
-    """Return *fact* about the GPU that stands for the node."""
-    return lambda snapshot: fact(_described(snapshot)[0]) if snapshot.gpus else None
-
-
-def _described(snapshot: Snapshot) -> tuple[Gpu, ...]:
-    """Return the GPUs of the model that the labels describe, whole GPUs before partitioned."""
-    counts = Counter(gpu.product for gpu in snapshot.gpus)
-    model = min(counts, key=lambda name: (name is None, -counts[name], name or ""))
-    chosen = [gpu for gpu in snapshot.gpus if gpu.product == model]
-    return tuple(sorted(chosen, key=_is_partitioned))
-
-
-def _is_partitioned(gpu: Gpu) -> bool:
-    return gpu.mig is not None and gpu.mig.is_enabled
+    """Return *fact* about the model that stands for the node."""
+    return lambda snapshot: first_known(described(snapshot), fact)
 
 
 def _driver_part(position: int) -> Callable[[Snapshot], str | None]:
@@ -81,15 +67,10 @@ def _runtime_full(snapshot: Snapshot) -> str | None:
 
 
 def _is_mig_capable(snapshot: Snapshot) -> bool | None:
-    if any(gpu.mig is not None for gpu in snapshot.gpus):
+    if any(gpu.mig is not None for gpu in counted(snapshot)):
         return True
     is_unread = any(issue.subject.endswith("nvmlDeviceGetMigMode") for issue in snapshot.issues)
     return None if snapshot.driver_version is None or is_unread else False
-
-
-def _replicas(snapshot: Snapshot) -> str:
-    # GFD says 0 of a model whose every GPU is partitioned: none of them can be shared.
-    return "0" if _is_partitioned(_described(snapshot)[0]) else "1"
 
 
 def _capability(gpu: Gpu) -> tuple[int, int] | None:
@@ -118,9 +99,15 @@ def _compute(position: int) -> Callable[[Snapshot], str | None]:
 
 
 def _mode(snapshot: Snapshot) -> str:
-    classes = (gpu.function.pci_class if gpu.function else None for gpu in snapshot.gpus)
-    modes = {_MODES.get((pci_class or "")[:4]) for pci_class in classes}
+    modes = {_MODES.get(pci_class or "") for pci_class in _classes(snapshot)}
     return modes.pop() or "unknown" if len(modes) == 1 else "unknown"
+
+
+def _classes(snapshot: Snapshot) -> Iterator[str | None]:
+    """Yield the PCI class of each GPU, and none of one that was lost before it told any."""
+    for gpu in counted(snapshot):
+        if gpu.function is not None or not gpu.is_lost:
+            yield None if gpu.function is None else gpu.function.pci_class
 
 
 _NVML_DRIVER = "nvmlSystemGetDriverVersion"
@@ -188,41 +175,6 @@ ENTRIES: tuple[LabelEntry, ...] = (
         source="fixed",
         cardinality="1",
         value=_of_node(lambda _: "false"),
-    ),
-    LabelEntry(
-        key="nvidia.com/gpu.product",
-        meaning="GPU model. With several models: the one with most GPUs, then the first by name.",
-        source="nvmlDeviceGetName",
-        cardinality=_PER_MODEL,
-        value=_of_gpu(lambda gpu: gpu.product),
-    ),
-    LabelEntry(
-        key="nvidia.com/gpu.count",
-        meaning="GPUs of that model.",
-        source="nvmlDeviceGetCount_v2, nvmlDeviceGetName",
-        cardinality=_FEW,
-        value=_of_node(lambda snapshot: str(len(_described(snapshot)))),
-    ),
-    LabelEntry(
-        key="nvidia.com/gpu.replicas",
-        meaning="How often each GPU is offered: 1, or 0 where MIG partitions all of them.",
-        source="nvmlDeviceGetMigMode",
-        cardinality="2",
-        value=_of_node(_replicas),
-    ),
-    LabelEntry(
-        key="nvidia.com/gpu.sharing-strategy",
-        meaning="How GPUs are shared: `none`, so far.",
-        source="fixed",
-        cardinality="1",
-        value=_of_node(lambda _: "none"),
-    ),
-    LabelEntry(
-        key="nvidia.com/gpu.memory",
-        meaning="Memory of one GPU of that model, MiB.",
-        source="nvmlDeviceGetMemoryInfo",
-        cardinality=_PER_MODEL,
-        value=_of_gpu(lambda gpu: number(gpu.memory_mib or None)),
     ),
     LabelEntry(
         key="nvidia.com/gpu.family",

@@ -1,9 +1,11 @@
-"""A label: one entry of the catalogue, and what Kubernetes takes as a value."""
+"""A label: one row of the catalogue, and what Kubernetes takes as a value."""
 
 import re
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from agent.labels.rules import LabelRules
 from agent.model.snapshot import Snapshot
 
 MAX_VALUE_LENGTH = 63
@@ -15,22 +17,58 @@ _EDGES = "-_."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelEntry:
-    """One label that this program may publish: a row of ``docs/labels.md``.
+class LabelRow(ABC):
+    """What this program may publish under one key, or one form of key: a row of the reference.
 
     Attributes:
-        key: the whole key, prefix included.
+        key: the whole key, default prefix included; ``<…>`` stands for a part that varies.
         meaning: what the value says, for somebody who writes a node selector.
         source: where the fact is read.
         cardinality: how many different values a cluster shows, as schedulers must index them.
-        value: the raw value; ``None`` when the snapshot does not tell, and then no label.
     """
 
     key: str
     meaning: str
     source: str
     cardinality: str
+
+    @abstractmethod
+    def found(self, snapshot: Snapshot, rules: LabelRules) -> Mapping[str, str | None]:
+        """Return raw values by key; ``None`` where the snapshot does not tell: no label then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelEntry(LabelRow):
+    """One label that hardware alone decides."""
+
     value: Callable[[Snapshot], str | None]
+
+    def found(self, snapshot: Snapshot, rules: LabelRules) -> Mapping[str, str | None]:
+        """Return its one value."""
+        del rules
+        return {self.key: self.value(snapshot)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuledLabel(LabelRow):
+    """One label that the operator's settings decide too."""
+
+    value: Callable[[Snapshot, LabelRules], str | None]
+
+    def found(self, snapshot: Snapshot, rules: LabelRules) -> Mapping[str, str | None]:
+        """Return its one value."""
+        return {self.key: self.value(snapshot, rules)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelFamily(LabelRow):
+    """Labels whose keys depend on what is found; *values* returns them with whole keys."""
+
+    values: Callable[[Snapshot, LabelRules], Mapping[str, str | None]]
+
+    def found(self, snapshot: Snapshot, rules: LabelRules) -> Mapping[str, str | None]:
+        """Return the value of each member that the node has."""
+        return self.values(snapshot, rules)
 
 
 def sanitise(raw: str) -> str | None:
@@ -43,6 +81,15 @@ def sanitise(raw: str) -> str | None:
     """
     hyphenated = _SPACES.sub("-", _DROPPED.sub("", raw).strip(" "))
     return hyphenated.lstrip(_EDGES)[:MAX_VALUE_LENGTH].rstrip(_EDGES) or None
+
+
+def marked(raw: str, marks: Sequence[str]) -> str | None:
+    """Return *raw* sanitised with *marks* behind it, joined by hyphens; a long *raw* is cut.
+
+    ``None`` when nothing of *raw* is left. Marks hold valid characters only.
+    """
+    stem, tail = sanitise(raw), "".join(f"-{mark}" for mark in marks)
+    return None if stem is None else stem[: MAX_VALUE_LENGTH - len(tail)].rstrip(_EDGES) + tail
 
 
 def boolean(claim: bool | None) -> str | None:

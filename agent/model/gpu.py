@@ -7,6 +7,10 @@ from agent.model.mig import Mig
 from agent.model.numa import CpuSet
 from agent.model.pci import PciAddress, PcieLink, PciFunction, PciPath
 
+DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
+"""Products that are no GPUs to compute on: the display adapters of DGX stations (go-nvlib,
+pkg/nvlib/device/api.go)."""
+
 
 class FabricState(StrEnum):
     """How far the GPU got in registering with the NVLink fabric (``nvmlGpuFabricState_t``)."""

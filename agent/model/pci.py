@@ -107,6 +107,18 @@ class IommuType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuHost:
+    """The driver of the host that a virtual GPU comes from, as the GPU tells its guest.
+
+    Attributes:
+        driver_version, driver_branch: e.g. ``460.16`` and ``r460_00``; 10 characters at most.
+    """
+
+    driver_version: str
+    driver_branch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PciFunction:
     """What sysfs says of a GPU's or an HCA's PCI function, whatever driver it has.
 
@@ -120,6 +132,7 @@ class PciFunction:
         max_payload, max_read_request: bytes (PCI Express device control, bits 7:5 and 14:12).
         relaxed_ordering: whether the function may ask for it (device control, bit 4).
         is_virtual: an SR-IOV virtual function.
+        vgpu_host: ``None`` for what is no NVIDIA vGPU, or where config space hides it.
     """
 
     pci_class: str | None = None
@@ -136,6 +149,7 @@ class PciFunction:
     max_read_request: int | None = None
     relaxed_ordering: bool | None = None
     is_virtual: bool = False
+    vgpu_host: VgpuHost | None = None
 
 
 class BridgeKind(StrEnum):

@@ -62,7 +62,7 @@ class Express:
 
 def express(config: bytes) -> Express | None:
     """Return the PCI Express capability; ``None`` without one, or where it cannot be seen."""
-    start = _capability(config, EXPRESS_CAPABILITY)
+    start = capability(config, EXPRESS_CAPABILITY)
     if start is None or start + _DEVICE_CONTROL + 2 > len(config):
         return None
     flags = _word(config, start + _EXPRESS_FLAGS)
@@ -109,12 +109,15 @@ def _is_conventional_bridge(config: bytes) -> bool:
         len(config) >= STANDARD_BYTES
         and config[:4] != _GONE
         and config[_HEADER_TYPE] & 0x7F == _BRIDGE_HEADER
-        and _capability(config, EXPRESS_CAPABILITY) is None
+        and capability(config, EXPRESS_CAPABILITY) is None
     )
 
 
-def _capability(config: bytes, wanted: int) -> int | None:
-    """Return the offset of a capability of the list that starts at 34h (header types 0 and 1)."""
+def capability(config: bytes, wanted: int) -> int | None:
+    """Return the offset of a capability of the list that starts at 34h (header types 0 and 1).
+
+    ``None`` where *config* is a header only, the function is gone, or has no such capability.
+    """
     if len(config) < HEADER_BYTES or config[:4] == _GONE:
         return None
     if not config[_STATUS] & _HAS_CAPABILITIES:

@@ -22,6 +22,7 @@ from agent.model.snapshot import ProbeIssue
 from agent.probes.files import Files
 from agent.probes.pci_config import STANDARD_BYTES, acs_control, bridge_kind, express
 from agent.probes.pci_numa import NearNodes
+from agent.probes.pci_vgpu import vgpu_host
 from agent.probes.pci_vpd import names_nvlink_management, parse_vpd
 from agent.probes.tree import Root
 
@@ -158,7 +159,8 @@ class PciTree:
 
     def _facts(self, address: PciAddress) -> PciFunction:
         place = _place(address)
-        capability = express(self._files.content(f"{place}/config") or b"")
+        config = self._files.content(f"{place}/config") or b""
+        capability = express(config)
         return PciFunction(
             pci_class=self._id(f"{place}/class", 6),
             vendor=self._id(f"{place}/vendor", 4),
@@ -174,6 +176,7 @@ class PciTree:
             max_read_request=None if capability is None else capability.max_read_request,
             relaxed_ordering=None if capability is None else capability.relaxed_ordering,
             is_virtual=self._is_virtual(address),
+            vgpu_host=vgpu_host(config),
         )
 
     def _bridge(self, path: PciPath) -> PciBridge:

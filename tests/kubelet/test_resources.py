@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from agent.kubelet.devices import PluginDevice
 from agent.kubelet.mig_rules import LONGEST_NAME, mig_resource
 from agent.kubelet.resources import (
-    DISPLAYS,
     MOST_DEVICES,
     MigStrategy,
     Offer,
@@ -21,7 +20,7 @@ from agent.kubelet.resources import (
     Shared,
     offer,
 )
-from agent.model.gpu import Gpu
+from agent.model.gpu import DISPLAYS, Gpu
 from agent.model.mig import Mig, MigInstance
 from agent.model.snapshot import Snapshot
 from tests.kubelet.machines import NODES, node, rules

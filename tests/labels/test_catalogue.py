@@ -1,306 +1,35 @@
-"""The labels of whole machines."""
+"""The catalogue as a whole, and when its labels' absence is proof."""
 
 import dataclasses
-from typing import Any
+import re
+from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from agent.config.values import label_prefix
 from agent.labels.catalogue import CATALOGUE, is_complete, labels
+from agent.labels.levels_platform import MAX_TIERS
+from agent.labels.rules import LabelRules, SharedLabel
 from agent.machines.bundled import machine, names
 from agent.model.gpu import Fabric, FabricState
-from agent.model.mig import Mig
-from agent.model.nvlink import ReportedPair
-from agent.model.pci import PciFunction
+from agent.model.pci import VgpuHost
 from agent.model.snapshot import ProbeIssue, Snapshot
+from tests.labels.gfd_machines import NVIDIA, PARTLY, all_divided, with_gpus
+from tests.strategies import damaged, machines, snapshots
 
-DRIVER_580 = {
-    "nvidia.com/cuda.driver-version.full": "580.95.05",
-    "nvidia.com/cuda.driver-version.major": "580",
-    "nvidia.com/cuda.driver-version.minor": "95",
-    "nvidia.com/cuda.driver-version.revision": "05",
-    "nvidia.com/cuda.driver.major": "580",
-    "nvidia.com/cuda.driver.minor": "95",
-    "nvidia.com/cuda.driver.rev": "05",
-    "nvidia.com/cuda.runtime-version.full": "13.0",
-    "nvidia.com/cuda.runtime-version.major": "13",
-    "nvidia.com/cuda.runtime-version.minor": "0",
-    "nvidia.com/cuda.runtime.major": "13",
-    "nvidia.com/cuda.runtime.minor": "0",
-}
-GOLDEN = {
-    "dgx-h100": {
-        **DRIVER_580,
-        "gpu.topology/interconnect": "nvswitch",
-        "gpu.topology/nvlink-domain": "node-78c864fc4cb08393",
-        "gpu.topology/nvlink-domain-size": "8",
-        "nvidia.com/gpu.compute.major": "9",
-        "nvidia.com/gpu.compute.minor": "0",
-        "nvidia.com/gpu.count": "8",
-        "nvidia.com/gpu.family": "hopper",
-        "nvidia.com/gpu.machine": "DGXH100",
-        "nvidia.com/gpu.memory": "81559",
-        "nvidia.com/gpu.mode": "compute",
-        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-        "nvidia.com/gpu.replicas": "1",
-        "nvidia.com/gpu.sharing-strategy": "none",
-        "nvidia.com/mig.capable": "true",
-        "nvidia.com/mps.capable": "false",
-        "nvidia.com/nvlink.version": "4",
-        "nvidia.com/nvswitch.present": "true",
-    },
-    "dgx-1v": {
-        **DRIVER_580,
-        "gpu.topology/interconnect": "nvlink-mesh",
-        "gpu.topology/nvlink-domain": "node-e149fb73abe04c56",
-        "gpu.topology/nvlink-domain-size": "8",
-        "nvidia.com/gpu.compute.major": "7",
-        "nvidia.com/gpu.compute.minor": "0",
-        "nvidia.com/gpu.count": "8",
-        "nvidia.com/gpu.family": "volta",
-        "nvidia.com/gpu.machine": "NVIDIA-DGX-1-with-V100",
-        "nvidia.com/gpu.memory": "32768",
-        "nvidia.com/gpu.mode": "compute",
-        "nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB",
-        "nvidia.com/gpu.replicas": "1",
-        "nvidia.com/gpu.sharing-strategy": "none",
-        "nvidia.com/mig.capable": "false",
-        "nvidia.com/mps.capable": "false",
-        "nvidia.com/nvlink.version": "2",
-        "nvidia.com/nvswitch.present": "false",
-    },
-    "l40s-pcie-4": {
-        **DRIVER_580,
-        "gpu.topology/interconnect": "pcie",
-        "gpu.topology/nvlink-domain-size": "1",
-        "nvidia.com/gpu.compute.major": "8",
-        "nvidia.com/gpu.compute.minor": "9",
-        "nvidia.com/gpu.count": "4",
-        "nvidia.com/gpu.family": "ada-lovelace",
-        "nvidia.com/gpu.machine": "PowerEdge-R760xa",
-        "nvidia.com/gpu.memory": "46068",
-        "nvidia.com/gpu.mode": "compute",
-        "nvidia.com/gpu.product": "NVIDIA-L40S",
-        "nvidia.com/gpu.replicas": "1",
-        "nvidia.com/gpu.sharing-strategy": "none",
-        "nvidia.com/mig.capable": "false",
-        "nvidia.com/mps.capable": "false",
-        "nvidia.com/nvswitch.present": "false",
-    },
-}
-CLUSTER = "7b968a6d-1111-4222-8333-444455556666"
-MNNVL = Fabric(state=FabricState.COMPLETED, status=0, cluster_uuid=CLUSTER, clique_id=1)
+VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+NAME = re.compile(r"nvidia\.com/[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""Label values that are not empty, and keys in NVIDIA's domain (k8s.io/apimachinery validation)."""
 
-
-def with_gpus(snapshot: Snapshot, **changes: Any) -> Snapshot:
-    """Return *snapshot* with *changes* made to every GPU."""
-    gpus = tuple(dataclasses.replace(gpu, **changes) for gpu in snapshot.gpus)
-    return dataclasses.replace(snapshot, gpus=gpus)
-
-
-def changed(before: Snapshot, after: Snapshot) -> dict[str, str | None]:
-    """Return the labels that differ, with their later value; ``None`` for those gone."""
-    old, new = labels(before), labels(after)
-    return {key: new.get(key) for key in sorted(old | new) if old.get(key) != new.get(key)}
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_a_bundled_machine_has_exactly_these_labels(name: str) -> None:
-    assert labels(machine(name)) == GOLDEN[name]
-
-
-def test_labels_come_sorted_by_key() -> None:
-    assert list(labels(machine("dgx-h100"))) == sorted(labels(machine("dgx-h100")))
-
-
-def test_every_emitted_key_is_in_the_catalogue_and_every_entry_can_be_emitted() -> None:
-    nvl72 = with_gpus(machine("dgx-h100"), fabric=MNNVL)
-    emitted = {key for name in names() for key in labels(machine(name))} | labels(nvl72).keys()
-    assert sorted(emitted) == [entry.key for entry in CATALOGUE]
-
-
-def test_no_key_is_longer_than_schedulers_take() -> None:
-    # Grove takes 63 characters for prefix and name together.
-    assert [entry.key for entry in CATALOGUE if len(entry.key) > 63] == []
-
-
-def test_gpus_in_a_multi_node_fabric_are_labelled_with_their_cluster() -> None:
-    node = machine("dgx-h100")
-    assert changed(node, with_gpus(node, fabric=MNNVL)) == {
-        "gpu.topology/interconnect": "mnnvl",
-        "gpu.topology/nvlink-domain": CLUSTER,
-        "nvidia.com/gpu.clique": f"{CLUSTER}.1",
-    }
-
-
-@pytest.mark.parametrize(
-    "fabric",
-    [
-        Fabric(state=FabricState.NOT_STARTED),
-        Fabric(state=FabricState.IN_PROGRESS),
-        Fabric(state=FabricState.COMPLETED, status=999),
-    ],
+any_machine = st.one_of(snapshots(), machines(), damaged(machines()))
+shared = st.builds(SharedLabel, replicas=st.integers(2, 9), is_renamed=st.booleans())
+any_rules = st.builds(
+    LabelRules,
+    mig=st.sampled_from(["none", "single", "mixed"]),
+    shared=st.dictionaries(st.just("nvidia.com/gpu"), shared),
 )
-def test_a_fabric_that_is_not_ready_leaves_its_labels_open(fabric: Fabric) -> None:
-    node = machine("dgx-h100")
-    assert changed(node, with_gpus(node, fabric=fabric)) == {
-        "gpu.topology/interconnect": None,
-        "gpu.topology/nvlink-domain": None,
-    }
-
-
-def test_a_node_of_unknown_name_has_no_domain_of_its_own() -> None:
-    node = machine("dgx-h100")
-    unnamed = dataclasses.replace(node, node=None)
-    assert changed(node, unnamed) == {"gpu.topology/nvlink-domain": None}
-
-
-def test_without_links_nothing_is_said_about_links() -> None:
-    node = machine("dgx-1v")
-    unknown = dataclasses.replace(node, nvlinks=None, nvswitches=None, pairs=())
-    assert changed(node, unknown) == {
-        "gpu.topology/interconnect": None,
-        "gpu.topology/nvlink-domain": None,
-        "gpu.topology/nvlink-domain-size": None,
-        "nvidia.com/nvlink.version": None,
-        "nvidia.com/nvswitch.present": None,
-    }
-
-
-def test_links_of_several_generations_count_as_the_lowest() -> None:
-    node = machine("dgx-h100")
-    older = dataclasses.replace((node.nvlinks or ())[0], version=3)
-    mixed = dataclasses.replace(node, nvlinks=(older, *(node.nvlinks or ())[1:]))
-    assert changed(node, mixed) == {"nvidia.com/nvlink.version": "3"}
-
-
-def test_a_node_without_gpus_has_no_labels() -> None:
-    empty = dataclasses.replace(machine("dgx-h100"), gpus=(), nvlinks=(), pairs=(), nvswitches=())
-    assert labels(empty) == {}
-
-
-def test_of_several_models_the_most_frequent_is_described() -> None:
-    node = machine("dgx-h100")
-    other = dataclasses.replace(node.gpus[0], product="NVIDIA A2", memory_mib=15356)
-    mixed = dataclasses.replace(node, gpus=(other, *node.gpus[1:]))
-    assert changed(node, mixed) == {"nvidia.com/gpu.count": "7"}
-
-
-def test_of_equally_many_models_the_first_by_name_is_described() -> None:
-    node = machine("l40s-pcie-4")
-    other = [dataclasses.replace(gpu, product="NVIDIA A2") for gpu in node.gpus[2:]]
-    mixed = dataclasses.replace(node, gpus=(*node.gpus[:2], *other))
-    assert changed(node, mixed) == {
-        "nvidia.com/gpu.count": "2",
-        "nvidia.com/gpu.product": "NVIDIA-A2",
-    }
-
-
-def test_a_driver_version_of_two_parts_has_no_revision() -> None:
-    node = machine("l40s-pcie-4")
-    assert changed(node, dataclasses.replace(node, driver_version="580.95")) == {
-        "nvidia.com/cuda.driver-version.full": "580.95",
-        "nvidia.com/cuda.driver-version.revision": None,
-        "nvidia.com/cuda.driver.rev": None,
-    }
-
-
-def test_a_driver_version_of_four_parts_is_not_taken_apart() -> None:
-    node = machine("l40s-pcie-4")
-    odd = dataclasses.replace(node, driver_version="580.95.05.1")
-    assert changed(node, odd) == {
-        key: None for key in DRIVER_580 if key.startswith("nvidia.com/cuda.driver")
-    }
-
-
-def test_a_value_of_which_nothing_is_left_takes_no_other_with_it() -> None:
-    node = machine("l40s-pcie-4")
-    odd = with_gpus(node, product="\N{SNOWMAN}")
-    assert changed(node, odd) == {"nvidia.com/gpu.product": None}
-
-
-def test_a_machine_without_a_name_is_unknown() -> None:
-    node = machine("l40s-pcie-4")
-    nameless = dataclasses.replace(node, product_name=None)
-    assert changed(node, nameless) == {"nvidia.com/gpu.machine": "unknown"}
-
-
-def test_memory_that_could_not_be_read_is_left_out() -> None:
-    node = machine("l40s-pcie-4")
-    assert changed(node, with_gpus(node, memory_mib=None)) == {"nvidia.com/gpu.memory": None}
-
-
-def test_a_model_partitioned_on_all_gpus_has_neither_replicas_nor_nvlink() -> None:
-    node = machine("dgx-h100")
-    partitioned = with_gpus(node, mig=Mig(is_enabled=True))
-    assert changed(node, partitioned) == {
-        "nvidia.com/gpu.replicas": "0",
-        "gpu.topology/interconnect": "pcie",
-        "gpu.topology/nvlink-domain": None,
-        "gpu.topology/nvlink-domain-size": "1",
-    }
-
-
-def test_a_mig_mode_that_could_not_be_read_is_not_called_incapable() -> None:
-    node = machine("l40s-pcie-4")
-    issue = ProbeIssue(probe="nvml", subject="GPU0 nvmlDeviceGetMigMode", reason="UNKNOWN")
-    unread = dataclasses.replace(node, issues=(issue,))
-    assert changed(node, unread) == {"nvidia.com/mig.capable": None}
-
-
-@pytest.mark.parametrize(
-    ("classes", "mode"),
-    [
-        (("030000", "030000"), "graphics"),
-        (("030200", "030200"), "compute"),
-        (("030000", "030200"), "unknown"),
-        (("030200", None), "unknown"),
-        (("120000", "120000"), "unknown"),
-    ],
-)
-def test_the_mode_is_what_all_gpus_agree_on(classes: tuple[str | None, ...], mode: str) -> None:
-    node = machine("l40s-pcie-4")
-    gpus = tuple(
-        dataclasses.replace(gpu, function=PciFunction(pci_class=pci_class))
-        for gpu, pci_class in zip(node.gpus, classes, strict=False)
-    )
-    assert labels(dataclasses.replace(node, gpus=gpus))["nvidia.com/gpu.mode"] == mode
-
-
-@pytest.mark.parametrize(
-    ("capability", "family"),
-    [
-        ((6, 1), "pascal"),
-        ((7, 0), "volta"),
-        ((7, 5), "turing"),
-        ((8, 0), "ampere"),
-        ((8, 6), "ampere"),
-        ((8, 9), "ada-lovelace"),
-        ((9, 0), "hopper"),
-        ((10, 3), "blackwell"),
-        ((12, 0), "blackwell"),
-        ((99, 0), "undefined"),
-        ((0, 0), None),
-        (None, None),
-    ],
-)
-def test_the_family_follows_the_compute_capability(
-    capability: tuple[int, int] | None,
-    family: str | None,
-) -> None:
-    node = with_gpus(machine("l40s-pcie-4"), compute_capability=capability)
-    assert labels(node).get("nvidia.com/gpu.family") == family
-
-
-def test_a_text_that_counts_links_is_enough_for_the_topology() -> None:
-    pair = ReportedPair(a="GPU0", b="GPU1", nvlinks=4)
-    gpus = machine("l40s-pcie-4").gpus[:2]
-    text = Snapshot(gpus=gpus, pairs=(pair,), nvlinks=None)
-    found = labels(text)
-    assert found["gpu.topology/interconnect"] == "nvlink-pairs"
-
-
-def test_a_bundled_machine_is_complete() -> None:
-    assert [name for name in names() if not is_complete(machine(name))] == []
 
 
 @pytest.mark.parametrize("subject", ["", "GPU3 nvmlDeviceGetMemoryInfo"])
@@ -321,3 +50,83 @@ def test_a_lost_gpu_makes_a_snapshot_incomplete() -> None:
 def test_a_fabric_still_registering_makes_a_snapshot_incomplete() -> None:
     registering = Fabric(state=FabricState.IN_PROGRESS)
     assert not is_complete(with_gpus(machine("dgx-h100"), fabric=registering))
+
+
+def test_a_bundled_machine_is_complete() -> None:
+    assert [name for name in names() if not is_complete(machine(name))] == []
+
+
+def everything() -> Iterator[str]:
+    """Yield every key that any machine here has by any rules."""
+    host = VgpuHost(driver_version="580.95.02", driver_branch="r580_95")
+    guest = machine("h100-vm-8")
+    functions = [gpu.function for gpu in guest.gpus if gpu.function is not None]
+    virtual = with_gpus(guest, function=dataclasses.replace(functions[0], vgpu_host=host))
+    halves = all_divided(PARTLY, "3g.40gb")
+    yield from (key for name in names() for key in labels(machine(name)))
+    yield from labels(virtual)
+    yield from labels(halves, LabelRules(mig="single"))
+    yield from labels(halves, LabelRules(mig="mixed"))
+
+
+def test_every_key_of_a_machine_is_in_the_catalogue_and_every_row_about_gpus_is_met() -> None:
+    keys = {key for key in everything() if key.startswith(NVIDIA)}
+    rows = {row.key for row in CATALOGUE if row.key.startswith(NVIDIA)}
+    assert {key.replace("3g.40gb", "<profile>") for key in keys} == rows
+
+
+def test_no_two_rows_have_the_same_key() -> None:
+    assert len({row.key for row in CATALOGUE}) == len(CATALOGUE)
+
+
+def test_no_key_is_longer_than_schedulers_take() -> None:
+    # Grove takes 63 characters for prefix and name together.
+    assert [row.key for row in CATALOGUE if len(row.key) > 63] == []
+
+
+def test_labels_come_sorted_by_key_under_any_prefix() -> None:
+    found = labels(machine("dgx-h100"), LabelRules(prefix="zz.example/"))
+    assert list(found) == sorted(found)
+    assert any(key.startswith("zz.example/") for key in found)
+
+
+def test_a_node_without_gpus_has_none_of_gfds_labels() -> None:
+    empty = dataclasses.replace(PARTLY, gpus=(), nvlinks=(), pairs=(), nvswitches=())
+    found = labels(empty, LabelRules(mig="mixed"))
+    assert [key for key in found if key.startswith(NVIDIA)] == []
+
+
+@given(any_machine, any_rules)
+def test_every_label_of_any_machine_is_one_that_the_api_server_takes(
+    snapshot: Snapshot, rules: LabelRules
+) -> None:
+    found = {key: text for key, text in labels(snapshot, rules).items() if key.startswith(NVIDIA)}
+    assert [item for item in found.items() if not VALUE.fullmatch(item[1])] == []
+    assert [key for key in found if not NAME.fullmatch(key)] == []
+
+
+@given(any_machine)
+def test_which_model_is_described_does_not_depend_on_the_order_of_gpus(snapshot: Snapshot) -> None:
+    turned = dataclasses.replace(snapshot, gpus=snapshot.gpus[::-1])
+    one, other = labels(snapshot), labels(turned)
+    keys = ("nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.replicas")
+    assert [one.get(key) for key in keys] == [other.get(key) for key in keys]
+
+
+def own(prefix: str, of: str) -> list[str]:
+    """Return the keys of our own that the machine *of* has with every tier."""
+    rules = LabelRules(prefix=prefix, levels={f"tier-{n}": "x" for n in range(MAX_TIERS)})
+    return [key for key in labels(machine(of), rules) if key.startswith(prefix)]
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_node_never_has_more_than_forty_labels_of_our_own(name: str) -> None:
+    assert MAX_TIERS < len(own("gpu.topology/", name)) <= 40
+
+
+def test_under_the_longest_prefix_a_key_has_no_more_than_grove_takes() -> None:
+    prefix = f"{'x' * 40}.com/"
+    assert label_prefix(prefix) == prefix
+    assert max(map(len, own(prefix, "dgx-h100"))) == 63
+    with pytest.raises(ValueError, match="longer than 45 characters"):
+        label_prefix(f"x{prefix}")

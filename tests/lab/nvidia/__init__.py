@@ -1,4 +1,4 @@
-"""NVIDIA's own device plugin, built from the Go module proxy: the measure of what ours equals."""
+"""NVIDIA's own programs, built from the Go module proxy: the measure of what ours equal."""
 
 from tests.lab.nvidia.build import programs
 

@@ -1,4 +1,4 @@
-"""NVIDIA's device plugin at the version that go.mod pins, v0.19.0.
+"""NVIDIA's device plugin and GPU Feature Discovery at the version that go.mod pins, v0.19.0.
 
 Nothing of theirs is in this repository: the module proxy has it. It binds NVML through cgo;
 NVML itself is looked up when the program starts.
@@ -10,11 +10,13 @@ from pathlib import Path
 from tests.lab.go_program import GoPrograms
 
 PLUGIN = "nvidia-device-plugin"
+DISCOVERY = "gpu-feature-discovery"
+_COMMANDS = "github.com/NVIDIA/k8s-device-plugin/cmd"
 
 
 @cache
 def programs() -> Path:
-    """Return the folder of the program, building it if it is not there; two minutes cold.
+    """Return the folder of the programs, building them if they are not there; minutes cold.
 
     Raises:
         RuntimeError: as :meth:`GoPrograms.folder` does.
@@ -23,6 +25,6 @@ def programs() -> Path:
         shelf="lab",
         title=PLUGIN,
         module=Path(__file__).parent,
-        packages={PLUGIN: f"github.com/NVIDIA/k8s-device-plugin/cmd/{PLUGIN}"},
+        packages={name: f"{_COMMANDS}/{name}" for name in (PLUGIN, DISCOVERY)},
         has_c=True,
     ).folder()

@@ -44,6 +44,11 @@ def uniform() -> Layout:
     return _divided(lambda gpu: _with(gpu, [("3g.40gb", 4), ("3g.40gb", 0)]))
 
 
+def uneven() -> Layout:
+    """Return eight H100 in MIG mode whose devices are not of one profile."""
+    return _divided(lambda gpu: _with(gpu, [("1g.10gb" if gpu.index else "3g.40gb", 0)]))
+
+
 def parted() -> Layout:
     """Return H100 with the MIG devices that are hard to name, and no two GPUs alike.
 

@@ -1,0 +1,42 @@
+"""Which GPUs the labels of a node describe, where it holds several models.
+
+GPU Feature Discovery lets chance pick the model, so its values flap (v0.19.0, ``internal/lm``:
+it iterates over a map). Here it is the model with the most GPUs, and of equals the first by name.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from agent.model.gpu import DISPLAYS, Gpu
+from agent.model.snapshot import Snapshot
+
+_Fact = TypeVar("_Fact")
+
+
+def counted(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """Return the GPUs to compute on, by index; a station's display adapter is none of them."""
+    return tuple(gpu for gpu in snapshot.gpus if gpu.product not in DISPLAYS)
+
+
+def described(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """Return the GPUs of the model that the labels describe, whole ones before partitioned.
+
+    Empty for a node without GPUs. GPUs of unknown model are described where there are no others.
+    """
+    gpus = counted(snapshot)
+    counts = Counter(gpu.product for gpu in gpus)
+    if not counts:
+        return ()
+    model = min(counts, key=lambda name: (name is None, -counts[name], name or ""))
+    return tuple(sorted((gpu for gpu in gpus if gpu.product == model), key=is_partitioned))
+
+
+def is_partitioned(gpu: Gpu) -> bool:
+    """Return whether the GPU is in MIG mode now."""
+    return gpu.mig is not None and gpu.mig.is_enabled
+
+
+def first_known(gpus: Iterable[Gpu], fact: Callable[[Gpu], _Fact | None]) -> _Fact | None:
+    """Return *fact* of the first of *gpus* that tells it: a lost GPU may tell nothing."""
+    return next((known for gpu in gpus if (known := fact(gpu)) is not None), None)
