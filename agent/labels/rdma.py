@@ -1,0 +1,188 @@
+"""The network cards that GPUs reach other nodes through.
+
+Of all RDMA devices these are the ones that some GPU has nearest, by nvidia-smi's levels; of
+several equally near, the fastest: NCCL takes those too, and the slower ones serve storage or
+management. Of two link layers the one that more GPUs have nearest counts, then InfiniBand.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from agent.labels.label import LabelEntry, number
+from agent.model.hca import Hca, HcaKind, LinkLayer
+from agent.model.nvlink import Closeness
+from agent.model.snapshot import Kernel, Snapshot
+from agent.topology.affinity import hca_closeness
+from agent.topology.matrix import word
+
+RATE_KEY = "gpu.topology/rdma-rate"
+GDR_KEY = "gpu.topology/gdr"
+
+_LAYERS: Mapping[LinkLayer, str] = {LinkLayer.INFINIBAND: "ib", LinkLayer.ETHERNET: "roce"}
+_PARTS = {HcaKind.VIRTUAL, HcaKind.SUBFUNCTION}
+_ACTIVE = "ACTIVE"
+"""The word of sysfs ``state`` for a port that carries traffic (ib_verbs.h ``ib_port_state``)."""
+
+_DMABUF_SINCE = (5, 12)
+"""The first kernel whose RDMA drivers register dma-bufs (ibv_reg_dmabuf_mr, Linux 5.12)."""
+
+_RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
+
+
+def job_hcas(snapshot: Snapshot) -> tuple[int, ...]:
+    """Return the positions of the HCAs that are cards of their own.
+
+    Not software devices, and not the functions of a card that the node sees whole: those
+    come and go with pods.
+    """
+    hcas = snapshot.hcas or ()
+    seen = {hca.pci for hca in hcas if hca.kind not in _PARTS}
+    return tuple(position for position, hca in enumerate(hcas) if _is_card(hca, seen))
+
+
+def _is_card(hca: Hca, seen: Iterable[object]) -> bool:
+    is_part = hca.kind in _PARTS and hca.parent is not None and hca.parent in seen
+    return hca.kind is not HcaKind.SOFTWARE and not is_part
+
+
+def _gpu_hcas(snapshot: Snapshot) -> tuple[int, ...] | None:
+    """Return the positions of the cards of the GPUs; ``None`` where HCAs were not read."""
+    hcas = snapshot.hcas
+    if hcas is None or not snapshot.gpus:
+        return None
+    nearest = _nearest(snapshot) or [set(job_hcas(snapshot))]
+    votes = Counter(layer for group in nearest for layer in {_layer(hcas[at]) for at in group})
+    if not votes:
+        return ()
+    chosen = max(votes, key=lambda layer: (votes[layer], layer is LinkLayer.INFINIBAND))
+    return tuple(at for at in sorted(set().union(*nearest)) if _layer(hcas[at]) is chosen)
+
+
+def _nearest(snapshot: Snapshot) -> list[set[int]]:
+    """Return the nearest cards of each GPU of which any distance is known, without slower ones."""
+    distances, cards = hca_closeness(snapshot), job_hcas(snapshot)
+    groups = []
+    for gpu in snapshot.gpus:
+        known = {at: distances[gpu.index, at] for at in cards if (gpu.index, at) in distances}
+        best = min(known.values(), default=None)
+        groups.append({at for at, distance in known.items() if distance is best})
+    return [_fastest(group, snapshot) for group in groups if group]
+
+
+def _fastest(group: set[int], snapshot: Snapshot) -> set[int]:
+    """Return *group* without the cards known to be slower than another of it.
+
+    Of a card that is down the rate is unknown: it stays, or a cable would change the labels.
+    """
+    rates = {at: _rates((snapshot.hcas or ())[at]) for at in group}
+    best = max((rate for found in rates.values() for rate in found), default=0)
+    return {at for at, found in rates.items() if not found or max(found) == best}
+
+
+def _rates(hca: Hca) -> list[int]:
+    """Return the rates of the ports that are up, Gb/s; one that is down states that of no link."""
+    return [
+        round(port.rate_gbps)
+        for port in hca.ports
+        if port.state == _ACTIVE and port.rate_gbps is not None and port.rate_gbps >= 1
+    ]
+
+
+def _layer(hca: Hca) -> LinkLayer | None:
+    layers = [port.layer for port in hca.ports if port.state == _ACTIVE] or [
+        port.layer for port in hca.ports
+    ]
+    return next((layer for layer in _LAYERS if layer in layers), None)
+
+
+def _rdma(snapshot: Snapshot) -> str | None:
+    positions = _gpu_hcas(snapshot)
+    if positions is None:
+        return None
+    if not positions:
+        return "none"
+    layer = _layer((snapshot.hcas or ())[positions[0]])
+    return None if layer is None else _LAYERS[layer]
+
+
+def _count(snapshot: Snapshot) -> int | None:
+    positions = _gpu_hcas(snapshot)
+    return None if positions is None else len(positions)
+
+
+def _rate(snapshot: Snapshot) -> int | None:
+    """Return the rate that most of the cards have, of equally many the lower."""
+    hcas, positions = snapshot.hcas or (), _gpu_hcas(snapshot) or ()
+    rates = Counter(rate for at in positions for rate in _rates(hcas[at]))
+    return min(rates, key=lambda rate: (-rates[rate], rate), default=None)
+
+
+def _distance(snapshot: Snapshot) -> str | None:
+    distances, cards = hca_closeness(snapshot), _gpu_hcas(snapshot) or ()
+    worst: Closeness | None = None
+    for gpu in snapshot.gpus:
+        known = [distances[gpu.index, at] for at in cards if (gpu.index, at) in distances]
+        if not known:
+            return None
+        worst = min(known) if worst is None else max(worst, min(known))
+    return None if worst is None else word(worst).lower()
+
+
+def _gpudirect(snapshot: Snapshot) -> str | None:
+    driver = snapshot.nvidia
+    if driver is None or not _gpu_hcas(snapshot):
+        return None
+    if driver.is_open and _has_dmabuf(snapshot.kernel):
+        return "dmabuf"
+    if driver.peer_memory:
+        return "peermem"
+    return None if driver.is_open is None or driver.peer_memory is None else "none"
+
+
+def _has_dmabuf(kernel: Kernel | None) -> bool:
+    """Return whether the kernel is new enough; one of unknown release counts as new."""
+    release = _RELEASE.match((kernel.release if kernel else None) or "")
+    return release is None or (int(release[1]), int(release[2])) >= _DMABUF_SINCE
+
+
+ENTRIES: tuple[LabelEntry, ...] = (
+    LabelEntry(
+        key="gpu.topology/rdma",
+        meaning="What the network cards of the GPUs speak: `ib`, `roce`, or `none` without any.",
+        source="sysfs `link_layer` of `/sys/class/infiniband`",
+        cardinality="3",
+        value=_rdma,
+    ),
+    LabelEntry(
+        key="gpu.topology/rdma-nics",
+        meaning="RDMA devices that some GPU has nearest, of equally near ones the fastest; 0 "
+        "without any.",
+        source="`/sys/class/infiniband`, PCI tree",
+        cardinality="a handful",
+        value=lambda snapshot: number(_count(snapshot)),
+    ),
+    LabelEntry(
+        key=RATE_KEY,
+        meaning="Rate of most of these cards, Gb/s; absent while no port is up.",
+        source="sysfs `ports/<n>/rate`",
+        cardinality="a handful",
+        value=lambda snapshot: number(_rate(snapshot)),
+    ),
+    LabelEntry(
+        key="gpu.topology/gpu-nic",
+        meaning="How near the worst-off GPU is to one of these cards, in `nvidia-smi topo`'s "
+        "words: `pix`, `pxb`, `phb`, `node`, `sys`.",
+        source="PCI tree in sysfs, nvmlDeviceGetTopologyCommonAncestor",
+        cardinality="5",
+        value=_distance,
+    ),
+    LabelEntry(
+        key=GDR_KEY,
+        meaning="How cards read GPU memory: `dmabuf` (open kernel module, Linux 5.12), else "
+        "`peermem` (nvidia_peermem), else `none`; absent without cards.",
+        source="`/proc/driver/nvidia/version`, `/sys/module/nvidia_peermem`, kernel release",
+        cardinality="3",
+        value=_gpudirect,
+    ),
+)

@@ -1,0 +1,28 @@
+"""The page on the topology family."""
+
+import re
+from pathlib import Path
+
+from agent.labels.catalogue import CATALOGUE
+from agent.labels.levels_platform import PLATFORMS
+from agent.labels.rules import DEFAULT_PREFIX
+from agent.labels.topology_page import page
+
+PAGE = Path(__file__).parents[2] / "docs" / "topology-labels.md"
+
+
+def test_the_page_in_docs_is_the_generated_one() -> None:
+    # To refresh: python -c "from agent.labels.topology_page import page; print(page(), end='')"
+    assert PAGE.read_text("utf-8") == page()
+
+
+def test_the_page_names_every_platform() -> None:
+    rows = re.findall(r"^\| `([a-z0-9.-]+)` \|", page(), re.MULTILINE)
+    assert rows == [platform.name for platform in PLATFORMS]
+
+
+def test_every_label_that_the_page_recommends_exists() -> None:
+    uses = page().partition("## Not published")[0].partition("| To | use |")[2]
+    named = {name for name in re.findall(r"`([a-z-]+)`", uses) if name != "topology-ok-reason"}
+    assert named - {entry.key.removeprefix(DEFAULT_PREFIX) for entry in CATALOGUE} == set()
+    assert len(named) > 15
