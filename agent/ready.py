@@ -1,13 +1,16 @@
 """What there is to show of the daemon once the kubelet has the devices."""
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.allocation.policy import Allocation
+from agent.config.label_rules import label_rules
 from agent.config.settings import Settings
 from agent.errors import UnreadableError
 from agent.kubelet.plugin import PluginState
 from agent.kubelet.resources import Refusal, Resource
+from agent.labels.catalogue import labels
 from agent.model.snapshot import Snapshot
 from agent.offering import Offering, Served
 from agent.scene import Scene
@@ -45,12 +48,14 @@ class Ready:
 
     Attributes:
         resources: one at least.
+        labels: what the node gets, but for its place in the cluster.
         refusals: what is not offered.
         metrics_url: ``None`` where metrics are off or the address was taken.
     """
 
     scene: Scene
     snapshot: Snapshot
+    labels: Mapping[str, str]
     resources: tuple[ReadyResource, ...]
     refusals: tuple[Refusal, ...]
     metrics_url: str | None
@@ -80,6 +85,7 @@ def ready(
     return Ready(
         scene=scene,
         snapshot=snapshot,
+        labels=labels(snapshot, label_rules(settings)),
         resources=tuple(map(shown, offering.served)),
         refusals=offering.refusals,
         metrics_url=metrics_url,

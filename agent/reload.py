@@ -99,6 +99,11 @@ class Reloader:
         return self._watch.problem or "the API server has not answered, or has no such Node"
 
     @property
+    def watch(self) -> NodeConfigWatch | None:
+        """What follows the Node; ``None`` where nothing does."""
+        return self._watch
+
+    @property
     def failures(self) -> int:
         """How many changes were refused since the start."""
         return self._failures

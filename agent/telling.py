@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from agent.checks.catalogue import HEALTH
 from agent.checks.engine import evaluate
@@ -19,6 +20,9 @@ from agent.publish.readiness import not_ready
 from agent.reload import Reloader
 from agent.scene import Scene
 from agent.store import SnapshotStore, Versioned
+
+if TYPE_CHECKING:
+    from agent.zoning import Zoning
 
 
 class _Counted:
@@ -44,7 +48,7 @@ class Telling:
     Attributes:
         settings: in force now.
         health: ``None`` where GPUs are not watched.
-        labelling, events: ``None`` where nothing of the kind is published.
+        labelling, zoning, events: ``None`` where nothing of the kind is published.
         reloader: ``None`` where settings never change.
     """
 
@@ -54,6 +58,7 @@ class Telling:
     offering: Offering
     health: HealthWatch | None
     labelling: Labelling | None
+    zoning: "Zoning | None"
     events: EventPublisher | None
     reloader: Reloader | None
     _counted: _Counted = field(default_factory=_Counted, init=False)
@@ -83,6 +88,9 @@ class Telling:
             allocations={name: state.allocations for name, state in states.items()},
             publish_writes=0 if self.labelling is None else self.labelling.writes,
             publish_errors=0 if self.labelling is None else self.labelling.errors,
+            publish_refused=0 if self.labelling is None else self.labelling.refused,
+            zone_writes=0 if self.zoning is None else self.zoning.writes,
+            zone_errors=0 if self.zoning is None else self.zoning.errors,
             check_counts={} if current is None else {"health": self._counted.of(current)},
             health={} if self.health is None else self.health.view,
             xid_counts={} if self.health is None else self.health.counts,

@@ -23,6 +23,7 @@ def telling(played: Played, store: SnapshotStore, settings: list[Settings]) -> T
         offering=played.offering,
         health=None,
         labelling=None,
+        zoning=None,
         events=None,
         reloader=None,
     )

@@ -1,11 +1,13 @@
 """``nodetopo labels``: what the Node object gets."""
 
 from argparse import Namespace
+from dataclasses import replace
 
 from agent.cli import render
-from agent.cli.output import Answer, emit
+from agent.cli.label_places import add_rules, settings
+from agent.cli.output import Answer, emit, warn
 from agent.cli.parser import Subparsers, add_command, add_output
-from agent.cli.source import add_source, load
+from agent.cli.source import add_source, given, load
 
 
 def add(subparsers: Subparsers) -> None:
@@ -13,14 +15,30 @@ def add(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "labels", "print the labels that this node gets")
     add_output(parser)
     add_source(parser)
+    add_rules(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
-    """Print the labels of the snapshot; 0."""
-    from agent.labels.catalogue import labels  # noqa: PLC0415 - keeps the other commands fast
+    """Print the labels of the snapshot; 0.
 
-    found = labels(load(args))
+    Raises:
+        InputError: a setting or a file does not do.
+    """
+    # Keeps the other commands fast.
+    from agent.config.label_rules import label_rules  # noqa: PLC0415
+    from agent.labels.catalogue import labels  # noqa: PLC0415
+    from agent.labels.remarks import remarks  # noqa: PLC0415
+    from agent.node_place import NodePlace  # noqa: PLC0415
+
+    snapshot, wanted = load(args), settings(args)
+    node = str(given(args).get("node_name") or snapshot.node or wanted.node_name)
+    # Of the labels that other programs write nothing is known here, so no tier follows from them.
+    place = NodePlace(replace(wanted, node_name=node, topology_levels="off"))
+    rules = label_rules(wanted, place.tiers() or {})
+    found = labels(snapshot, rules)
+    for text in remarks(snapshot, rules):
+        warn(args, text)
     table = render.table(found.items())
     short = "".join(f"{key}={value}\n" for key, value in found.items())
     emit(Answer(plain=found, table=table, short=short), args)

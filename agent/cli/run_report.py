@@ -10,7 +10,6 @@ from agent.cli.output import say
 from agent.cli.render import Style, clean
 from agent.cli.topo_matrix import text as matrix_text
 from agent.kubelet.resources import Resource
-from agent.labels.catalogue import labels
 from agent.model.snapshot import Snapshot
 from agent.ready import Ready, ReadyResource
 from agent.topology.matrix import matrix
@@ -25,7 +24,7 @@ def show(ready: Ready) -> None:
 def _sections(ready: Ready, style: Style) -> Iterator[str]:
     yield style.paint(_machine(ready), "1") + "\n"
     yield matrix_text(matrix(ready.snapshot), ready.snapshot, style)
-    yield _section("labels", render.table(labels(ready.snapshot).items(), indent=2), style)
+    yield _section("labels", render.table(ready.labels.items(), indent=2), style)
     yield _section("registration", _registration(ready), style)
     yield _section("a pod asks for GPUs", "".join(_allocations(ready)), style)
     health, audit = evaluate(ready.snapshot, HEALTH), evaluate(ready.snapshot, AUDIT)

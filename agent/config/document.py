@@ -110,7 +110,7 @@ class Value:
         try:
             # A new one each time: a constructor keeps every node that it has seen.
             found = yaml.constructor.SafeConstructor().construct_object(self.node)
-        except (ValueError, OverflowError, yaml.YAMLError):
+        except (ValueError, OverflowError, LookupError, yaml.YAMLError):  # `!!int ""` is one
             self.expected("a number")
         if isinstance(found, float) and not math.isfinite(found):
             self.expected("a finite number")

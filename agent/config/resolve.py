@@ -20,6 +20,7 @@ from agent.config.values import did_you_mean
 from agent.errors import InputError
 from agent.kubelet.cdi import KIND, written_kind
 from agent.kubelet.settings import PluginSettings, Strategy, start_warnings
+from agent.publish.output_names import own_namespace
 
 CONFIG_VARIABLE = "NODETOPO_CONFIG"
 """Names the file."""
@@ -187,6 +188,12 @@ def _with_derived(given: Mapping[str, Given], environment: Mapping[str, str]) ->
             place=Place.DEFAULT,
         ),
     }
+    if pod := environment.get("POD_NAME"):
+        origin = "environment POD_NAME"
+        derived["pod_name"] = Given(value=pod, origin=origin, place=Place.DEFAULT)
+    if is_in_cluster and (namespace := own_namespace()) is not None:
+        origin = "default, of the pod"
+        derived["namespace"] = Given(value=namespace, origin=origin, place=Place.DEFAULT)
     labels = given.get("publish_labels", derived["publish_labels"])
     derived["publish_events"] = Given(
         value=labels.value, origin="default, as publish-labels", place=Place.DEFAULT

@@ -13,6 +13,7 @@ from agent.config.settings_kubelet import (
     HOST_PLUGINS_REGISTRY,
     KubeletSettings,
 )
+from agent.config.settings_labels import LabelSettings
 from agent.config.settings_node import NodeSettings
 from agent.config.values import Option
 
@@ -38,6 +39,7 @@ class Settings(
     HandoverSettings,
     DeviceSettings,
     KubeletSettings,
+    LabelSettings,
     ClusterSettings,
     NodeSettings,
 ):

@@ -31,6 +31,14 @@ class ClusterSettings:
         default=False,
         metadata=switch("write Events about the Node; default as publish-labels"),
     )
+    publish_zones: bool = field(
+        default=False,  # another program may, and the object's definition is not in every cluster
+        metadata=switch("write what each NUMA node has left, as a NodeResourceTopology object"),
+    )
+    annotate_pods: bool = field(
+        default=False,  # takes the right to patch pods
+        metadata=switch("write onto each pod which NUMA nodes it got, as KAI reads it"),
+    )
     config_dir: Path | None = field(
         default=None,
         metadata=option(

@@ -16,7 +16,13 @@ _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-\w.]*[A-Za
 _LABEL = re.compile(
     r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII
 )
+_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]*):([0-9]{1,5})")
+LONGEST_PREFIX = 45
+"""Characters of the prefix of our labels, slash included: with the longest of their names, 18
+characters, a key has 63."""
+
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
 
@@ -112,6 +118,31 @@ def label_key(value: object) -> str:
     if _LABEL.fullmatch(text(value)) is None:
         raise ValueError("not the key of a label, such as nvidia.com/device-plugin.config")
     return text(value)
+
+
+def namespace(value: object) -> str:
+    """Read the name of a namespace (RFC 1123 label)."""
+    if _NAMESPACE.fullmatch(text(value)) is None:
+        raise ValueError("not the name of a namespace")
+    return text(value)
+
+
+def label_prefix(value: object) -> str:
+    """Read how the keys of our own labels begin: a DNS name and a slash.
+
+    It is short enough for Grove, which takes keys of 63 characters at most, prefix included
+    (clustertopologybinding.go), and is nobody else's.
+    """
+    found = text(value)
+    domain = found.removesuffix("/")
+    if found == domain or _DOMAIN.fullmatch(domain) is None:
+        raise ValueError("not the beginning of a label's key, such as gpu.topology/")
+    if len(found) > LONGEST_PREFIX:
+        raise ValueError(f"longer than {LONGEST_PREFIX} characters")
+    for owner in ("kubernetes.io", "k8s.io", "nvidia.com"):
+        if domain == owner or domain.endswith(f".{owner}"):
+            raise ValueError(f"reserved: names below {owner} are not ours to make")
+    return found
 
 
 def annotation_prefix(value: object) -> str:

@@ -56,7 +56,7 @@ AGENT_FAMILIES = (
     ),
     Family(
         name="label_writes",
-        text="Writes of labels to the Node",
+        text="Writes of labels, to all their outputs",
         kind=Kind.COUNTER,
         samples=lambda state: single(state.publish_writes),
     ),
@@ -65,6 +65,24 @@ AGENT_FAMILIES = (
         text="Attempts to publish labels that failed",
         kind=Kind.COUNTER,
         samples=lambda state: single(state.publish_errors),
+    ),
+    Family(
+        name="labels_refused",
+        text="Labels that are kept back because an output does not take their value",
+        samples=lambda state: single(state.publish_refused),
+    ),
+    Family(
+        name="zone_writes",
+        text="Writes of the NodeResourceTopology object and of placements onto pods",
+        kind=Kind.COUNTER,
+        samples=lambda state: single(state.zone_writes),
+    ),
+    Family(
+        name="zone_errors",
+        text="Attempts to learn zones and placements from the kubelet, or to publish them, that "
+        "failed",
+        kind=Kind.COUNTER,
+        samples=lambda state: single(state.zone_errors),
     ),
     Family(
         name="kubernetes_events",

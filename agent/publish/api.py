@@ -21,6 +21,9 @@ TIMEOUT_S = 10.0
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Ask for metadata without spec and status: 7 instead of 17 KB for a Node."""
 
+_METADATA_LISTED = _METADATA_ONLY.replace("PartialObjectMetadata", "PartialObjectMetadataList")
+"""The same for a list."""
+
 _METADATA_WATCHED = f"{_METADATA_ONLY},application/json"
 """The same for a watch; a proxy that knows no such form may send whole objects."""
 
@@ -30,8 +33,15 @@ GONE = 410
 FORBIDDEN = 403
 LATER = "it is tried again later"
 
+LONGEST_PAUSE_S = 3600.0
+"""More than an hour the API server never asks for; a proxy that does would silence us for good."""
+
 MAX_REFUSAL = 1 << 16
 """Bytes of a refusal that are read; a Status object has some hundred."""
+
+
+class Refused(ApiUnavailable):
+    """The account may not do this: asking again does not help before somebody grants it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +76,30 @@ class Api:
         """
         return self._send("GET", path, query, {"Accept": _METADATA_ONLY}, None)
 
+    def list_metadata(self, path: str, query: Mapping[str, str]) -> Answer:
+        """Read the metadata of the objects at *path*; any HTTP status is an answer.
+
+        Raises:
+            ApiUnavailable: no HTTP answer came.
+        """
+        return self._send("GET", path, query, {"Accept": _METADATA_LISTED}, None)
+
+    def get(self, path: str, query: Mapping[str, str]) -> Answer:
+        """Read the whole object at *path*; any HTTP status is an answer.
+
+        Raises:
+            ApiUnavailable: no HTTP answer came.
+        """
+        return self._send("GET", path, query, {"Accept": "application/json"}, None)
+
+    def delete(self, path: str) -> Answer:
+        """Delete the object at *path*; any HTTP status is an answer.
+
+        Raises:
+            ApiUnavailable: no HTTP answer came, and the outcome is unknown.
+        """
+        return self._send("DELETE", path, {}, {"Accept": "application/json"}, None)
+
     def apply(self, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
         """Send *body* as a server-side apply; any HTTP status is an answer.
 
@@ -84,6 +118,7 @@ class Api:
 
         Raises:
             ApiUnavailable: no stream came, with the pause that the server asked for, if any.
+            Refused: the account may not watch them.
             Expired: the version that *query* begins at is no longer known.
         """
         headers = {"Accept": _METADATA_WATCHED}
@@ -92,16 +127,17 @@ class Api:
             return Stream(response, f"{self.host}{path}")
         found = Answer(
             status=response.status,
-            body=_object(response.read(MAX_REFUSAL)),
+            body=_refusal(response),
             retry_after_s=_seconds(response.headers.get("Retry-After")),
         )
-        response.close()
         said = found.body.get("message") or f"HTTP {found.status}"
         if found.status == GONE:
             raise Expired(said)
-        cure = "grant `watch` on nodes to the account" if found.status == FORBIDDEN else LATER
         problem = f"watch {self.host}{path}: {said}"
-        raise ApiUnavailable(problem, cure, retry_after_s=found.retry_after_s)
+        if found.status == FORBIDDEN:
+            cure = "grant `watch` on nodes to the account"
+            raise Refused(problem, cure, retry_after_s=found.retry_after_s)
+        raise ApiUnavailable(problem, LATER, retry_after_s=found.retry_after_s)
 
     def _send(
         self,
@@ -197,15 +233,29 @@ def _authorization(configuration: Any) -> dict[str, str]:
     return {"User-Agent": "nodetopo", **headers}
 
 
+def _refusal(response: Any) -> Mapping[str, Any]:
+    """Return the object that *response* refuses with; empty where its body is lost on the way."""
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - costs memory before use
+
+    try:
+        return _object(response.read(MAX_REFUSAL))
+    except HTTPError:
+        return {}
+    finally:
+        response.close()
+
+
 def _object(data: bytes) -> Mapping[str, Any]:
     """Return the JSON object in *data*; empty where a proxy answered with something else."""
     try:
         body = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}
 
 
 def _seconds(retry_after: str | None) -> float | None:
     # The API server sends whole seconds; the date form of RFC 9110 comes from proxies only.
-    return float(retry_after) if retry_after is not None and retry_after.isdecimal() else None
+    if retry_after is None or not retry_after.isdecimal():
+        return None
+    return min(float(retry_after), LONGEST_PAUSE_S)

@@ -39,6 +39,9 @@ class MetricsState:
     allocations: Mapping[str, int] = field(default_factory=dict)
     publish_writes: int = 0
     publish_errors: int = 0
+    publish_refused: int = 0
+    zone_writes: int = 0
+    zone_errors: int = 0
     check_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     health: HealthView = field(default_factory=dict)
     xid_counts: Mapping[tuple[str, int], int] = field(default_factory=dict)

@@ -1,8 +1,17 @@
-"""What an object's metadata says about its labels and who owns them."""
+"""What an object's metadata says about its labels and who owns them.
+
+Ownership is in ``metadata.managedFields``, an entry per manager, operation and subresource, whose
+``fieldsV1`` spells a field ``f:<name>`` (Kubernetes API reference).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from agent.publish.answer_parts import part, parts, texts
+
+_LABELS = ("metadata", "labels")
+_ANNOTATIONS = ("metadata", "annotations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,35 +19,63 @@ class Labelled:
     """The labels of an object as it was read.
 
     Attributes:
-        uid, version: of the object (``metadata.uid``, ``metadata.resourceVersion``).
+        uid: of the object (``metadata.uid``).
         owned: keys that the field manager in question applied, and that are still there.
+        others: keys that another field manager owns, too or alone.
+        annotations: all of them.
+        owned_annotations: keys that the field manager in question applied.
     """
 
     uid: str
-    version: str
     labels: Mapping[str, str]
     owned: frozenset[str]
+    others: frozenset[str]
+    annotations: Mapping[str, str]
+    owned_annotations: frozenset[str]
 
 
-def labelled(body: Mapping[str, Any], manager: str) -> Labelled:
-    """Return the labels in *body*, and which of them *manager* owns by server-side apply.
+def labelled(metadata: Mapping[str, Any], manager: str) -> Labelled:
+    """Return the labels in *metadata*, and which of them *manager* owns by server-side apply.
 
-    Ownership is in ``metadata.managedFields``, an entry per manager, operation and
-    subresource, whose ``fieldsV1`` spells a field ``f:<name>`` (Kubernetes API reference).
+    Raises:
+        ApiUnavailable: it is no metadata.
     """
-    metadata = body.get("metadata") or {}
-    labels = metadata.get("labels") or {}
-    applied = [
-        (((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or {})
-        for entry in metadata.get("managedFields") or ()
-        if entry.get("manager") == manager
+    labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
+    strangers = (one for one in _entries(metadata) if not _is_applied_by(one, manager))
+    return Labelled(
+        uid=str(metadata.get("uid") or ""),
+        labels=labels,
+        owned=owned_keys(metadata, manager, _LABELS) & labels.keys(),
+        others=frozenset().union(*(_keys(one, _LABELS) for one in strangers)) & labels.keys(),
+        annotations=annotations,
+        owned_annotations=owned_keys(metadata, manager, _ANNOTATIONS) & annotations.keys(),
+    )
+
+
+def owned_keys(metadata: Mapping[str, Any], manager: str, path: tuple[str, ...]) -> frozenset[str]:
+    """Return the keys below *path* in the object that *manager* owns by server-side apply.
+
+    Raises:
+        ApiUnavailable: what tells of owners is broken.
+    """
+    ours = (one for one in _entries(metadata) if _is_applied_by(one, manager))
+    return frozenset().union(*(_keys(one, path) for one in ours))
+
+
+def _entries(metadata: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    return parts(metadata, "managedFields")
+
+
+def _keys(entry: Mapping[str, Any], path: tuple[str, ...]) -> frozenset[str]:
+    fields = part(entry, "fieldsV1")
+    for name in path:
+        fields = part(fields, f"f:{name}")
+    return frozenset(name.removeprefix("f:") for name in fields if name != ".")
+
+
+def _is_applied_by(entry: Mapping[str, Any], manager: str) -> bool:
+    return (
+        entry.get("manager") == manager
         and entry.get("operation") == "Apply"
         and not entry.get("subresource")
-    ]
-    fields = {name.removeprefix("f:") for names in applied for name in names if name != "."}
-    return Labelled(
-        uid=metadata.get("uid", ""),
-        version=metadata.get("resourceVersion", ""),
-        labels=labels,
-        owned=frozenset(fields & labels.keys()),
     )

@@ -1,6 +1,7 @@
 """How long to leave the API server alone after it refused."""
 
 import random
+from collections.abc import Callable
 
 
 class RetryPause:
@@ -9,12 +10,21 @@ class RetryPause:
     Args:
         first_s, last_s: the longest first pause, and the longest of all.
         least_s: the shortest.
+        spread: returns a number between two others, by chance.
     """
 
-    def __init__(self, first_s: float, last_s: float, *, least_s: float) -> None:
+    def __init__(
+        self,
+        first_s: float,
+        last_s: float,
+        *,
+        least_s: float,
+        spread: Callable[[float, float], float] = random.uniform,
+    ) -> None:
         self._first_s = first_s
         self._last_s = last_s
         self._least_s = least_s
+        self._spread = spread
         self._longest_s = first_s
 
     @property
@@ -24,7 +34,7 @@ class RetryPause:
 
     def next_s(self, asked_s: float | None) -> float:
         """Return the next pause, beside the *asked_s* that the server asked for, if it did."""
-        spread_s = random.uniform(self._least_s, self._longest_s)  # noqa: S311 - spreads retries
+        spread_s = self._spread(self._least_s, self._longest_s)
         self._longest_s = min(self._longest_s * 2, self._last_s)
         return (asked_s or 0.0) + spread_s
 

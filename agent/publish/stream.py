@@ -47,7 +47,7 @@ class Stream:
         for line in self._lines():
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 event = None
             if not isinstance(event, dict):
                 raise ApiUnavailable(f"watch {self._name}: a line is no event")

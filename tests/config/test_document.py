@@ -86,6 +86,8 @@ def test_plain_values_are_those_of_yaml(values: list[Any]) -> None:
         (f"once: {'9' * 5000}", "once: expected a number, found 9999"),
         ("once: .inf", "expected a finite number, found .inf"),
         ("once: 0x_", "expected a number, found 0x_"),
+        ('once: !!int ""', "once: expected a number"),
+        ("once: !!bool x", "once: expected a number"),
         ("scan-interval: [[[1]]]", "n.yaml:1:18: scan-interval[0][0]: nested too deeply"),
         (f"log-level: {'é' * 500}", "log-level: 'ééééé"),
     ],

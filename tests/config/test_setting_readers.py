@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import values
 from agent.errors import InputError
 from agent.health.status import HealthClass
 from agent.kubelet.cdi import OWN_KIND
@@ -111,3 +112,32 @@ def test_classes_are_printed_as_they_are_read(text: str) -> None:
 def test_events_are_published_where_labels_are(flags: dict[str, object], *, expected: bool) -> None:
     assert resolve(flags=flags).settings.publish_events is expected
     assert not resolve(flags={**flags, "publish_events": False}).settings.publish_events
+
+
+@pytest.mark.parametrize("value", ["gpu.topology/", "topo.acme.com/", "a/"])
+def test_a_prefix_of_labels_is_a_domain_and_a_slash(value: str) -> None:
+    assert values.label_prefix(value) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("gpu.topology", "not the beginning"),
+        ("/", "not the beginning"),
+        ("Acme.com/", "not the beginning"),
+        ("a.b/c/", "not the beginning"),
+        ("nvidia.com/", "reserved"),
+        ("gpu.nvidia.com/", "reserved"),
+        ("kubernetes.io/", "reserved"),
+        ("topology.k8s.io/", "reserved"),
+    ],
+)
+def test_a_prefix_that_is_none_or_anothers_is_refused(value: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        values.label_prefix(value)
+
+
+@pytest.mark.parametrize("value", ["Kube", "a.b", "-a", "a" * 64, ""])
+def test_what_cannot_be_a_namespace_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="not"):
+        values.namespace(value)

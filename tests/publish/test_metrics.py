@@ -1,58 +1,25 @@
 """Metrics as Prometheus reads them."""
 
 import dataclasses
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.errors import InputError
-from agent.health.status import GpuHealth, HealthClass, HealthView
 from agent.machines.bundled import machine
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.snapshot import ProbeIssue
 from agent.publish.families import FAMILIES
-from agent.publish.metrics import STUCK_S, MetricsServer, MetricsState, serve_metrics
-
-NOTHING = MetricsState(snapshot=None)
-
-
-@contextmanager
-def served(state: MetricsState) -> Iterator[MetricsServer]:
-    server = serve_metrics("127.0.0.1:0", lambda: state)
-    try:
-        yield server
-    finally:
-        server.close()
-
-
-def fetch(url: str, accept: str = "*/*") -> tuple[int, str]:
-    request = Request(url, headers={"Accept": accept})
-    try:
-        with urlopen(request, timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-def samples(state: MetricsState, name: str) -> dict[tuple[str, ...], float]:
-    """Return the samples of *name*, by their label values in alphabetic order of names."""
-    with served(state) as server:
-        _, text = fetch(server.url)
-    return {
-        tuple(value for _, value in sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == name
-    }
-
-
-def of(snapshot: Snapshot) -> MetricsState:
-    return MetricsState(snapshot=snapshot)
+from agent.publish.metrics import MetricsState
+from tests.publish.scraped import (
+    BROKEN,
+    FORGOTTEN,
+    GPU0,
+    NOTHING,
+    WORN,
+    fetch,
+    of,
+    samples,
+    served,
+    with_health,
+)
 
 
 def test_registrations_are_counted_by_resource() -> None:
@@ -65,14 +32,17 @@ def test_a_lost_registration_shows_as_zero() -> None:
     assert samples(state, "nodetopo_registered") == {("nvidia.com/gpu",): 0.0}
 
 
-def test_label_writes_are_counted() -> None:
-    state = MetricsState(snapshot=None, publish_writes=2)
+def test_what_becomes_of_labels_is_counted() -> None:
+    state = MetricsState(snapshot=None, publish_writes=2, publish_errors=5, publish_refused=1)
     assert samples(state, "nodetopo_label_writes_total") == {(): 2.0}
-
-
-def test_label_errors_are_counted() -> None:
-    state = MetricsState(snapshot=None, publish_errors=5)
     assert samples(state, "nodetopo_label_errors_total") == {(): 5.0}
+    assert samples(state, "nodetopo_labels_refused") == {(): 1.0}
+
+
+def test_what_becomes_of_zones_is_counted() -> None:
+    state = MetricsState(snapshot=None, zone_writes=2, zone_errors=5)
+    assert samples(state, "nodetopo_zone_writes_total") == {(): 2.0}
+    assert samples(state, "nodetopo_zone_errors_total") == {(): 5.0}
 
 
 def test_checks_are_counted_by_report_and_verdict() -> None:
@@ -137,17 +107,6 @@ def test_a_resource_that_another_plugin_took_is_told_from_those_it_did_not() -> 
 def test_allocations_are_counted_by_resource() -> None:
     state = MetricsState(snapshot=None, allocations={"nvidia.com/gpu": 12})
     assert samples(state, "nodetopo_allocations_total") == {("nvidia.com/gpu",): 12.0}
-
-
-GPU0 = "GPU-00000140-0000-4000-8000-000000000000"
-FORGOTTEN = "GPU-99999999-0000-4000-8000-000000000000"
-BROKEN = GpuHealth(is_healthy=False, reason="Xid79", said="fell off", kind=HealthClass.REBOOT)
-WORN = GpuHealth(is_degraded=True, reason="Xid63", said="worn", kind=HealthClass.DEGRADED)
-
-
-def with_health(view: HealthView) -> MetricsState:
-    node = machine("l40s-pcie-4")
-    return MetricsState(snapshot=dataclasses.replace(node, gpus=node.gpus[:1]), health=view)
 
 
 def test_a_sound_gpu_is_healthy_and_has_no_trouble() -> None:
@@ -250,94 +209,3 @@ def test_a_node_has_few_series() -> None:
     # As docs/metrics.md has it: 20 of the node, 9 of each GPU, one of each HCA; no resource here.
     series = [line for line in text.splitlines() if line.startswith("nodetopo_")]
     assert len(series) <= 20 + 9
-
-
-def test_a_scraper_that_prefers_openmetrics_gets_it() -> None:
-    with served(NOTHING) as server:
-        _, text = fetch(server.url, accept="application/openmetrics-text; version=1.0.0")
-    assert text.endswith("# EOF\n")
-
-
-def test_the_agent_is_alive_before_the_first_scan() -> None:
-    with served(NOTHING) as server:
-        assert fetch(server.url.replace("/metrics", "/healthz")) == (200, "ok\n")
-
-
-def test_nothing_of_the_hardware_makes_the_agent_dead() -> None:
-    broken = dataclasses.replace(
-        with_health({GPU0: BROKEN}), not_ready="NvmlUnresponsive: it hangs", nvml_failures=99
-    )
-    with served(broken) as server:
-        assert fetch(server.url.replace("/metrics", "/healthz")) == (200, "ok\n")
-
-
-def test_a_fault_in_what_is_told_does_not_make_the_agent_dead() -> None:
-    def broken() -> MetricsState:
-        raise AssertionError("asked for")
-
-    server = serve_metrics("127.0.0.1:0", broken)
-    try:
-        assert fetch(server.url.replace("/metrics", "/healthz")) == (200, "ok\n")
-    finally:
-        server.close()
-
-
-@pytest.mark.parametrize(
-    ("age_s", "answer"),
-    [
-        (STUCK_S, (200, "ok\n")),
-        (STUCK_S + 1, (503, "Stuck: the loop has not moved for 301 s\n")),
-    ],
-)
-def test_an_agent_whose_loop_stands_still_is_dead(age_s: float, answer: tuple[int, str]) -> None:
-    server = serve_metrics("127.0.0.1:0", lambda: NOTHING, lambda: age_s)
-    try:
-        assert fetch(server.url.replace("/metrics", "/healthz")) == answer
-    finally:
-        server.close()
-
-
-def test_a_ready_agent_says_so() -> None:
-    with served(NOTHING) as server:
-        assert fetch(server.url.replace("/metrics", "/readyz")) == (200, "ok\n")
-    assert samples(NOTHING, "nodetopo_ready") == {(): 1.0}
-
-
-def test_an_agent_that_is_not_ready_gives_its_reasons() -> None:
-    state = MetricsState(snapshot=None, not_ready="ResourceConflict: one — two\nNotRegistered: x")
-    with served(state) as server:
-        answer = fetch(server.url.replace("/metrics", "/readyz"))
-    assert answer == (503, "ResourceConflict: one — two\nNotRegistered: x\n")
-    assert samples(state, "nodetopo_ready") == {(): 0.0}
-
-
-def test_other_paths_are_not_found() -> None:
-    with served(NOTHING) as server:
-        assert fetch(server.url.replace("/metrics", "/debug"))[0] == 404
-
-
-def test_a_closed_server_frees_its_port() -> None:
-    server = serve_metrics("127.0.0.1:0", lambda: NOTHING)
-    port = server.url.removesuffix("/metrics").rpartition(":")[2]
-    server.close()
-    again = serve_metrics(f"127.0.0.1:{port}", lambda: NOTHING)
-    again.close()
-
-
-def test_an_address_in_use_is_named_with_the_flag() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(InputError, match=f"{address}.*--metrics-address"):
-            serve_metrics(address, lambda: NOTHING)
-
-
-@pytest.mark.parametrize("address", ["", "9430", "localhost", "localhost:", ":9430", "h:99999"])
-def test_a_malformed_address_is_refused(address: str) -> None:
-    with pytest.raises(InputError, match="not an address"):
-        serve_metrics(address, lambda: NOTHING)
-
-
-def test_an_address_in_brackets_is_taken_of_either_family() -> None:
-    server = serve_metrics("[127.0.0.1]:0", lambda: NOTHING)
-    server.close()
-    assert server.url.startswith("http://127.0.0.1:")

@@ -1,0 +1,105 @@
+"""Our NodeFeature object, on a real API server with NFD's definition, as our account."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.errors import ApiUnavailable
+from agent.labels.catalogue import labels
+from agent.machines.bundled import machine
+from agent.publish.node_feature import NodeFeaturePublisher
+from tests.bench.fleet_identity import NAMESPACE
+from tests.lab import featured
+from tests.lab.api import Object
+from tests.lab.cluster import Cluster
+from tests.publish.wishes import wish
+
+pytestmark = pytest.mark.lab
+
+NODE = "featured"
+LABELS = labels(machine("gb200-nvl72"))
+COUNT = "nvidia.com/gpu.count"
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(cluster: Cluster) -> Iterator[Path]:
+    """Return our account's, where NFD's definitions and a pod of our DaemonSet are."""
+    featured.install(cluster)
+    featured.add_pod(cluster.api, NODE)
+    yield cluster.control_plane.agent_kubeconfig()
+    cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{NODE}")
+
+
+@pytest.fixture
+def ours(cluster: Cluster, kubeconfig: Path) -> Iterator[NodeFeaturePublisher]:
+    """Return an output whose object is gone after the test."""
+    yield featured.publisher(kubeconfig, NODE)
+    featured.publisher(cluster.kubeconfig, NODE).remove()
+
+
+def test_the_object_holds_the_labels_and_names_its_node(
+    cluster: Cluster, ours: NodeFeaturePublisher
+) -> None:
+    assert ours.publish(wish(LABELS)).added == LABELS
+    found = _object(cluster)
+    assert found["spec"]["labels"] == LABELS
+    assert found["metadata"]["labels"] == {"nfd.node.kubernetes.io/node-name": NODE}
+
+
+def test_the_daemon_set_that_is_found_through_the_pod_owns_the_object(
+    cluster: Cluster, ours: NodeFeaturePublisher
+) -> None:
+    ours.publish(wish(LABELS))
+    (owner,) = _object(cluster)["metadata"]["ownerReferences"]
+    theirs = cluster.api.get(featured.DAEMON_SET)["metadata"]
+    assert (owner["kind"], owner["uid"]) == ("DaemonSet", theirs["uid"])
+
+
+def test_a_second_publication_and_one_after_a_restart_write_nothing(
+    cluster: Cluster, kubeconfig: Path, ours: NodeFeaturePublisher
+) -> None:
+    ours.publish(wish(LABELS))
+    before, requests = _object(cluster), cluster.control_plane.agent_requests()
+    for one in (ours, featured.publisher(kubeconfig, NODE)):
+        assert not one.publish(wish(LABELS), complete=True)
+    assert _object(cluster) == before
+    asked = cluster.control_plane.agent_requests() - requests
+    assert asked == {("get", "nodefeatures"): 2, ("get", "pods"): 1}
+
+
+def test_a_label_that_went_on_proof_is_gone_and_those_of_others_stay(
+    cluster: Cluster, ours: NodeFeaturePublisher
+) -> None:
+    ours.publish(wish(LABELS))
+    cluster.api.merge(_path(), {"spec": {"labels": {"vendor.example/theirs": "x"}}})
+    fewer = {key: value for key, value in LABELS.items() if key != COUNT}
+    assert ours.publish(wish(fewer), complete=True).removed == {COUNT: LABELS[COUNT]}
+    assert _object(cluster)["spec"]["labels"] == fewer | {"vendor.example/theirs": "x"}
+
+
+def test_the_account_may_not_delete_the_object_and_an_administrator_may(
+    cluster: Cluster, ours: NodeFeaturePublisher
+) -> None:
+    ours.publish(wish(LABELS))
+    with pytest.raises(ApiUnavailable, match="cannot delete"):
+        ours.remove()
+    assert featured.publisher(cluster.kubeconfig, NODE).remove().removed == LABELS
+    assert featured.find(cluster.api, NODE) is None
+
+
+def test_a_node_whose_name_nfd_cannot_take_is_told_so(cluster: Cluster) -> None:
+    far = NodeFeaturePublisher(cluster.kubeconfig, "n" * 64, namespace=NAMESPACE)
+    with pytest.raises(ApiUnavailable) as caught:
+        far.publish(wish(LABELS))
+    assert "63 characters" in caught.value.cure
+
+
+def _path() -> str:
+    return f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures/nodetopo-{NODE}"
+
+
+def _object(cluster: Cluster) -> Object:
+    found = featured.find(cluster.api, NODE)
+    assert found is not None
+    return found

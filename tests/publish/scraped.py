@@ -1,0 +1,60 @@
+"""A server of metrics, and what it tells."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.health.status import GpuHealth, HealthClass, HealthView
+from agent.machines.bundled import machine
+from agent.model.snapshot import Snapshot
+from agent.publish.metrics import MetricsServer, MetricsState, serve_metrics
+
+NOTHING = MetricsState(snapshot=None)
+GPU0 = "GPU-00000140-0000-4000-8000-000000000000"
+FORGOTTEN = "GPU-99999999-0000-4000-8000-000000000000"
+BROKEN = GpuHealth(is_healthy=False, reason="Xid79", said="fell off", kind=HealthClass.REBOOT)
+WORN = GpuHealth(is_degraded=True, reason="Xid63", said="worn", kind=HealthClass.DEGRADED)
+
+
+@contextmanager
+def served(state: MetricsState) -> Iterator[MetricsServer]:
+    server = serve_metrics("127.0.0.1:0", lambda: state)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def fetch(url: str, accept: str = "*/*") -> tuple[int, str]:
+    request = Request(url, headers={"Accept": accept})
+    try:
+        with urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def samples(state: MetricsState, name: str) -> dict[tuple[str, ...], float]:
+    """Return the samples of *name*, by their label values in alphabetic order of names."""
+    with served(state) as server:
+        _, text = fetch(server.url)
+    return {
+        tuple(value for _, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def of(snapshot: Snapshot) -> MetricsState:
+    return MetricsState(snapshot=snapshot)
+
+
+def with_health(view: HealthView) -> MetricsState:
+    node = machine("l40s-pcie-4")
+    return MetricsState(snapshot=dataclasses.replace(node, gpus=node.gpus[:1]), health=view)
