@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -16,30 +16,34 @@ from agent import logs, signals
 from agent.actors import ActorGroup
 from agent.config.settings import Settings
 from agent.errors import AgentError
-from agent.health.ledger import HealthRules
 from agent.health.notices import Notice
-from agent.health_file import HealthFile, read_boot_id
+from agent.health_file import read_boot_id
 from agent.health_watch import HealthWatch
-from agent.known_gpus import KnownGpus
+from agent.label_places import places
+from agent.label_wishes import LabelWishes
 from agent.labelling import Labelling
+from agent.node_place import NodePlace
 from agent.notices import Notices
 from agent.offering import Offering
 from agent.placement import Placements
 from agent.publish.events import EventPublisher
 from agent.publish.metrics import MetricsServer, serve_metrics
+from agent.publish.node_watch import NodeWatch
 from agent.ready import Ready, Waiting
 from agent.reload import Reloader
+from agent.remembered import remembered_gpus, remembered_health
 from agent.scanning import Scanning
 from agent.scene import Scene, set_up
 from agent.store import SnapshotStore
 from agent.telling import Telling
 from agent.upkeep import Upkeep
 
+if TYPE_CHECKING:
+    from agent.zoning import Zoning
+
 GRACE_S = 0.5
 """How long the loops get to end; with the rest of a stop it makes less than a second."""
 
-GPUS_FILE = "gpus.json"
-"""Beside the health file: the GPUs that a lost one is listed among."""
 
 LAST_WORDS_S = 2.0
 """How long a daemon that ends by itself waits, so that its reason becomes an Event."""
@@ -66,7 +70,7 @@ def run(
         placements = Placements.of(settings)  # before a child is started for a setting that fails
         wake = threading.Event()
         boot_id = read_boot_id(settings.procfs_root)
-        health = _health(settings, boot_id, wake)
+        health = remembered_health(settings, boot_id, wake.set)
         on_events = None if health is None else health.take_events
         scene = stack.enter_context(set_up(settings, on_events))
         offering = Offering(
@@ -74,7 +78,7 @@ def run(
             scene.socket_dir,
             placements,
             is_simulated=scene.simulated is not None,
-            known=_known_gpus(settings, boot_id),
+            known=remembered_gpus(settings, boot_id),
         )
         daemon = Daemon(settings, scene, offering, health=health, reloader=reloader, wake=wake)
         stack.callback(daemon.close)
@@ -105,7 +109,8 @@ class Daemon:
         self._offered = threading.Event()
         kubeconfig, node = settings.kubeconfig, settings.node_name
         self._events = EventPublisher(kubeconfig, node) if settings.publish_events else None
-        self._labelling = Labelling(settings, self._store) if settings.publish_labels else None
+        self._labelling = self._new_labelling() if settings.publish_labels else None
+        self._zoning = self._new_zoning()
         self._scanning = Scanning(
             scene=scene,
             store=self._store,
@@ -130,6 +135,7 @@ class Daemon:
             offering=offering,
             health=health,
             labelling=self._labelling,
+            zoning=self._zoning,
             events=self._events,
             reloader=reloader,
         )
@@ -145,6 +151,8 @@ class Daemon:
         metrics_url = self._serve_metrics()
         if self._labelling is not None:
             self._group.start("labels", self._labelling.run)
+        if self._zoning is not None:
+            self._group.start("zones", self._zoning.run)
         if self._events is not None:
             self._group.start("events", self._events.run)
         is_ready = self._report(report, metrics_url)
@@ -163,6 +171,31 @@ class Daemon:
         self._offering.stop()
         if self._metrics is not None:
             self._metrics.close()
+
+    def _new_labelling(self) -> Labelling:
+        settings = self._settings
+        return Labelling(
+            settings,
+            self._store,
+            outputs=places(settings),
+            wishes=LabelWishes(lambda: self._settings, NodePlace(settings), _remark),
+            watch=None if self._reloader is None else self._reloader.watch,
+        )
+
+    def _node_watch(self) -> NodeWatch | None:
+        """Return what follows the Node, if anything does."""
+        if self._labelling is not None:
+            return self._labelling.watch
+        return None if self._reloader is None else self._reloader.watch
+
+    def _new_zoning(self) -> "Zoning | None":
+        """Return what publishes zones and placements, where that is wanted of a real machine."""
+        wanted = self._settings.publish_zones or self._settings.annotate_pods
+        if not wanted or self._scene.simulated is not None:
+            return None
+        from agent.zoning import zoning  # noqa: PLC0415 - memory that few nodes need
+
+        return zoning(self._settings, self._store, self._node_watch())
 
     def _stop(self) -> None:
         self._group.stop()
@@ -243,28 +276,5 @@ class Daemon:
         return True
 
 
-def _health(settings: Settings, boot_id: str | None, wake: threading.Event) -> HealthWatch | None:
-    """Return what judges the GPUs; ``None`` where settings ask for no judgement."""
-    if not settings.health_checks:
-        return None
-    path = _health_file(settings)
-    return HealthWatch(
-        HealthRules(classes=settings.xid_classes, recovery_s=settings.recovery_s),
-        None if path is None else HealthFile(path),
-        boot_id=boot_id,
-        on_change=wake.set,
-    )
-
-
-def _known_gpus(settings: Settings, boot_id: str | None) -> KnownGpus | None:
-    """Return what remembers GPUs, beside what remembers verdicts on them."""
-    path = _health_file(settings)
-    if path is None or boot_id is None:
-        return None
-    return KnownGpus(path.with_name(GPUS_FILE), boot_id)
-
-
-def _health_file(settings: Settings) -> Path | None:
-    """Return where things outlive the process: those of GPUs that are played never do."""
-    is_played = settings.machine is not None or settings.snapshot is not None
-    return None if is_played or settings.or_simulate else settings.health_file
+def _remark(text: str) -> None:
+    structlog.get_logger().warning("labels", about=text)

@@ -132,13 +132,14 @@ def test_no_file_is_an_issue(tmp_path: Path) -> None:
                 "'tag:yaml.org,2002:python/object:os.system' in line 1"
             ),
         ),
+        ('a: !!int ""', "not YAML: IndexError"),
         ("[" * 50_000, "not YAML: RecursionError"),
         (HEADER + "cpuManagerPolicy: [static]", "cpuManagerPolicy: expected a text, found list"),
         (HEADER + "systemReserved: 5", "systemReserved: expected an object, found int"),
         (HEADER + "systemReserved: {cpu: 1}", "systemReserved.cpu: expected a text"),
         (HEADER + "#" * MAX_BYTES, "larger than 1 MiB"),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_a_malformed_file_is_an_issue_that_names_it(tmp_path: Path, text: str, reason: str) -> None:
     assert refused(tmp_path, {CONFIG: text}) == ProbeIssue(

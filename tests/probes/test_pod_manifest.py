@@ -140,6 +140,7 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
         ("kind: Service", "no pod in the manifest — give one of: Pod, "),
         ("a: [", "not YAML: expected the node content, but found '<stream end>' in line 1 — "),
         ("!!python/object:os.system x", "not YAML: could not determine a constructor "),
+        ('a: !!int ""', "not YAML: IndexError — "),
         ("[" * 50_000, "not YAML: RecursionError — "),
         ("- x", "document 1: expected an object, found list — "),
         ("{}", "document 1: kind: missing, or not a text — "),
@@ -185,7 +186,7 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
         ("&a {kind: List, items: [*a]}", "document 1 (List): nested too deeply — "),
         ("#" * (1 << 20) + "#", "the manifest is larger than 1 MiB — split it"),
     ],
-    ids=range(21),
+    ids=range(22),
 )
 def test_a_manifest_that_cannot_be_used_names_the_document_and_the_field(
     text: str, message: str

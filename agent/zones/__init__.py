@@ -1,0 +1,1 @@
+"""What each NUMA node of this machine has, gave away and has left, for schedulers that ask."""

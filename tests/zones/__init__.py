@@ -1,0 +1,1 @@
+"""Tests of the NUMA zones that schedulers are told of."""
