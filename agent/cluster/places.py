@@ -1,0 +1,102 @@
+"""The places that the values of levels make of a cluster: zones, racks, NVLink partitions."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.cluster.node import ClusterNode
+from agent.labels.levels_value import digest
+
+_DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DIGEST_LENGTH = 17
+"""``x`` and 16 hex digits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Nodes that share the values of a level and of all broader ones.
+
+    Attributes:
+        key: of the level.
+        path: values, of the broadest level first, of this one last.
+        nodes: by name.
+    """
+
+    key: str
+    path: tuple[str, ...]
+    nodes: tuple[ClusterNode, ...]
+
+
+def places(nodes: Iterable[ClusterNode], keys: Sequence[str]) -> tuple[Place, ...]:
+    """Return every place of every level, broad levels first, then by values.
+
+    *keys* are the levels, broadest first; each of *nodes* has them all.
+    """
+    found: dict[tuple[str, ...], list[ClusterNode]] = {}
+    for node in sorted(nodes, key=lambda one: one.name):
+        path = tuple(node.labels[key] for key in keys)
+        for depth in range(1, len(keys) + 1):
+            found.setdefault(path[:depth], []).append(node)
+    return tuple(
+        Place(key=keys[len(path) - 1], path=path, nodes=tuple(found[path]))
+        for path in sorted(found, key=lambda one: (len(one), one))
+    )
+
+
+def inner(found: Iterable[Place]) -> Mapping[tuple[str, ...], tuple[Place, ...]]:
+    """Return the places directly inside each path, in the order of *found*; ``()`` is the whole."""
+    inside: dict[tuple[str, ...], list[Place]] = {}
+    for place in found:
+        inside.setdefault(place.path[:-1], []).append(place)
+    return {path: tuple(inner_ones) for path, inner_ones in inside.items()}
+
+
+def telling(nodes: Sequence[ClusterNode], keys: Sequence[str]) -> tuple[str, ...]:
+    """Return those of *keys* that divide the nodes further than the broader ones before them."""
+    kept: tuple[str, ...] = ()
+    count = 1
+    for key in keys:
+        divided = len({tuple(node.labels[one] for one in (*kept, key)) for node in nodes})
+        if divided > count:
+            kept, count = (*kept, key), divided
+    return kept
+
+
+def place_names(found: Sequence[Place], stem: str, limit: int) -> Mapping[tuple[str, ...], str]:
+    """Return a DNS name for each path, of up to *limit* characters and no two alike.
+
+    ``<stem>-<level>-<value>`` where that will do, a digest of the path in place of the value
+    otherwise; the same for the same places, whatever their order.
+    """
+    plain = {place.path: f"{_head(place, stem)}-{_lower(place.path[-1])}" for place in found}
+    count = Counter(plain.values())
+    return {
+        place.path: plain[place.path]
+        if count[plain[place.path]] == 1 and _fits(plain[place.path], limit)
+        else f"{_head(place, stem)[: limit - _DIGEST_LENGTH - 1].rstrip('-.')}-{_digest(place)}"
+        for place in found
+    }
+
+
+def is_dns_name(name: str) -> bool:
+    """Return whether *name* is a DNS subdomain, as names of most objects have to be."""
+    return _DNS.fullmatch(name) is not None
+
+
+def _head(place: Place, stem: str) -> str:
+    level = _lower(place.key.rpartition("/")[2]).replace(".", "-")
+    return f"{stem}-{level}" if stem else level
+
+
+def _lower(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _fits(name: str, limit: int) -> bool:
+    return len(name) <= limit and is_dns_name(name)
+
+
+def _digest(place: Place) -> str:
+    # With its length, so that no character of a value can pass for the end of one.
+    return digest("".join(f"{len(value)}:{value}" for value in place.path))
