@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import TypeVar
 
 from agent.checks import gpu, kubelet, numa, nvlink, pcie, qos, rdma
-from agent.checks.rule import Area, Rule, Suite
+from agent.checks.rule import Area, Claim, Rule, Suite
 from agent.errors import InputError
+
+_Claim = TypeVar("_Claim", bound=Claim)
 
 RULES: tuple[Rule, ...] = (
     *gpu.RULES,
@@ -26,10 +29,19 @@ def rule(code: str) -> Rule:
     Raises:
         InputError: there is none.
     """
-    by_code = {rule.code: rule for rule in RULES}
-    found = by_code.get(code.strip().upper())
+    return by_code(code, RULES)
+
+
+def by_code(code: str, claims: Iterable[_Claim]) -> _Claim:
+    """Return the one of *claims* with *code*, in either case.
+
+    Raises:
+        InputError: there is none.
+    """
+    known = {claim.code: claim for claim in claims}
+    found = known.get(code.strip().upper())
     if found is None:
-        cure = _cure(code.upper(), tuple(by_code), "checks are")
+        cure = _cure(code.upper(), tuple(known), "checks are")
         raise InputError(f"unknown check {code!r}", cure)
     return found
 

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from agent.checks.rule import Finding, Rule, Severity, Verdict
+from agent.checks.rule import Claim, Finding, Rule, Severity, Verdict
 from agent.model.codec import to_plain
 from agent.model.snapshot import Snapshot
 
@@ -32,7 +32,7 @@ class Result:
             itself stays what it is. ``None`` when nothing had to be waived.
     """
 
-    rule: Rule
+    rule: Claim
     severity: Severity
     verdict: Verdict
     findings: tuple[Finding, ...] = ()
@@ -53,7 +53,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The results of some rules on one node, in the order of the rules."""
+    """The results of some rules on one node, or on a cluster (then no *node*), in their order."""
 
     node: str | None
     captured_at: datetime | None
@@ -93,15 +93,23 @@ def evaluate(
 
 
 def _judge(rule: Rule, snapshot: Snapshot, severity: Severity, waiver: str | None) -> Result:
-    findings, missing = rule.check(snapshot), rule.needs(snapshot)
-    verdict = _verdict(severity, has_findings=bool(findings), is_complete=not missing)
+    found = judged(rule, rule.check(snapshot), rule.needs(snapshot), severity)
+    return found if found.verdict is Verdict.PASS else replace(found, waived=waiver)
+
+
+def judged(
+    rule: Claim,
+    findings: tuple[Finding, ...],
+    missing: tuple[str, ...],
+    severity: Severity,
+) -> Result:
+    """Return what *findings*, and what is *missing*, make of *rule*."""
     return Result(
         rule=rule,
         severity=severity,
-        verdict=verdict,
+        verdict=_verdict(severity, has_findings=bool(findings), is_complete=not missing),
         findings=findings,
         missing=missing,
-        waived=None if verdict is Verdict.PASS else waiver,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.checks.catalogue import RULES
-from agent.checks.rule import Area, Rule
+from agent.checks.rule import Area, Claim
 
 _HEAD = """\
 # Checks
@@ -24,11 +24,11 @@ def page() -> str:
     return "\n".join(sections)
 
 
-def section(rule: Rule) -> str:
+def section(rule: Claim) -> str:
     """Return the section of *rule*; its heading is the code, so that its URL is stable."""
     return (
         f"## {rule.code}\n\n"
-        f"**{rule.claim}** · `{rule.suite}` · {rule.area} · {rule.severity}\n\n"
+        f"**{rule.claim}** · `{rule.command}` · {rule.area} · {rule.severity}\n\n"
         f"{rule.why}\n\n"
         f"What to do: {rule.remedy}.\n\n"
         f"Reference: <{rule.reference}>\n"

@@ -1,5 +1,6 @@
 """A rule as data: what it claims, what it needs to know, and what breaks the claim."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -60,17 +61,14 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A claim about a node that can be checked on a snapshot.
+class Claim(ABC):
+    """What is claimed, of a node or of a cluster, and what there is to say about it.
 
     Attributes:
         code: stable for ever, e.g. ``NVL-001``; never given to another claim.
         claim: how the world is when the rule passes.
         why: what is lost when it does not hold.
-        needs: names the inputs that the snapshot lacks; empty when everything is known,
-            which includes that the rule does not apply to this node.
-        check: the findings that the known part of the snapshot proves, in its order;
-            it guesses nothing about the unknown part.
+        area: what it is about, the unit of ``--only``.
         remedy: what to do about a finding.
         reference: the text that the claim rests on.
     """
@@ -78,13 +76,42 @@ class Rule:
     code: str
     claim: str
     why: str
-    area: Area
-    suite: Suite
+    area: StrEnum
     severity: Severity
-    needs: Callable[[Snapshot], tuple[str, ...]]
-    check: Callable[[Snapshot], tuple[Finding, ...]]
     remedy: str
     reference: str
+
+    @property
+    @abstractmethod
+    def command(self) -> str:
+        """The command that judges it."""
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Its own section in the documentation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(Claim):
+    """A claim about a node that can be checked on a snapshot.
+
+    Attributes:
+        needs: names the inputs that the snapshot lacks; empty when everything is known,
+            which includes that the rule does not apply to this node.
+        check: the findings that the known part of the snapshot proves, in its order;
+            it guesses nothing about the unknown part.
+    """
+
+    area: Area
+    suite: Suite
+    needs: Callable[[Snapshot], tuple[str, ...]]
+    check: Callable[[Snapshot], tuple[Finding, ...]]
+
+    @property
+    def command(self) -> str:
+        """The command that judges it."""
+        return self.suite.value
 
     @property
     def url(self) -> str:

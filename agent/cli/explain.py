@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 
+from agent.checks.rule import Claim
 from agent.cli import render
 from agent.cli.output import Answer, emit
 from agent.cli.parser import Subparsers, add_command, add_output
@@ -21,14 +22,16 @@ def run(args: Namespace) -> int:
     Raises:
         InputError: there is no such check.
     """
-    from agent.checks.catalogue import rule  # noqa: PLC0415 - keeps the other commands fast
+    # Keeps the other commands fast.
+    from agent.checks.catalogue import RULES, by_code  # noqa: PLC0415
+    from agent.cluster.doctor import RULES as OF_CLUSTERS  # noqa: PLC0415
 
-    found = rule(args.code)
+    found: Claim = by_code(args.code, (*RULES, *OF_CLUSTERS))
     plain = {
         "id": found.code,
         "claim": found.claim,
         "area": found.area.value,
-        "command": found.suite.value,
+        "command": found.command,
         "severity": found.severity.value,
         "why": found.why,
         "remedy": found.remedy,
@@ -38,7 +41,7 @@ def run(args: Namespace) -> int:
     title = f"{found.code}: {found.claim}"
     facts = render.table(
         [
-            ("checked by", f"nodetopo {found.suite} --only {found.area}"),
+            ("checked by", f"nodetopo {found.command} --only {found.area}"),
             ("severity", found.severity.value),
             ("why", found.why),
             ("what to do", found.remedy),

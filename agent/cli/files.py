@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 from agent.cli.output import say
 from agent.errors import InputError
@@ -17,31 +16,32 @@ STDIO = "-"
 """Stands for standard input or output, as everywhere."""
 
 
-def read_text(name: str) -> str:
+def read_text(name: str, *, most: int = MAX_BYTES) -> str:
     """Return the text of the file *name*, or of standard input for ``-``.
 
-    Regular files and pipes only, up to 16 MiB: a device node could never end.
+    Regular files and pipes only, up to *most* bytes, 16 MiB unless told: a device node could
+    never end.
 
     Raises:
         InputError: missing, unreadable, too large, not a file, or not UTF-8.
     """
     try:
-        content = _read(sys.stdin.buffer) if name == STDIO else _read_named(name)
+        content = sys.stdin.buffer.read(most + 1) if name == STDIO else _read_named(name, most)
     except IsADirectoryError:
         raise InputError(f"{name} is a directory", "name a file") from None
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}", "check the path") from None
     except ValueError as error:  # a NUL byte in the name
         raise InputError(f"cannot read {name!r}: {error}", "check the path") from None
-    if len(content) > MAX_BYTES:
-        raise InputError(f"{name} is larger than {MAX_BYTES >> 20} MiB", "name a smaller file")
+    if len(content) > most:
+        raise InputError(f"{name} is larger than {most >> 20} MiB", "name a smaller file")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{name} is not UTF-8 text", "save it as UTF-8 or name another") from None
 
 
-def _read_named(name: str) -> bytes:
+def _read_named(name: str, most: int) -> bytes:
     # Without O_NONBLOCK, opening a FIFO that has no writer would wait for ever.
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
@@ -49,11 +49,7 @@ def _read_named(name: str) -> bytes:
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise InputError(f"{name} is not a regular file", "name a file, or - for stdin")
         os.set_blocking(descriptor, True)
-        return _read(file)
-
-
-def _read(file: BinaryIO) -> bytes:
-    return file.read(MAX_BYTES + 1)
+        return file.read(most + 1)
 
 
 def write_text(name: str, text: str) -> None:

@@ -15,14 +15,14 @@ def add(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def add_only(parser: Parser) -> None:
-    """Add ``--only``."""
+def add_only(parser: Parser, areas: str = "nvlink, kubelet, …") -> None:
+    """Add ``--only``; *areas* are those of the command, for its help."""
     parser.add_argument(
         "--only",
         metavar="SUBJECT",
         action="append",
         default=[],
-        help="an area (nvlink, kubelet, …) or a code; several by comma or repetition",
+        help=f"an area ({areas}) or a code; several by comma or repetition",
     )
 
 

@@ -21,6 +21,8 @@ def clean(text: str) -> str:
 
     Names come from firmware, files and pods: none of them may steer the terminal.
     """
+    if text.isascii() and text.isprintable():
+        return text
     plain = _ESCAPES.sub("", text)
     spaced = "".join(" " if char in "\t\n\r\v\f\u2028\u2029" else char for char in plain)
     return "".join(char for char in spaced if unicodedata.category(char) not in _INVISIBLE)
@@ -28,6 +30,8 @@ def clean(text: str) -> str:
 
 def width(text: str) -> int:
     """Return how many terminal columns *text* takes."""
+    if text.isascii() and text.isprintable():
+        return len(text)
     return sum(_columns(char) for char in text)
 
 

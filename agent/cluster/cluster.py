@@ -1,0 +1,44 @@
+"""What the doctor looks at: Nodes, the levels in use, the gangs, and what NVML says of some."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from agent.cluster.gang import Gang
+from agent.cluster.node import ClusterNode
+from agent.cluster.topology import Topology
+from agent.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A cluster as it is seen from outside.
+
+    Attributes:
+        nodes: those with GPUs, by name.
+        prefix: of this program's own labels.
+        topologies: the levels that schedulers use; at least one.
+        gangs: groups that have to stay within one place; ``None`` where nobody was asked.
+        unread: what could not be learnt about gangs, as a person reads it.
+        others: names of the Nodes that are not judged, for no label tells of GPUs there.
+        snapshots: node name → the node's own hardware, where it was given.
+    """
+
+    nodes: tuple[ClusterNode, ...]
+    prefix: str
+    topologies: tuple[Topology, ...]
+    gangs: tuple[Gang, ...] | None = None
+    unread: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    snapshots: Mapping[str, Snapshot] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def level_keys(self) -> tuple[str, ...]:
+        """The levels of all topologies, each once."""
+        return tuple(dict.fromkeys(key for one in self.topologies for key in one.levels))
+
+    def members(self, topology: Topology) -> tuple[ClusterNode, ...]:
+        """Return the nodes that have a value for every level of *topology*."""
+        return tuple(
+            node for node in self.nodes if all(node.labels.get(key) for key in topology.levels)
+        )

@@ -1,0 +1,107 @@
+"""The kinds of objects that tell of levels and gangs, and where the API server keeps them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of object.
+
+    Attributes:
+        name: scheduler and kind, as people speak of it.
+        versions: of the API, newest first; the first that is served is asked.
+    """
+
+    name: str
+    group: str
+    versions: tuple[str, ...]
+    kind: str
+    plural: str
+
+    def paths(self) -> Iterator[str]:
+        """Yield where the objects of all namespaces may be listed, newest version first."""
+        return (f"/apis/{self.group}/{version}/{self.plural}" for version in self.versions)
+
+
+KAI_TOPOLOGY = Kind(
+    name="KAI Topology",
+    group="kai.scheduler",
+    versions=("v1alpha1",),
+    kind="Topology",
+    plural="topologies",
+)
+KUEUE_TOPOLOGY = Kind(
+    name="Kueue Topology",
+    group="kueue.x-k8s.io",
+    versions=("v1beta2", "v1beta1", "v1alpha1"),
+    kind="Topology",
+    plural="topologies",
+)
+HYPER_NODE = Kind(
+    name="Volcano HyperNode",
+    group="topology.volcano.sh",
+    versions=("v1alpha1",),
+    kind="HyperNode",
+    plural="hypernodes",
+)
+KAI_POD_GROUP = Kind(
+    name="KAI PodGroup",
+    group="scheduling.run.ai",
+    versions=("v2alpha2",),
+    kind="PodGroup",
+    plural="podgroups",
+)
+POD_GROUP = Kind(
+    name="PodGroup",
+    group="scheduling.k8s.io",
+    versions=("v1", "v1beta1", "v1alpha3", "v1alpha2"),
+    kind="PodGroup",
+    plural="podgroups",
+)
+WORKLOAD = Kind(
+    name="Kueue Workload",
+    group="kueue.x-k8s.io",
+    versions=("v1beta2", "v1beta1"),
+    kind="Workload",
+    plural="workloads",
+)
+VOLCANO_POD_GROUP = Kind(
+    name="Volcano PodGroup",
+    group="scheduling.volcano.sh",
+    versions=("v1beta1",),
+    kind="PodGroup",
+    plural="podgroups",
+)
+LEADER_WORKER_SET = Kind(
+    name="LeaderWorkerSet",
+    group="leaderworkerset.x-k8s.io",
+    versions=("v1",),
+    kind="LeaderWorkerSet",
+    plural="leaderworkersets",
+)
+
+TOPOLOGIES = (KAI_TOPOLOGY, KUEUE_TOPOLOGY)
+"""Those whose levels are label keys."""
+
+OF_LEVELS = (*TOPOLOGIES, HYPER_NODE)
+"""Those that tell of levels and of no gang."""
+
+KINDS = (
+    *OF_LEVELS,
+    KAI_POD_GROUP,
+    POD_GROUP,
+    WORKLOAD,
+    VOLCANO_POD_GROUP,
+    LEADER_WORKER_SET,
+)
+"""Sources: KAI v0.12.0 deployments/kai-scheduler/crds; Kueue v0.19.2 config/components/crd/bases;
+Volcano v1.15.1 config/crd/volcano/bases; LWS v0.9.0 config/crd/bases; k8s.io/api v0.36.3 and
+v0.37.0 scheduling. Volcano makes a PodGroup of each of its Jobs, so Jobs need not be asked.
+"""
+
+
+def kind_of(api_version: str, kind: str) -> Kind | None:
+    """Return the kind of an object with *api_version* (``group/version``); ``None`` if another."""
+    group = api_version.rpartition("/")[0]
+    return next((one for one in KINDS if (one.group, one.kind) == (group, kind)), None)
