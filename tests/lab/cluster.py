@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.probes.archive import unpack
 from tests.lab.api import Api
 from tests.lab.build import binaries
-from tests.lab.control_plane import ControlPlane, free_port
+from tests.lab.control_plane import Alpha, ControlPlane, free_port
 from tests.lab.kubelet import Policies
 from tests.lab.machine_node import Node
 from tests.lab.pods import Pods
@@ -29,13 +29,13 @@ class Cluster:
         pods: makes pods and watches them.
     """
 
-    def __init__(self, *, is_detached: bool = False) -> None:
+    def __init__(self, *, is_detached: bool = False, alpha: Alpha | None = None) -> None:
         self.run_dir = Path(tempfile.mkdtemp(prefix="nt-", dir=_run_parent()))
         self.nodes: dict[str, Node] = {}
         self._ports: set[int] = set()
         self._programs = binaries()
         self._processes = Processes(self.run_dir, is_detached=is_detached)
-        self.control_plane = ControlPlane(self.run_dir, self._programs, self._processes)
+        self.control_plane = ControlPlane(self.run_dir, self._programs, self._processes, alpha)
 
     @property
     def api(self) -> Api:

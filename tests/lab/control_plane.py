@@ -5,7 +5,8 @@ import secrets
 import socket
 import urllib.error
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,31 @@ def free_port() -> int:
         return port
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alpha:
+    """What of Kubernetes is off unless asked for.
+
+    Attributes:
+        gates: features to switch on, in the API server and in the scheduler.
+        apis: to serve, as ``<group>/<version>``.
+    """
+
+    gates: Sequence[str] = ()
+    apis: Sequence[str] = ()
+
+    def gate_flags(self) -> tuple[str, ...]:
+        """Return the flag of either program, or none."""
+        return (f"--feature-gates={_switched_on(self.gates)}",) if self.gates else ()
+
+    def api_flags(self) -> tuple[str, ...]:
+        """Return the flag of the API server, or none."""
+        return (f"--runtime-config={_switched_on(self.apis)}",) if self.apis else ()
+
+
+def _switched_on(names: Sequence[str]) -> str:
+    return ",".join(f"{name}=true" for name in names)
+
+
 class ControlPlane:
     """The cluster without its nodes.
 
@@ -51,8 +77,11 @@ class ControlPlane:
 
     api: Api
 
-    def __init__(self, run_dir: Path, programs: Path, processes: Processes) -> None:
+    def __init__(
+        self, run_dir: Path, programs: Path, processes: Processes, alpha: Alpha | None = None
+    ) -> None:
         self._dir = run_dir
+        self._alpha = alpha or Alpha()
         self._programs = programs
         self._processes = processes
         self._tokens = {name: secrets.token_hex(16) for name in ("admin", "system:kube-scheduler")}
@@ -170,6 +199,8 @@ class ControlPlane:
                 f"--audit-policy-file={self._dir / 'audit-policy.yaml'}",
                 f"--audit-log-path={self._audit_log}",
                 "--endpoint-reconciler-type=none",
+                *self._alpha.gate_flags(),
+                *self._alpha.api_flags(),
             ],
         )
         authority = certificates / "apiserver.crt"
@@ -195,5 +226,6 @@ class ControlPlane:
                 f"--kubeconfig={kubeconfig}",
                 "--leader-elect=false",
                 "--secure-port=0",
+                *self._alpha.gate_flags(),
             ],
         )
