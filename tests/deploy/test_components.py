@@ -17,13 +17,25 @@ DEPLOY = Path(__file__).parents[2] / "deploy" / "daemonset"
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
 
+ABOUT_THE_CLUSTER = {"flow-schema", "own-node"}
+"""Components that leave the DaemonSet alone and bring objects of their own."""
+
+WITH_RIGHTS = {"node-feature", "observed-placement", "zones"}
+"""Components that change the DaemonSet and bring the rights that this takes."""
+
+ALTERNATIVES = {"nfd-file", "node-feature"}
+"""Components of which each says where labels go instead."""
+
 ALONE = [(name,) for name in COMPONENTS]
-PAIRS = [*itertools.permutations(COMPONENTS, 2)]
+PAIRS = [
+    pair for pair in itertools.permutations(COMPONENTS, 2) if not ALTERNATIVES.issuperset(pair)
+]
 WRITABLE = ["/run/nodetopo", "/var/lib/kubelet/device-plugins"]
 """What the base may write on the host."""
 
 ADDED_WRITABLE = {
     "cdi": "/var/run/cdi",
+    "nfd-file": "/etc/kubernetes/node-feature-discovery/features.d",
     "nccl-hints": "/run/nodetopo/nccl",
     "plugins-registry": "/var/lib/kubelet/plugins_registry",
 }
@@ -98,8 +110,10 @@ def test_a_component_says_what_it_is_for(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_a_component_changes_the_daemonset(name: str) -> None:
-    assert with_components(name) != with_components()
+def test_a_component_changes_the_daemonset_or_adds_to_the_cluster(name: str) -> None:
+    base, changed = render(DEPLOY / "base"), render(DEPLOY / "base", DEPLOY / "components" / name)
+    assert (daemonset(changed) != daemonset(base)) == (name not in ABOUT_THE_CLUSTER)
+    assert (len(changed) > len(base)) == (name in ABOUT_THE_CLUSTER | WITH_RIGHTS)
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
@@ -187,6 +201,28 @@ def test_the_topology_for_nccl_is_written_to_the_host() -> None:
 
 def test_the_kernel_log_is_read_from_the_device() -> None:
     assert str(settings(with_components("kernel-log")).kernel_log) == "/dev/kmsg"
+
+
+def test_the_feature_file_is_written_where_nfd_reads_it() -> None:
+    found = with_components("nfd-file")
+    told = settings(found)
+    assert told.label_outputs == ("nfd-file",)
+    assert host_paths(found, writable=True)[str(told.nfd_file.parent)] == str(told.nfd_file.parent)
+
+
+def test_the_node_feature_object_has_an_owner_that_is_found_through_the_pod() -> None:
+    found = with_components("node-feature")
+    assert settings(found).label_outputs == ("node-feature",)
+    fields = {one["name"]: one.get("valueFrom") for one in container(found)["env"]}
+    assert fields["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [("zones", "publish_zones"), ("observed-placement", "annotate_pods")]
+)
+def test_a_component_that_brings_rights_asks_for_their_use(name: str, setting: str) -> None:
+    assert getattr(settings(with_components(name)), setting)
+    assert not getattr(settings(with_components()), setting)
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
