@@ -22,6 +22,7 @@ from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import ProbeIssue
 from agent.probes.kubelet_process import KubeletProcess, running_kubelets
 from agent.probes.tree import Root, Tree
+from agent.probes.yaml_slips import TRIPPED
 
 MAX_BYTES = 1 << 20
 """Largest file read; real ones are under 10 KiB."""
@@ -226,7 +227,7 @@ def _load(name: str, text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
         raise _Unusable(name, f"not YAML: {error.problem} in line {line}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, *TRIPPED) as error:
         raise _Unusable(name, f"not YAML: {type(error).__name__}") from None
 
 

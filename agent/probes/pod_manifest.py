@@ -11,6 +11,7 @@ import yaml
 from agent.errors import DecodeError, InputError
 from agent.model.pod import Container, ContainerKind, Pod
 from agent.probes.pod_object import Object, pod_from_object
+from agent.probes.yaml_slips import TRIPPED
 
 MAX_BYTES = 1 << 20
 """Largest manifest read; the API server accepts objects of 1.5 MiB at most."""
@@ -67,7 +68,7 @@ def _documents(text: str) -> list[Any]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
         raise InputError(f"not YAML: {error.problem} in line {line}", "correct it") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, *TRIPPED) as error:
         raise InputError(f"not YAML: {type(error).__name__}", "correct it") from None
     return [document for document in documents if document is not None]
 

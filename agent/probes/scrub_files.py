@@ -12,6 +12,7 @@ from agent.probes.kubelet_process import arguments
 from agent.probes.raw_capture import RawCapture
 from agent.probes.scrub import Substitutes, command_line, learn_hosts, scrubbed
 from agent.probes.scrub_vpd import scrub_vpd
+from agent.probes.yaml_slips import TRIPPED
 
 KUBELET_FIELDS = frozenset(
     """
@@ -113,7 +114,7 @@ def _kubelet_flags(content: bytes) -> bytes:
 def _kubelet_file(content: bytes) -> bytes:
     try:
         document = yaml.safe_load(content)
-    except (yaml.YAMLError, ValueError, RecursionError):
+    except (yaml.YAMLError, *TRIPPED):
         return content
     if not isinstance(document, dict):
         return content
