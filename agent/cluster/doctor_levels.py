@@ -14,12 +14,13 @@ from agent.cluster.levels_rules import HOSTNAME, MAX_LEVELS
 from agent.cluster.node import ClusterNode
 from agent.cluster.node_names import folded
 from agent.cluster.topology import Topology
+from agent.labels.syntax import PART
 
 MAX_KEY = 63
 """Characters of a level's key, prefix included, that Grove takes (ai-dynamo/grove
 operator/api/core/v1alpha1 clustertopologybinding.go); KAI and Kueue take 316."""
 
-_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_VALUE = re.compile(PART)
 """A label value that is not empty (k8s.io/apimachinery validation, IsValidLabelValue)."""
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from agent.errors import InputError
+from agent.labels.syntax import DNS_NAME, PART
 
 HOSTNAME = "kubernetes.io/hostname"
 """The narrowest level of all; KAI and Kueue take it nowhere else."""
@@ -11,12 +12,9 @@ HOSTNAME = "kubernetes.io/hostname"
 MAX_LEVELS = 16
 """Of KAI's and Kueue's Topology (KAI v0.17 topology_types.go, Kueue v0.19.2 the same)."""
 
-_SEGMENT = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_KEY = re.compile(
-    rf"(?P<prefix>{_SEGMENT}(\.{_SEGMENT})*/)?(?P<name>[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)"
-)
-_MAX_PREFIX, _MAX_NAME = 253, 63
-"""Characters of a label key's parts (k8s.io/apimachinery validation, IsQualifiedName)."""
+_KEY = re.compile(f"(?P<prefix>{DNS_NAME}/)?{PART}")
+_MAX_PREFIX = 253
+"""Characters of a label key's prefix (k8s.io/apimachinery validation, IsQualifiedName)."""
 
 
 def check_levels(keys: Sequence[str], max_key: int) -> None:
@@ -39,7 +37,7 @@ def check_levels(keys: Sequence[str], max_key: int) -> None:
 
 def _check_key(key: str, max_key: int) -> None:
     found = _KEY.fullmatch(key)
-    if found is None or len(found["name"]) > _MAX_NAME or len(key) > max_key:
+    if found is None or len(key) > max_key:
         cure = f"keys are PREFIX/NAME, here up to {max_key} characters"
         raise InputError(f"not a usable label key: {key!r}", cure)
     if len((found["prefix"] or "").rstrip("/")) > _MAX_PREFIX:

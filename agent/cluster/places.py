@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from agent.cluster.node import ClusterNode
 from agent.labels.levels_value import digest
+from agent.labels.syntax import DNS_NAME
 
-_DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DNS = re.compile(DNS_NAME)
 _DIGEST_LENGTH = 17
 """``x`` and 16 hex digits."""
 

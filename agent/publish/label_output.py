@@ -5,12 +5,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from agent.labels.syntax import DNS_NAME, PART
 from agent.publish.label_wish import LabelWish
 
-_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_DOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_KEY = re.compile(f"(?=[^/]{{1,253}}/|[^/]*$)({_DOMAIN}/)?{_PART}", re.ASCII)
-_VALUE = re.compile(f"({_PART})?", re.ASCII)
+_KEY = re.compile(f"(?=[^/]{{1,253}}/|[^/]*$)({DNS_NAME}/)?{PART}", re.ASCII)
+_VALUE = re.compile(f"({PART})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,13 @@ from typing import NoReturn
 
 from agent.config.document import Value
 from agent.config.sharing import ONE_EACH, RENAME, SHARED_SUFFIX, TimeSlicing
+from agent.labels.syntax import DNS_NAME
 
 _PREFIX = "nvidia.com/"
 _MAX_NAME = 63
 """Characters of a resource name, the prefix included (api/config/v1/consts.go)."""
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME = re.compile(DNS_NAME)
 """A lower-case RFC 1123 subdomain (k8s.io/apimachinery, api/validation)."""
 
 _UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
