@@ -1,6 +1,5 @@
 """``nodetopo capture``: the node as a file that every other command reads, or as raw texts."""
 
-import os
 import socket
 from argparse import Namespace
 from collections.abc import Iterable
@@ -8,8 +7,7 @@ from collections.abc import Iterable
 from agent.cli.files import STDIO, check_new_directory, write_directory, write_text
 from agent.cli.output import escaped, note
 from agent.cli.parser import Subparsers, add_command, add_style
-from agent.cli.source import add_source, given, load
-from agent.config import Resolved
+from agent.cli.source import add_source, load, settings
 from agent.errors import InputError
 from agent.model.codec import encode
 from agent.model.snapshot import Snapshot
@@ -60,17 +58,16 @@ def run(args: Namespace) -> int:
 
 
 def _run_raw(args: Namespace) -> int:
-    flags = {name: value for name, value in given(args).items() if value is not None}
-    settings = Resolved.of(flags=flags, environment=os.environ).settings
+    wanted = settings(args)
     named = (args.snapshot, args.machine, args.topo_m, args.nccl_xml)
-    if any((*named, settings.snapshot, settings.machine)):
+    if any((*named, wanted.snapshot, wanted.machine)):
         raise InputError("--raw reads the live node", "give no other source with it")
     check_new_directory(args.output)
     from agent.cli import live  # noqa: PLC0415 - loads the probes
     from agent.probes.raw_capture import archive_text  # noqa: PLC0415 - same
     from agent.probes.scrub_files import scrub_raw  # noqa: PLC0415 - same
 
-    raw = live.read_raw(settings)
+    raw = live.read_raw(wanted)
     if args.scrub:
         raw = scrub_raw(raw, _hosts())
     _tell(raw.left_out)

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from agent.cli import render
-from agent.cli.label_places import add_places, resolved
+from agent.cli.label_places import add_places
 from agent.cli.output import Answer, emit, note
 from agent.cli.parser import Subparsers, add_command, add_output
 from agent.cli.progress import progress
-from agent.cli.source import add_settings
+from agent.cli.source import add_settings, resolved
 from agent.errors import InputError
 from agent.publish.cleanup import Cleaned, clean
 from agent.publish.label_output import LabelOutput

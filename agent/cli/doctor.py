@@ -9,11 +9,10 @@ from agent.cli import render
 from agent.cli.cluster_source import add_cluster_source, load_nodes
 from agent.cli.files import STDIO
 from agent.cli.health import add_only
-from agent.cli.label_places import settings
 from agent.cli.output import Answer, emit
 from agent.cli.parser import Subparsers, add_command, add_output
 from agent.cli.progress import progress
-from agent.cli.source import add_settings
+from agent.cli.source import add_settings, settings
 from agent.cluster.cluster import Cluster
 from agent.cluster.doctor_rule import ClusterArea, ClusterRule
 from agent.cluster.node import ClusterNode

@@ -4,8 +4,8 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
 from agent.cli.files import read_text
-from agent.cli.label_places import settings
 from agent.cli.output import warn
+from agent.cli.source import settings
 from agent.cluster.node import ClusterNode
 from agent.errors import DecodeError, InputError
 from agent.model.codec import decode

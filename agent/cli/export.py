@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.cli.cluster_source import add_cluster_source, load_nodes
-from agent.cli.label_places import settings
 from agent.cli.output import json_text, note, say, warn
 from agent.cli.parser import Parser, Subparsers, add_command, add_style
 from agent.cli.progress import progress
-from agent.cli.source import add_settings
+from agent.cli.source import add_settings, settings
 from agent.cluster.export_forms import DEFAULT_NAME, FORMS, SCHEDULERS
 from agent.cluster.selector import selector
 from agent.errors import InputError

@@ -4,10 +4,10 @@ from argparse import Namespace
 from dataclasses import replace
 
 from agent.cli import render
-from agent.cli.label_places import add_rules, settings
+from agent.cli.label_places import add_rules
 from agent.cli.output import Answer, emit, warn
 from agent.cli.parser import Subparsers, add_command, add_output
-from agent.cli.source import add_source, given, load
+from agent.cli.source import add_source, given, load, settings
 
 
 def add(subparsers: Subparsers) -> None:

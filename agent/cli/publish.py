@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from agent.cli import render
-from agent.cli.label_places import add_places, add_rules, settings
+from agent.cli.label_places import add_places, add_rules
 from agent.cli.output import Answer, emit, note, warn
 from agent.cli.parser import Subparsers, add_command, add_output
-from agent.cli.source import add_source, load
+from agent.cli.source import add_source, load, settings
 from agent.errors import AgentError, InputError
 from agent.publish.label_output import LabelChanges, LabelOutput
 from agent.publish.label_wish import LabelWish

@@ -6,7 +6,7 @@ from argparse import SUPPRESS, Namespace
 from agent.cli.files import read_text
 from agent.cli.output import note, warn
 from agent.cli.parser import Parser
-from agent.config import Resolved, options
+from agent.config import Resolved, Settings, options
 from agent.config.settings import key
 from agent.errors import DecodeError, InputError, NvmlUnavailable
 from agent.machines import bundled
@@ -66,6 +66,25 @@ def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
 def given(args: Namespace) -> dict[str, object]:
     """Return the settings that were given as flags, by field name."""
     return {name: value for name, value in vars(args).items() if name in options()}
+
+
+def resolved(args: Namespace) -> Resolved:
+    """Return the daemon's settings and their origins, as flags and its variables give them.
+
+    Raises:
+        InputError: one of them does not do.
+    """
+    flags = {name: value for name, value in given(args).items() if value is not None}
+    return Resolved.of(flags=flags, environment=os.environ)
+
+
+def settings(args: Namespace) -> Settings:
+    """Return the daemon's settings, as flags and its variables give them.
+
+    Raises:
+        InputError: one of them does not do.
+    """
+    return resolved(args).settings
 
 
 def load(args: Namespace, *, needs_gpus: bool = True, pods: bool = False) -> Snapshot:
@@ -150,15 +169,14 @@ def _flag_for(text: str) -> str | None:
 
 def _from_settings(args: Namespace, *, needs_gpus: bool, pods: bool) -> Snapshot:
     """Follow the daemon's own variables, so that `kubectl exec` sees what the daemon sees."""
-    flags = {name: value for name, value in given(args).items() if value is not None}
-    settings = Resolved.of(flags=flags, environment=os.environ).settings
-    if settings.snapshot is not None:
-        return _from_snapshot(args, str(settings.snapshot))
-    if settings.machine is not None:
-        return bundled.machine(settings.machine)
+    found = settings(args)
+    if found.snapshot is not None:
+        return _from_snapshot(args, str(found.snapshot))
+    if found.machine is not None:
+        return bundled.machine(found.machine)
     from agent.cli import live  # noqa: PLC0415 - loads the probes, which only a live node needs
 
-    reading = live.read(settings, pods=pods)
+    reading = live.read(found, pods=pods)
     if reading.nvml_failure is not None:
         _without_nvml(args, reading.nvml_failure, needs_gpus=needs_gpus)
     for text in reading.warnings:
