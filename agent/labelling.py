@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from agent.config.settings import Settings
 from agent.labels.catalogue import is_complete
 from agent.model.snapshot import Snapshot
-from agent.publish.label_lane import START_S, Clock, LabelLane, Spread
+from agent.publish.label_lane import START_S, Clock, LabelLane, Spread, at_once
 from agent.publish.label_output import LabelOutput
 from agent.publish.label_wish import LabelWish
 from agent.publish.node_watch import NodeWatch
@@ -62,7 +62,7 @@ class Labelling:
             clock: for pauses.
             spread: by chance; with ``settings.once`` nothing waits.
         """
-        spread = _at_once if settings.once else spread
+        spread = at_once if settings.once else spread
         self._is_once = settings.once
         self._clock = clock
         self._watch_from = clock() + spread(0.0, START_S)
@@ -170,7 +170,3 @@ class Evidence:
         is_same = found is not None and found == self._keys
         self.is_proven = is_same and (self.is_proven or scan is not self._scan)
         self._scan, self._keys = scan, found
-
-
-def _at_once(least: float, _most: float) -> float:
-    return least

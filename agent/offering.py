@@ -171,8 +171,7 @@ class Offering:
 
     def _planned(self, settings: Settings, placements: Placements) -> Plan:
         plan = Plan.of(settings, placements, is_simulated=self._is_simulated)
-        for directory in plan.directories(self._socket_dir):
-            sockets.check_path_length(settings.resource_name, directory)
+        sockets.check_path_lengths(settings.resource_name, plan.directories(self._socket_dir))
         return plan
 
     def _offer(self, snapshot: Snapshot) -> None:
@@ -289,8 +288,7 @@ class Offering:
 
 def _path_problem(resource: str, directories: Sequence[Path]) -> str | None:
     try:
-        for directory in directories:
-            sockets.check_path_length(resource, directory)
+        sockets.check_path_lengths(resource, directories)
     except InputError as error:
         return str(error)
     return None

@@ -15,7 +15,7 @@ from agent.model.numa import NumaNode
 from agent.model.pod_resources import NodeOffer, PodHolding
 from agent.probes.podresources import PodResources
 from agent.publish.applied import connection
-from agent.publish.label_lane import Clock, Spread
+from agent.publish.label_lane import Clock, Spread, at_once
 from agent.publish.node_watch import NodeWatch
 from agent.publish.node_zones import NodeZonesPublisher
 from agent.publish.observed_placement import ObservedPlacementPublisher, Pod
@@ -81,7 +81,7 @@ class Zoning:
             clock: for pauses.
             spread: by chance; with ``settings.once`` nothing waits.
         """
-        spread = _at_once if settings.once else spread
+        spread = at_once if settings.once else spread
         self._store = store
         self._zones = zones
         self._placements = placements
@@ -228,7 +228,3 @@ def zoning(settings: Settings, store: SnapshotStore, watch: NodeWatch | None = N
     if watch is not None:
         watch.subscribe(found.note_node)
     return found
-
-
-def _at_once(least: float, _most: float) -> float:
-    return least

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 import structlog
 
 from agent.errors import AgentError
-from agent.publish.label_lane import Clock, Spread
-from agent.publish.retry_pause import RetryPause
+from agent.publish.label_lane import RECHECK_S, Clock, Spread
+from agent.publish.retry_pause import RETRY_S, RetryPause
 
 Wanted = TypeVar("Wanted")
 
@@ -21,15 +21,9 @@ GAP_S = 5.0
 """After a look the next waits so long, whatever changes: at most twelve writes a minute for a node
 whose pods come and go all the time."""
 
-RECHECK_S = (300.0, 360.0)
-"""What was written is looked at again after so long, by chance."""
-
 NEW_NODE_S = (5.0, 30.0)
 """The same after the Node was created anew: by then the garbage collector took away what the old
 Node owned."""
-
-RETRY_S = (1.0, 300.0)
-"""First and longest pause after a refusal, doubled in between, full jitter."""
 
 
 class ZoningLane(Generic[Wanted]):

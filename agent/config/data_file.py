@@ -4,6 +4,7 @@ from pathlib import Path
 
 from agent.errors import DecodeError, InputError
 from agent.model.codec import MAX_BYTES, load_json
+from agent.probes.yaml_slips import TRIPPED
 
 MAX_YAML_BYTES = 1 << 18
 """Largest YAML accepted, some 6,000 entries: PyYAML needs about 20 s of CPU for 1 MiB, and its
@@ -53,7 +54,7 @@ def _yaml(text: str, cure: str) -> object:
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise DecodeError("", f"not YAML: {' '.join(str(error).split())}", cure) from None
-    except (ValueError, LookupError, AttributeError, TypeError) as error:
+    except TRIPPED as error:
         # What PyYAML's constructors come to where a text does not have the type of its tag.
         problem = f"not YAML: a value that its tag does not fit ({type(error).__name__}: {error})"
         raise DecodeError("", problem, cure) from None

@@ -111,8 +111,8 @@ class Lifecycle:
         Raises:
             InputError: no socket fits into the directory's path.
         """
-        for _, directory in self._directories:
-            sockets.check_path_length(self._resource, directory)
+        directories = (directory for _, directory in self._directories)
+        sockets.check_path_lengths(self._resource, directories)
         self._thread.start()
 
     def stop(self) -> None:

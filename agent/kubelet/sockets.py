@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -57,6 +58,16 @@ def check_path_length(resource: str, directory: Path) -> None:
             f"{MAX_PATH_BYTES}",
             "choose a shorter path for the directory",
         )
+
+
+def check_path_lengths(resource: str, directories: Iterable[Path]) -> None:
+    """Refuse *directories* in one of which a socket for *resource* could not be bound.
+
+    Raises:
+        InputError: a path would be longer than a unix socket's may be.
+    """
+    for directory in directories:
+        check_path_length(resource, directory)
 
 
 def identity(path: Path) -> Identity | None:

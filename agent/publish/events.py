@@ -22,14 +22,11 @@ import structlog
 from agent.errors import ApiUnavailable
 from agent.publish.api import Answer, Api
 from agent.publish.event_queue import REMEMBERED, EventQueue, NodeEvent, Waiting
-from agent.publish.retry_pause import RetryPause
+from agent.publish.retry_pause import RETRY_S, RetryPause
 
 __all__ = ["EventPublisher", "NodeEvent"]
 
 COMPONENT = "nodetopo"
-
-RETRY_S = (1.0, 300.0)
-"""First and longest pause after the API server refused, doubled in between, full jitter."""
 
 POLL_S = 0.4
 """How often the loop looks for Events, and for the end."""

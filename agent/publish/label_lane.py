@@ -11,7 +11,7 @@ import structlog
 from agent.errors import AgentError
 from agent.publish.label_output import LabelChanges, LabelOutput
 from agent.publish.label_wish import LabelWish
-from agent.publish.retry_pause import RetryPause
+from agent.publish.retry_pause import RETRY_S, RetryPause
 
 RECHECK_S = (300.0, 360.0)
 """An output is looked at again after so long, by chance, for what no watch tells of: the budget is
@@ -31,14 +31,16 @@ GAP_S = 10.0
 """After a write the next look waits so long. It doubles each time that somebody changes what we
 wrote, up to :data:`RECHECK_S`: two writers that insist do not keep the API server busy."""
 
-RETRY_S = (1.0, 300.0)
-"""First and longest pause after a refusal, doubled in between, full jitter."""
-
 Clock = Callable[[], float]
 """Seconds, from any beginning."""
 
 Spread = Callable[[float, float], float]
 """Returns a number between two others, by chance."""
+
+
+def at_once(least: float, _most: float) -> float:
+    """Spread nothing: for a program that does everything once and ends."""
+    return least
 
 
 class LabelLane:

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from agent.publish.answer_parts import part, parts
+from agent.publish.answer_parts import parts
 from agent.publish.applied import FIELD_MANAGER
+from agent.publish.owned import field_keys
 
 
 def other_managers(
@@ -18,12 +19,5 @@ def other_managers(
         ApiUnavailable: what tells of owners is broken.
     """
     entries = parts(metadata, "managedFields")
-    found = {str(one.get("manager")) for one in entries if _keys(one, below) & set(fields)}
+    found = {str(one.get("manager")) for one in entries if field_keys(one, below) & set(fields)}
     return tuple(sorted(found - {FIELD_MANAGER}))
-
-
-def _keys(entry: Mapping[str, Any], below: tuple[str, ...]) -> frozenset[str]:
-    fields = part(entry, "fieldsV1")
-    for name in below:
-        fields = part(fields, f"f:{name}")
-    return frozenset(name.removeprefix("f:") for name in fields)

@@ -46,7 +46,7 @@ def labelled(metadata: Mapping[str, Any], manager: str) -> Labelled:
         uid=str(metadata.get("uid") or ""),
         labels=labels,
         owned=owned_keys(metadata, manager, _LABELS) & labels.keys(),
-        others=frozenset().union(*(_keys(one, _LABELS) for one in strangers)) & labels.keys(),
+        others=frozenset().union(*(field_keys(one, _LABELS) for one in strangers)) & labels.keys(),
         annotations=annotations,
         owned_annotations=owned_keys(metadata, manager, _ANNOTATIONS) & annotations.keys(),
     )
@@ -59,14 +59,19 @@ def owned_keys(metadata: Mapping[str, Any], manager: str, path: tuple[str, ...])
         ApiUnavailable: what tells of owners is broken.
     """
     ours = (one for one in _entries(metadata) if _is_applied_by(one, manager))
-    return frozenset().union(*(_keys(one, path) for one in ours))
+    return frozenset().union(*(field_keys(one, path) for one in ours))
 
 
 def _entries(metadata: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     return parts(metadata, "managedFields")
 
 
-def _keys(entry: Mapping[str, Any], path: tuple[str, ...]) -> frozenset[str]:
+def field_keys(entry: Mapping[str, Any], path: tuple[str, ...]) -> frozenset[str]:
+    """Return the keys below *path* that an *entry* of ``managedFields`` names.
+
+    Raises:
+        ApiUnavailable: it is no such entry.
+    """
     fields = part(entry, "fieldsV1")
     for name in path:
         fields = part(fields, f"f:{name}")

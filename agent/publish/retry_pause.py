@@ -3,6 +3,9 @@
 import random
 from collections.abc import Callable
 
+RETRY_S = (1.0, 300.0)
+"""First and longest pause of what writes, doubled in between, full jitter."""
+
 
 class RetryPause:
     """Pauses that double, spread by chance, so that nodes do not all come back at once.

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent.publish.event_queue import EXPIRY_S, QUIET_S
-from agent.publish.events import RETRY_S, EventPublisher, NodeEvent
+from agent.publish.events import EventPublisher, NodeEvent
+from agent.publish.retry_pause import RETRY_S
 from tests.publish.fake_api import kubeconfig
 from tests.publish.fake_events import FakeEvents, serving
 
