@@ -1,7 +1,5 @@
 """What is offered under which name, by NVIDIA's strategies, on all of the tests' machines."""
 
-import tracemalloc
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,48 +9,23 @@ from hypothesis import strategies as st
 from agent.kubelet.devices import PluginDevice
 from agent.kubelet.mig_rules import LONGEST_NAME, mig_resource
 from agent.kubelet.resources import (
-    MOST_DEVICES,
     MigStrategy,
     Offer,
     Refusal,
     Resource,
     Rules,
-    Shared,
     offer,
 )
-from agent.model.gpu import DISPLAYS, Gpu
+from agent.model.gpu import DISPLAYS
 from agent.model.mig import Mig, MigInstance
 from agent.model.snapshot import Snapshot
 from tests.kubelet.machines import NODES, node, rules
+from tests.kubelet.offered import GPU, MIG, WHOLE, changed, counts, divided
 
-GPU = "nvidia.com/gpu"
-MIG = node("h100x8-nvswitch-2numa-mig")
-WHOLE = node("h100x8-nvswitch-2numa-8cx7")
 SHAPES = sorted(path.name for path in NODES.iterdir() if path.is_dir())
 
 every_shape = pytest.mark.parametrize("shape", SHAPES)
 every_strategy = pytest.mark.parametrize("strategy", MigStrategy)
-
-
-def counts(found: Offer) -> dict[str, int]:
-    return {one.name: len(one.devices) for one in found.resources}
-
-
-def changed(snapshot: Snapshot, change: Callable[[Gpu], Gpu]) -> Snapshot:
-    return replace(snapshot, gpus=tuple(map(change, snapshot.gpus)))
-
-
-def divided(*profiles: str) -> Callable[[Gpu], Gpu]:
-    """Return what puts a GPU in MIG mode with a device of each profile."""
-
-    def change(gpu: Gpu) -> Gpu:
-        instances = tuple(
-            MigInstance(uuid=f"MIG-{gpu.index}-{at}", profile=profile)
-            for at, profile in enumerate(profiles)
-        )
-        return replace(gpu, mig=Mig(is_enabled=True, instances=instances))
-
-    return change
 
 
 @every_shape
@@ -244,76 +217,6 @@ def test_a_display_adapter_is_neither_offered_nor_counted(
     display = replace(WHOLE.gpus[0], product=product, uuid="GPU-display")
     with_display = replace(snapshot, gpus=(display, *snapshot.gpus))
     assert offer(with_display, rules(strategy), {}) == offer(snapshot, rules(strategy), {})
-
-
-def test_replicas_are_numbered_from_zero_behind_the_uuid() -> None:
-    (found,) = offer(WHOLE, rules(gpu=4), {}).resources
-    first = WHOLE.gpus[0].id
-    assert [device.id for device in found.devices[:4]] == [f"{first}::{n}" for n in range(4)]
-    assert (found.name, len(found.devices), found.is_shared) == (GPU, 32, True)
-
-
-def test_every_replica_stands_for_its_gpu() -> None:
-    (found,) = offer(WHOLE, rules(gpu=2), {}).resources
-    assert {device.uuid for device in found.devices} == {gpu.id for gpu in WHOLE.gpus}
-    assert all(found.gpus[device.id] == device.uuid for device in found.devices)
-
-
-def test_a_renamed_resource_keeps_the_name_it_had() -> None:
-    (found,) = offer(WHOLE, rules(MigStrategy.NONE, ".shared", gpu=2), {}).resources
-    assert (found.name, found.unshared_name) == ("nvidia.com/gpu.shared", GPU)
-
-
-def test_replicas_of_a_mig_resource_stand_for_the_mig_device() -> None:
-    shared = Rules(
-        mig=MigStrategy.MIXED,
-        shared={"nvidia.com/mig-3g.40gb": Shared(name="nvidia.com/mig-3g.40gb", replicas=3)},
-    )
-    found = offer(MIG, shared, {})
-    assert counts(found) == {GPU: 5, "nvidia.com/mig-1g.10gb": 7, "nvidia.com/mig-3g.40gb": 6}
-    third = next(one for one in found.resources if one.name.endswith("3g.40gb"))
-    assert {(d.uuid, third.gpus[d.id]) for d in third.devices} == {
-        (instance.uuid, MIG.gpus[1].id)
-        for instance in (MIG.gpus[1].mig.instances if MIG.gpus[1].mig else ())
-    }
-
-
-def test_sharing_single_shares_the_mig_devices() -> None:
-    snapshot = changed(WHOLE, divided("1g.10gb"))
-    assert counts(offer(snapshot, rules(MigStrategy.SINGLE, gpu=2), {})) == {GPU: 16}
-
-
-def test_a_shared_resource_that_the_node_lacks_changes_nothing() -> None:
-    shared = Rules(shared={"nvidia.com/mig-1g.5gb": Shared(name="x.y/z", replicas=2)})
-    assert offer(WHOLE, shared, {}) == offer(WHOLE, Rules(), {})
-
-
-def test_more_devices_than_a_kubelet_takes_are_not_offered() -> None:
-    found = offer(WHOLE, rules(gpu=MOST_DEVICES // 8 + 1), {})
-    assert found == Offer(
-        resources=(),
-        refusals=(
-            Refusal(
-                resource=GPU,
-                reason="10008 devices; a kubelet takes 10000 at most: lower its replicas",
-            ),
-        ),
-    )
-
-
-def test_devices_that_no_kubelet_takes_are_not_made_to_be_counted() -> None:
-    tracemalloc.start()
-    found = offer(WHOLE, rules(gpu=100_000), {})
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert [refusal.reason for refusal in found.refusals] == [
-        "800000 devices; a kubelet takes 10000 at most: lower its replicas"
-    ]
-    assert peak_bytes < 2**20
-
-
-def test_as_many_devices_as_a_kubelet_takes_are_offered() -> None:
-    assert counts(offer(WHOLE, rules(gpu=MOST_DEVICES // 8), {})) == {GPU: MOST_DEVICES}
 
 
 def test_mig_devices_have_the_capabilities_that_the_driver_lists() -> None:
