@@ -116,6 +116,9 @@ class Gpu:
             5 recover the IMEX domain, 6 bus reset, 7 reboot of the system (nvml.h
             ``nvmlDeviceGpuRecoveryAction_t``).
         retired_pages_pending: whether memory pages wait for a reset to be retired.
+        throttle_reasons: why the clocks are lower than they could be, the raw bits of
+            ``nvmlDeviceGetCurrentClocksEventReasons``, at the last whole reading of NVML; a
+            periodic one keeps it.
     """
 
     index: int
@@ -148,6 +151,7 @@ class Gpu:
     remapped_rows: RemappedRows | None = None
     retired_pages_pending: bool | None = None
     recovery_action: int | None = None
+    throttle_reasons: int | None = None
     is_lost: bool = False
 
     @property

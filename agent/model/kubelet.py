@@ -1,12 +1,24 @@
-"""What the kubelet was told to do."""
+"""What the kubelet was told to do, and what it reports of itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReservedMemory:
+    """What pods never get of one NUMA node (``reservedMemory``).
+
+    Attributes:
+        limits: ``memory`` or ``hugepages-<size>`` → quantity as written.
+    """
+
+    numa_node: int
+    limits: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """Effective settings that decide alignment, with where they were learnt.
+    """Settings that decide alignment, with where they were learnt.
 
     Policies are spelled as the kubelet spells them (``static``, ``single-numa-node``,
     ``Static`` for memory); a setting absent from a file that was read has the kubelet's
@@ -14,10 +26,26 @@ class KubeletSettings:
 
     Attributes:
         source: ``configz``, or the path of the file.
+        origins: field of KubeletConfiguration → the file or the flag that states it; one that
+            is not named has its default. Of nested fields the way down, ``featureGates.X``.
+        embedded_in: the program that the kubelet is a part of: ``k3s``, ``rke2`` …; ``None``
+            for a kubelet of its own.
+        changed_since_start: files that were changed after the kubelet had read them.
+        unloaded_drop_ins: files with settings where drop-ins usually are, which the running kubelet
+            passes over: no flag names their directory, or their name does not end in ``.conf``.
+        root_directory: ``--root-dir``, below which are state files and sockets.
         system_reserved, kube_reserved, eviction_hard: resource → quantity as written.
+        feature_gates: those that are stated; all others have the default of the version.
+        enforce_node_allocatable: ``pods``, ``system-reserved`` …
+        swap_behavior: ``memorySwap.swapBehavior``, empty for its default.
     """
 
     source: str
+    origins: Mapping[str, str] | None = None
+    embedded_in: str | None = None
+    changed_since_start: tuple[str, ...] | None = None
+    unloaded_drop_ins: tuple[str, ...] | None = None
+    root_directory: str | None = None
     version: str | None = None
     cpu_manager_policy: str | None = None
     cpu_manager_options: Mapping[str, str] | None = None
@@ -29,3 +57,31 @@ class KubeletSettings:
     system_reserved: Mapping[str, str] | None = None
     kube_reserved: Mapping[str, str] | None = None
     eviction_hard: Mapping[str, str] | None = None
+    reserved_memory: tuple[ReservedMemory, ...] | None = None
+    feature_gates: Mapping[str, bool] | None = None
+    enforce_node_allocatable: tuple[str, ...] | None = None
+    system_reserved_cgroup: str | None = None
+    kube_reserved_cgroup: str | None = None
+    cgroup_driver: str | None = None
+    cpu_cfs_quota: bool | None = None
+    fail_swap_on: bool | None = None
+    swap_behavior: str | None = None
+    pod_pids_limit: int | None = None
+    max_pods: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletMetrics:
+    """What the kubelet counted since its start (its ``/metrics``).
+
+    Attributes:
+        rejections: reason → pods that it did not admit
+            (``kubelet_admission_rejections_total``, 1.32 and newer).
+        topology_errors: ``kubelet_topology_manager_admission_errors_total``.
+        slow_allocations: resource → share of ``Allocate`` calls that took longer than a second,
+            0 to 1 (``kubelet_device_plugin_alloc_duration_seconds``).
+    """
+
+    rejections: Mapping[str, int] | None = None
+    topology_errors: int | None = None
+    slow_allocations: Mapping[str, float] | None = None

@@ -42,6 +42,10 @@ class NvLink:
         peer_link: number of the link at the far end, by its own count.
         version: NVLink generation, 1…5.
         speed_mbps: megabytes per second, one direction, as the driver reports it.
+        recoveries: how often the link had to be trained anew after errors (field
+            ``NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY``), since its counters were cleared; from NVLink
+            5 on, which trains anew as a matter of course, how often that failed
+            (``NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS``). At the last whole reading.
     """
 
     gpu: int
@@ -52,6 +56,7 @@ class NvLink:
     peer_kind: PeerKind | None = None
     peer_link: int | None = None
     speed_mbps: int | None = None
+    recoveries: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

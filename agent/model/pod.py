@@ -7,6 +7,20 @@ from enum import StrEnum
 from agent.model.numa import CpuSet
 
 
+class SharedMemory(StrEnum):
+    """What a container finds at ``/dev/shm``.
+
+    DEFAULT is the runtime's own, of 64 MiB; MEMORY a volume of kind emptyDir with medium Memory, or
+    the runtime's own of another size (an annotation of CRI-O);
+    HOST the host's, by ``hostIPC`` or a hostPath; OTHER any other volume, which is on a disk.
+    """
+
+    DEFAULT = "default"
+    MEMORY = "memory"
+    HOST = "host"
+    OTHER = "other"
+
+
 class ContainerKind(StrEnum):
     """Which list of the pod a container stands in; a sidecar is a restarting init container."""
 
@@ -41,6 +55,18 @@ class Container:
             unit (bytes, devices). ``None``: this source does not carry the spec.
         devices, cpus, memory: what the kubelet assigned. *cpus* holds exclusive CPUs only,
             empty when the container shares; ``None`` everywhere means not reported.
+        image: as the spec names it.
+        environment: variables whose names begin with ``NCCL_``, ``NVIDIA_``, ``CUDA_`` or
+            ``UCX_``, in their order; the value is ``None`` where another object has it, or where
+            the name says that it is a secret.
+        has_hidden_environment: whether ``envFrom`` adds variables that are not known here.
+        capabilities: those added, without ``CAP_``.
+        shared_memory_bytes: limit of the volume, ``None`` where it states none.
+        cpuset, memory_nodes: what its cgroup lets it use now (``cpuset.cpus.effective``,
+            ``cpuset.mems.effective``).
+        throttled: periods in which its CPU quota stopped it (``cpu.stat`` ``nr_throttled``).
+        unhealthy_devices: ids that ``allocatedResourcesStatus`` calls anything but Healthy.
+        id: of the running container, as its runtime names it, without the runtime's name.
     """
 
     name: str
@@ -50,6 +76,18 @@ class Container:
     devices: tuple[AssignedDevices, ...] | None = None
     cpus: CpuSet | None = None
     memory: tuple[AssignedMemory, ...] | None = None
+    image: str | None = None
+    environment: Mapping[str, str | None] | None = None
+    has_hidden_environment: bool | None = None
+    is_privileged: bool | None = None
+    capabilities: tuple[str, ...] | None = None
+    shared_memory: SharedMemory | None = None
+    shared_memory_bytes: int | None = None
+    cpuset: CpuSet | None = None
+    memory_nodes: tuple[int, ...] | None = None
+    throttled: int | None = None
+    unhealthy_devices: tuple[str, ...] | None = None
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +98,16 @@ class Pod:
         qos_class: ``status.qosClass`` where the API server reported it.
         requests, limits: pod-level resources (``spec.resources``), same units as a
             container's; ``None`` when the pod states none.
+        owner_kind: of the object that made it, e.g. ``Job``; of a manifest, the kind of document.
+        replicas: how many pods like it a manifest asks for, or ``parallelism``; ``None`` where
+            nothing states it.
+        status_reason, status_message: why the kubelet rejected it, e.g. ``TopologyAffinityError``.
+        uses_host_*: whether it lives in the host's namespace of that kind.
+        hostname: ``spec.hostname``.
+        node_selector: label → value.
+        has_other_devices: whether it gets devices in another way than by a device plugin's
+            resource: ``spec.resourceClaims``, or networks by the annotation
+            ``k8s.v1.cni.cncf.io/networks``.
     """
 
     namespace: str
@@ -70,3 +118,14 @@ class Pod:
     containers: tuple[Container, ...] = ()
     requests: Mapping[str, int] | None = None
     limits: Mapping[str, int] | None = None
+    owner_kind: str | None = None
+    replicas: int | None = None
+    status_reason: str | None = None
+    status_message: str | None = None
+    uses_host_network: bool | None = None
+    uses_host_ipc: bool | None = None
+    uses_host_pid: bool | None = None
+    hostname: str | None = None
+    runtime_class: str | None = None
+    node_selector: Mapping[str, str] | None = None
+    has_other_devices: bool | None = None

@@ -8,11 +8,15 @@ from enum import StrEnum
 from agent.model.driver import ConfidentialCompute, NvidiaDriver
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca
-from agent.model.kubelet import KubeletSettings
+from agent.model.host import HostSettings
+from agent.model.kubelet import KubeletMetrics, KubeletSettings
+from agent.model.kubelet_state import KubeletState
+from agent.model.node_status import NodeStatus
 from agent.model.numa import CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
 from agent.model.pci import PciAddress, PciBridge
 from agent.model.pod import Pod
+from agent.model.pod_resources import NodeOffer
 
 SCHEMA = "nodetopo/v1"
 
@@ -87,6 +91,11 @@ class Snapshot:
             or not NVML lists them; virtual functions are not among them.
         management_hcas: HCAs that belong to the NVLink fabric and not to jobs (their VPD says
             ``SMDL=SW_MNG``); nvidia-smi hides them too.
+        kubelet: what it runs with; from its files where it did not answer itself.
+        kubelet_on_disk: what its files and flags say, with which it would start next.
+        offer: what the kubelet says that it can give out (PodResources GetAllocatableResources).
+        agent_rights: ``verb resource`` → whether the agent's account may, e.g.
+            ``get nodes/proxy``.
     """
 
     node: str | None = None
@@ -110,6 +119,13 @@ class Snapshot:
     hcas: tuple[Hca, ...] | None = None
     data_directs: tuple[DataDirect, ...] | None = None
     management_hcas: tuple[Hca, ...] | None = None
+    host: HostSettings | None = None
     kubelet: KubeletSettings | None = None
+    kubelet_on_disk: KubeletSettings | None = None
+    kubelet_state: KubeletState | None = None
+    kubelet_metrics: KubeletMetrics | None = None
+    node_status: NodeStatus | None = None
+    agent_rights: Mapping[str, bool] | None = None
     pods: tuple[Pod, ...] | None = None
+    offer: NodeOffer | None = None
     issues: tuple[ProbeIssue, ...] = ()

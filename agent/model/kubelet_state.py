@@ -1,0 +1,108 @@
+"""What the kubelet's managers wrote down: their state files and checkpoints.
+
+The formats are the kubelet's own business, but they tell the policy that is in force, and what
+a pod holds by its uid (kubernetes 1.36 pkg/kubelet/cm/{cpumanager,memorymanager}/state and
+pkg/kubelet/cm/devicemanager/checkpoint).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent.model.numa import CpuSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuState:
+    """``cpu_manager_state``.
+
+    Attributes:
+        default: the CPUs of pods without CPUs of their own; ``None`` under policy ``none``.
+        entries: pod uid → container → its exclusive CPUs.
+    """
+
+    policy: str
+    default: CpuSet | None = None
+    entries: Mapping[str, Mapping[str, CpuSet]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBlock:
+    """Memory of one kind on one NUMA node, in bytes.
+
+    Attributes:
+        kind: ``memory``, or ``hugepages-<size>``.
+        cells: the NUMA nodes that are given out together with this one, itself included.
+    """
+
+    numa_node: int
+    kind: str
+    total: int
+    system_reserved: int
+    allocatable: int
+    reserved: int
+    free: int
+    cells: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldMemory:
+    """Memory that a container holds, in bytes."""
+
+    kind: str
+    size: int
+    numa_nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryState:
+    """``memory_manager_state``.
+
+    Attributes:
+        blocks: by NUMA node and kind; empty under policy ``None``.
+        entries: pod uid → container → what it holds.
+    """
+
+    policy: str
+    blocks: tuple[MemoryBlock, ...] = ()
+    entries: Mapping[str, Mapping[str, tuple[HeldMemory, ...]]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDevices:
+    """Devices of one resource that a container holds.
+
+    Attributes:
+        ids: by NUMA node; the key ``-1`` has those whose plugin told no node.
+    """
+
+    pod_uid: str
+    container: str
+    resource: str
+    ids: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceState:
+    """``device-plugins/kubelet_internal_checkpoint``.
+
+    Attributes:
+        registered: resource → ids of the healthy devices, sorted.
+    """
+
+    held: tuple[HeldDevices, ...] = ()
+    registered: Mapping[str, tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletState:
+    """All of it; a part that could not be read is ``None``, with an issue of the probe.
+
+    Attributes:
+        plugin_sockets: names of the sockets in the plugins' directory, sorted, without the
+            kubelet's own.
+    """
+
+    cpu: CpuState | None = None
+    memory: MemoryState | None = None
+    devices: DeviceState | None = None
+    plugin_sockets: tuple[str, ...] | None = None
