@@ -8,11 +8,12 @@ asked for by name (a lab).
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from agent.config.settings import HOST_DEVICE_PLUGINS, Settings
 from agent.errors import InputError, NvmlUnavailable
@@ -27,6 +28,9 @@ from agent.probes.discover import Roots
 from agent.probes.kernel_log import KernelLog
 from agent.probes.node import NodeReader
 from agent.probes.nvml_supervisor import NvmlSupervisor
+
+if TYPE_CHECKING:
+    from agent.probes.running_kubelet import RunningKubelet
 
 OnEvents: TypeAlias = Callable[[Sequence[NvmlEvent]], None]
 """Takes what GPUs report; it is called by threads that must not wait."""
@@ -136,9 +140,12 @@ def _live(settings: Settings, on_events: OnEvents | None, stack: ExitStack) -> M
     reader = NodeReader(roots, node=settings.node_name, nvml_library=library, on_events=on_events)
     stack.callback(reader.close)
     names: dict[PciAddress, str] = {}
+    kubelet = _running_kubelet(settings)
 
     def read() -> Snapshot:
         snapshot = reader.read()
+        if kubelet is not None:
+            snapshot = kubelet.put_into(snapshot)
         names.update({gpu.pci: gpu.uuid for gpu in snapshot.gpus if gpu.pci and gpu.uuid})
         return snapshot
 
@@ -147,6 +154,19 @@ def _live(settings: Settings, on_events: OnEvents | None, stack: ExitStack) -> M
         stack.callback(log.close)
         log.start()
     return Machine(read=read, reread=reader.reread, nvml=lambda: reader.nvml_status)
+
+
+def _running_kubelet(settings: Settings) -> "RunningKubelet | None":
+    """Return what asks the kubelet for its settings, if its address is known."""
+    if settings.kubelet_url is None:
+        return None
+    from agent.probes.kubelet_answers import kubelet_at  # noqa: PLC0415 - TLS that few need
+    from agent.probes.running_kubelet import RunningKubelet  # noqa: PLC0415 - same
+
+    api = kubelet_at(
+        settings.kubelet_url, settings.kubelet_ca_file, insecure=settings.kubelet_insecure_tls
+    )
+    return RunningKubelet(api.configz, settings.pod_resources_socket, clock=time.monotonic)
 
 
 def _kubelet(

@@ -16,6 +16,7 @@ from agent.model.snapshot import Snapshot
 from agent.probes.archive import Entry, parse, render
 from agent.probes.discover import addresses, ask, join
 from agent.probes.host import Host, Roots
+from agent.probes.kubelet_embedded import SECRETIVE
 from agent.probes.kubelet_process import arguments, is_kubelet
 from agent.probes.nvml import NvmlReading
 from agent.probes.nvml_record import HEADER, Recording
@@ -106,6 +107,9 @@ class _Archive:
         """Add what was read of *tree*, below *prefix* in the archive."""
         for key, outcome in tree.known.items():
             if prefix == "proc" and not _is_of_a_kubelet_or_no_process(tree, key):
+                continue
+            if prefix == "" and isinstance(outcome, bytes) and key[1].startswith(SECRETIVE):
+                self.left_out.append(f"{key[1]}: it may hold a token")
                 continue
             for entry in self._of(tree.root, prefix, key, outcome):
                 self._put(entry)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from errno import EINVAL, ENOTSUP
+from errno import EINVAL, ENOTSUP, ESTALE
 from pathlib import Path
 from typing import Self, TypeAlias
 
@@ -32,6 +32,7 @@ class Act(Enum):
     REAL = "the real path, relative to the root"
     LINK = "what a symbolic link says"
     FOLDER = "whether it is a directory itself, no link to one"
+    MODIFIED = "when it was last written to, in nanoseconds of the epoch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Refusal:
 
 
 Key: TypeAlias = tuple[Act, str]
-Outcome: TypeAlias = "bytes | tuple[str, ...] | str | bool | Refusal"
+Outcome: TypeAlias = "bytes | tuple[str, ...] | str | bool | int | Refusal"
 
 
 class Tree:
@@ -75,7 +76,8 @@ class Tree:
         """Return the bytes of a regular file.
 
         Raises:
-            OSError: it cannot be read; ENOTSUP where it is neither file nor directory.
+            OSError: it cannot be read; ENOTSUP where it is neither file nor directory, ESTALE
+                where the host has another one by now than a container that mounts it.
         """
         found = self._answer((Act.CONTENT, path))
         assert isinstance(found, bytes)
@@ -120,6 +122,16 @@ class Tree:
         """
         found = self._answer((Act.FOLDER, path))
         assert isinstance(found, bool)
+        return found
+
+    def modified(self, path: str) -> int:
+        """Return when the file that *path* leads to was last written to, in ns of the epoch.
+
+        Raises:
+            OSError: it is not there.
+        """
+        found = self._answer((Act.MODIFIED, path))
+        assert isinstance(found, int)
         return found
 
     def renew(self) -> Self:
@@ -190,6 +202,8 @@ def _read(root: Path, act: Act, path: str) -> Outcome:
                 return str(place.readlink())
             case Act.FOLDER:
                 return stat.S_ISDIR(place.lstat().st_mode)
+            case Act.MODIFIED:
+                return place.stat().st_mtime_ns
     except OSError as error:
         return Refusal(error.errno or 0)
     except (ValueError, RuntimeError):
@@ -201,9 +215,12 @@ def _content(place: Path) -> bytes:
     # Without O_NONBLOCK, opening a FIFO that has no writer would wait for ever.
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        mode = os.fstat(descriptor).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a directory fails by itself
+        found = os.fstat(descriptor)
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):  # a directory fails
             raise OSError(ENOTSUP, os.strerror(ENOTSUP))
+        # Mounted by itself and replaced since: what the path leads to has no name any more.
+        if found.st_nlink == 0 and os.path.samestat(found, place.stat()):
+            raise OSError(ESTALE, os.strerror(ESTALE))
         return b"".join(_chunks(descriptor))
     finally:
         os.close(descriptor)

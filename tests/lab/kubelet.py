@@ -1,6 +1,7 @@
 """What a simulated node's kubelet is told."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -17,6 +18,8 @@ class Policies:
     cpu: str = "static"
     memory: str = "Static"
     scope: str = "container"
+    cpu_options: Mapping[str, str] = field(default_factory=dict)
+    topology_options: Mapping[str, str] = field(default_factory=dict)
 
 
 def configuration(
@@ -30,7 +33,8 @@ def configuration(
     """Return the KubeletConfiguration of the machine unpacked below *host*.
 
     No limits on containers are enforced, because none of them has a process: *runtime* is
-    the socket of Kubernetes' in-memory runtime.
+    the socket of Kubernetes' in-memory runtime. Who asks the kubelet something is asked of the
+    API server, as on real clusters.
     """
     document = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -38,8 +42,8 @@ def configuration(
         "address": "127.0.0.1",
         "port": port,
         "healthzPort": 0,
-        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-        "authorization": {"mode": "AlwaysAllow"},
+        "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
+        "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": f"unix://{runtime}",
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "resolvConf": "",
@@ -53,7 +57,9 @@ def configuration(
         "nodeStatusUpdateFrequency": "2s",
         "topologyManagerPolicy": policies.topology,
         "topologyManagerScope": policies.scope,
+        "topologyManagerPolicyOptions": dict(policies.topology_options),
         "cpuManagerPolicy": policies.cpu,
+        "cpuManagerPolicyOptions": dict(policies.cpu_options),
         "reservedSystemCPUs": first_core(host),
         "memoryManagerPolicy": policies.memory,
         "systemReserved": {"memory": f"{_SYSTEM_MEMORY_MIB}Mi"},

@@ -85,6 +85,11 @@ class Node:
         """The kubelet's PodResources socket, by its path outside the namespace."""
         return self.kubelet_dir / "pod-resources" / "kubelet.sock"
 
+    @property
+    def kubelet_url(self) -> str:
+        """Where the kubelet answers, with a certificate that it signed itself."""
+        return f"https://127.0.0.1:{self._port}"
+
     def launch(self) -> None:
         """Lay the machine out and start its runtime and kubelet; return before it is Ready."""
         self._lay_out()

@@ -1,6 +1,7 @@
 """A directory that stands for a host with a kubelet, for the tests of its settings."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from agent.model.kubelet import KubeletSettings
@@ -25,10 +26,24 @@ DEFAULTS = KubeletSettings(
     topology_manager_policy="none",
     topology_manager_scope="container",
     topology_manager_options={},
+    reserved_system_cpus="",
     system_reserved={},
     kube_reserved={},
     eviction_hard=EVICTION,
+    root_directory="/var/lib/kubelet",
+    reserved_memory=(),
+    feature_gates={},
+    enforce_node_allocatable=("pods",),
+    system_reserved_cgroup="",
+    kube_reserved_cgroup="",
+    cgroup_driver="cgroupfs",
+    cpu_cfs_quota=True,
+    fail_swap_on=True,
+    swap_behavior="",
+    pod_pids_limit=-1,
+    max_pods=110,
 )
+"""Of a kubelet with a file that states nothing; without origins, as :func:`read` returns them."""
 
 
 def write(host: Path, files: Mapping[str, str]) -> None:
@@ -39,8 +54,18 @@ def write(host: Path, files: Mapping[str, str]) -> None:
 
 
 def read(tmp_path: Path, files: Mapping[str, str]) -> KubeletSettings:
+    return replace(read_whole(tmp_path, files), origins=None)
+
+
+def origins(tmp_path: Path, files: Mapping[str, str]) -> Mapping[str, str]:
+    return read_whole(tmp_path, files).origins or {}
+
+
+def read_whole(
+    tmp_path: Path, files: Mapping[str, str], *, history: bool = False
+) -> KubeletSettings:
     write(tmp_path, files)
-    settings, issues = read_kubelet_settings(tmp_path, tmp_path / "proc")
+    settings, issues = read_kubelet_settings(tmp_path, tmp_path / "proc", history=history)
     assert issues == ()
     assert settings is not None
     return settings

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.model.kubelet import KubeletSettings
+from agent.model.kubelet import ReservedMemory
 from agent.model.snapshot import ProbeIssue
-from agent.probes.kubelet_config import MAX_BYTES, read_kubelet_settings
+from agent.probes.kubelet_config import read_kubelet_settings
+from agent.probes.kubelet_file import MAX_BYTES
 from tests.probes.kubelet_host import (
     CONFIG,
     DEFAULTS,
@@ -41,9 +42,22 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
         "systemReserved: {memory: 500Mi}\n"
         "kubeReserved: {cpu: 100m}\n"
         "evictionHard: {memory.available: 1Gi}\n"
+        "reservedMemory:\n"
+        "- {numaNode: 0, limits: {memory: 1Gi}}\n"
+        "- {numaNode: 1, limits: {memory: 1073741824}}\n"
+        "featureGates: {MemoryQoS: true}\n"
+        "enforceNodeAllocatable: [pods, kube-reserved]\n"
+        "systemReservedCgroup: /system\n"
+        "kubeReservedCgroup: /kube\n"
+        "cgroupDriver: systemd\n"
+        "cpuCFSQuota: false\n"
+        "failSwapOn: false\n"
+        "memorySwap: {swapBehavior: LimitedSwap}\n"
+        "podPidsLimit: 4096\n"
+        "maxPods: 250.0\n"
     )
-    assert read(tmp_path, {CONFIG: text}) == KubeletSettings(
-        source="/var/lib/kubelet/config.yaml",
+    assert read(tmp_path, {CONFIG: text}) == replace(
+        DEFAULTS,
         cpu_manager_policy="static",
         cpu_manager_options={"full-pcpus-only": "true"},
         memory_manager_policy="Static",
@@ -51,9 +65,23 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
         topology_manager_scope="pod",
         topology_manager_options={"max-allowable-numa-nodes": "34"},
         reserved_system_cpus="0,56",
-        system_reserved={"memory": "500Mi"},
-        kube_reserved={"cpu": "100m"},
+        system_reserved={"cpu": "2", "memory": "500Mi"},
+        kube_reserved={},
         eviction_hard={"memory.available": "1Gi"},
+        reserved_memory=(
+            ReservedMemory(numa_node=0, limits={"memory": "1Gi"}),
+            ReservedMemory(numa_node=1, limits={"memory": "1073741824"}),
+        ),
+        feature_gates={"MemoryQoS": True},
+        enforce_node_allocatable=("pods", "kube-reserved"),
+        system_reserved_cgroup="/system",
+        kube_reserved_cgroup="/kube",
+        cgroup_driver="systemd",
+        cpu_cfs_quota=False,
+        fail_swap_on=False,
+        swap_behavior="LimitedSwap",
+        pod_pids_limit=4096,
+        max_pods=250,
     )
 
 
@@ -123,8 +151,8 @@ def test_no_file_is_an_issue(tmp_path: Path) -> None:
         ("", "not a KubeletConfiguration"),
         ("- a list", "not a KubeletConfiguration"),
         ("kind: KubeletConfig", "not a KubeletConfiguration"),
-        ("kind: KubeletConfiguration", "apiVersion is not of kubelet.config.k8s.io/"),
-        ("a: [", "not YAML: expected the node content, but found '<stream end>' in line 1"),
+        ("kind: KubeletConfiguration", "apiVersion is not kubelet.config.k8s.io/v1beta1"),
+        ("a: [", "not YAML: did not find expected node content in line 2"),
         (
             "a: !!python/object:os.system x",
             (
@@ -132,11 +160,11 @@ def test_no_file_is_an_issue(tmp_path: Path) -> None:
                 "'tag:yaml.org,2002:python/object:os.system' in line 1"
             ),
         ),
-        ('a: !!int ""', "not YAML: IndexError"),
-        ("[" * 50_000, "not YAML: RecursionError"),
+        ('a: !!int ""', "not YAML: not a whole number in line 1"),
+        ("[" * 50_000, "nested more than 64 deep in line 1"),
         (HEADER + "cpuManagerPolicy: [static]", "cpuManagerPolicy: expected a text, found list"),
         (HEADER + "systemReserved: 5", "systemReserved: expected an object, found int"),
-        (HEADER + "systemReserved: {cpu: 1}", "systemReserved.cpu: expected a text"),
+        (HEADER + "systemReserved: {cpu: 1}", "systemReserved.cpu: expected a text, found int"),
         (HEADER + "#" * MAX_BYTES, "larger than 1 MiB"),
     ],
     ids=range(12),
@@ -172,9 +200,20 @@ def test_a_pipe_in_place_of_the_file_does_not_block(tmp_path: Path) -> None:
     assert refused(tmp_path, {}).reason == "not a regular file"
 
 
+def test_a_file_that_was_replaced_on_the_host_is_an_issue(tmp_path: Path) -> None:
+    with (tmp_path / "before").open("w+") as mounted:
+        mounted.write(HEADER)
+        mounted.flush()
+        (tmp_path / "before").unlink()
+        (tmp_path / CONFIG).parent.mkdir(parents=True)
+        (tmp_path / CONFIG).symlink_to(f"/proc/self/fd/{mounted.fileno()}")
+        issue = refused(tmp_path, process("kubelet", f"--config=/{CONFIG}"))
+    assert issue.reason == "replaced since it was mounted here; restart this pod"
+
+
 def test_an_alias_that_contains_itself_is_an_issue(tmp_path: Path) -> None:
     files = {CONFIG: HEADER, f"{DROP_INS}/a.conf": HEADER + "kubeReserved: &a {x: *a}\n"}
-    assert refused(tmp_path, files).reason == "nested too deeply"
+    assert refused(tmp_path, files).reason == "an alias inside what it stands for in line 3"
 
 
 def corpus() -> list[Path]:

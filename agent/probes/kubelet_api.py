@@ -1,0 +1,215 @@
+"""What the kubelet answers on its own address: ``/configz`` and ``/metrics``.
+
+Asked directly, with the account's token: ``get`` on ``nodes/configz`` and ``nodes/metrics`` is
+enough (https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/, since 1.33).
+By way of the API server it would take ``nodes/proxy``, which allows running programs in pods too.
+"""
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPSConnection
+from pathlib import Path
+from threading import Timer
+from typing import Self
+from urllib.parse import SplitResult, urlsplit
+
+from agent.errors import UnreadableError
+
+PORT = 10250
+"""Where the kubelet serves (kubernetes pkg/cluster/ports/ports.go)."""
+
+TIMEOUT_S = 10.0
+"""Longest that one question may take, from connecting to the last byte."""
+
+MAX_CONFIGZ_BYTES = 1 << 20
+"""A kubelet's configuration is under 10 KiB."""
+
+MAX_METRICS_BYTES = 16 << 20
+"""The kubelet's own metrics are under 1 MiB on a node with 250 pods."""
+
+MAX_TOKEN_BYTES = 64 << 10
+"""Go's server takes no more than 1 MiB of headers; real tokens have 1 to 4 KiB."""
+
+_RIGHTS = {"/configz": "nodes/configz", "/metrics": "nodes/metrics"}
+
+_REFUSALS = {
+    401: (
+        "it does not take the token",
+        "see that the kubelet accepts tokens (authentication.webhook.enabled: true)",
+    ),
+    403: (
+        "the account may not get {right}",
+        "grant get on {right} to the agent's account, with Kubernetes 1.33 or newer",
+    ),
+    404: (
+        "it does not serve that",
+        "see that the kubelet serves it (enableDebuggingHandlers: true)",
+    ),
+}
+"""HTTP status → what it means and the cure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletApi:
+    """The kubelet at *url*, such as ``https://10.0.0.7:10250``.
+
+    Attributes:
+        token_file: read before each question, since tokens are renewed.
+        ca_file: who vouches for the kubelet's certificate; ``None`` for the system's authorities.
+        insecure: whether any certificate will do. Kubelets sign their own unless
+            ``serverTLSBootstrap`` is on; whoever can answer in the kubelet's place gets the token.
+    """
+
+    url: str
+    token_file: Path
+    ca_file: Path | None = None
+    insecure: bool = False
+    timeout_s: float = TIMEOUT_S
+
+    def configz(self) -> str:
+        """Return the text of ``/configz``.
+
+        Raises:
+            UnreadableError: no answer in time, or another one than asked for.
+        """
+        return self._get("/configz", MAX_CONFIGZ_BYTES)
+
+    def metrics(self) -> str:
+        """Return the text of ``/metrics``.
+
+        Raises:
+            UnreadableError: as :meth:`configz`.
+        """
+        return self._get("/metrics", MAX_METRICS_BYTES)
+
+    def _get(self, path: str, limit: int) -> str:
+        address = self._address()
+        headers = {"Authorization": f"Bearer {self._token()}"}
+        try:
+            with self._connection(address) as (connection, watch):
+                connection.request("GET", path, headers=headers)
+                with closing(connection.getresponse()) as answer:
+                    body = answer.read(limit + 1)
+                watch.check()
+        except ssl.SSLCertVerificationError as error:
+            raise self._unreadable(
+                path,
+                f"its certificate is not trusted: {error.verify_message}",
+                "name the authority with --kubelet-ca-file, or take any certificate with "
+                "--kubelet-insecure-tls",
+            ) from error
+        except (OSError, HTTPException, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise self._unreadable(path, reason, "see whether the kubelet runs") from error
+        if answer.status != 200:
+            raise self._refusal(path, answer.status)
+        if len(body) > limit:
+            raise self._unreadable(path, f"more than {limit >> 20} MiB", "see what serves there")
+        if answer.length:
+            raise self._unreadable(path, "the answer ended early", "see whether the kubelet runs")
+        return body.decode("utf-8", "replace")
+
+    def _refusal(self, path: str, status: int) -> UnreadableError:
+        meaning, cure = _REFUSALS.get(status, ("", "see its log"))
+        right = _RIGHTS[path]
+        reason = f"HTTP status {status}" + (f": {meaning.format(right=right)}" if meaning else "")
+        return self._unreadable(path, reason, cure.format(right=right))
+
+    def _unreadable(self, path: str, reason: str, cure: str) -> UnreadableError:
+        return UnreadableError(f"the kubelet at {self.url} does not give {path}: {reason}", cure)
+
+    def _address(self) -> SplitResult:
+        try:
+            parts = urlsplit(self.url)
+            is_usable = parts.scheme == "https" and parts.hostname and parts.port != 0
+        except ValueError:
+            is_usable = False
+        if not is_usable:
+            raise UnreadableError(
+                f"not an address of a kubelet: {self.url!r}", f"write https://<address>:{PORT}"
+            )
+        return parts
+
+    def _token(self) -> str:
+        cure = "let the pod have its service account's token"
+        try:
+            with self.token_file.open("rb") as file:
+                raw = file.read(MAX_TOKEN_BYTES + 1).strip()
+        except OSError as error:
+            cause = f"cannot read the token {self.token_file}: {error.strerror}"
+            raise UnreadableError(cause, cure) from error
+        if not 0 < len(raw) <= MAX_TOKEN_BYTES or any(not 0x21 <= byte <= 0x7E for byte in raw):
+            raise UnreadableError(f"{self.token_file} holds no token", cure)
+        return raw.decode("ascii")
+
+    @contextmanager
+    def _connection(self, address: SplitResult) -> Iterator[tuple[HTTPSConnection, "_Watch"]]:
+        """Connect, and cut the line when the time is over, whatever it is doing then."""
+        host, port = address.hostname or "", address.port or PORT
+        context = self._context()
+        line = socket.create_connection((host, port), self.timeout_s)
+        with (
+            _Watch(line.dup(), self.timeout_s) as watch,
+            watch.translating(),
+            closing(HTTPSConnection(host, port)) as connection,
+        ):
+            connection.sock = context.wrap_socket(line, server_hostname=host)
+            yield connection, watch
+
+    def _context(self) -> ssl.SSLContext:
+        if self.insecure:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            return context
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise UnreadableError(
+                f"cannot read the certificates of {self.ca_file}: {error.strerror or error}",
+                "name the authority of the kubelets with --kubelet-ca-file",
+            ) from error
+
+
+class _Watch:
+    """Ends all talk on a line after a time: timeouts of sockets begin anew with each byte."""
+
+    def __init__(self, line: socket.socket, timeout_s: float) -> None:
+        self._line = line
+        self._timeout_s = timeout_s
+        self._timer = Timer(timeout_s, self._cut)
+        self._is_late = False
+
+    def __enter__(self) -> Self:
+        self._timer.daemon = True
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._line.close()
+
+    def check(self) -> None:
+        """Raise TimeoutError if the line was cut."""
+        if self._is_late:
+            raise TimeoutError(f"no whole answer in {self._timeout_s:g} s")
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """Raise TimeoutError in place of what a cut line looks like."""
+        try:
+            yield
+        except (OSError, HTTPException):
+            self.check()
+            raise
+
+    def _cut(self) -> None:
+        self._is_late = True
+        try:
+            self._line.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it ended by itself
+            return

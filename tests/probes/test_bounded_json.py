@@ -1,0 +1,37 @@
+"""JSON with limits."""
+
+import re
+
+import pytest
+
+from agent.probes.bounded_json import MAX_CHARACTERS, MAX_NODES, load
+
+
+def test_what_is_in_bounds_is_returned() -> None:
+    text = "[" * 64 + "1" + "]" * 64
+    found = load(text)
+    for _ in range(64):
+        (found,) = found
+    assert found == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not JSON: Expecting value: line 1, column 1"),
+        ('{"a": 1', "not JSON: Expecting ',' delimiter: line 1, column 8"),
+        ("[1]\n[2]", "not JSON: Extra data: line 2, column 1"),
+        ("[" * 65 + "]" * 65, "nested more than 64 deep"),
+        ('{"a":' * 65 + "1" + "}" * 65, "nested more than 64 deep"),
+        ("[" * MAX_NODES, "nested more than 64 deep"),
+        ("[" * (MAX_NODES + 1), "more than 200000 values"),
+        ("[" + "{}," * (MAX_NODES // 2) + "{}]", "more than 200000 values"),
+        ("[NaN]", "not JSON: NaN is no number of it"),
+        ("[-Infinity]", "not JSON: -Infinity is no number of it"),
+        (" " * (MAX_CHARACTERS + 1), "larger than 4 Mi characters"),
+    ],
+    ids=range(11),
+)
+def test_what_is_not_is_refused_with_its_place(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
+        load(text)

@@ -1,0 +1,200 @@
+"""Asking a kubelet's own address, against servers that answer and servers that do not."""
+
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.errors import UnreadableError
+from agent.probes.kubelet_api import MAX_CONFIGZ_BYTES, KubeletApi
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
+Server = Callable[[ssl.SSLSocket], None]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with a key and a certificate for 127.0.0.1 that vouches for itself."""
+    home = tmp_path_factory.mktemp("certificate")
+    key, certificate = home / "key.pem", home / "certificate.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
+            *("ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=kubelet"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    certificate.write_text(certificate.read_text() + key.read_text())
+    return certificate
+
+
+@pytest.fixture
+def kubelet(certificate: Path, tmp_path: Path) -> Iterator[Callable[[Server], KubeletApi]]:
+    """Return a function from what a server does with one client to our client of it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    listeners, threads = [], []
+    token = tmp_path / "token"
+    token.write_text("abc.def\n")
+
+    def start(server: Server) -> KubeletApi:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+        threads.append(threading.Thread(target=_serve, args=(listener, context, server)))
+        threads[-1].start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        return KubeletApi(url=url, token_file=token, ca_file=certificate, timeout_s=5.0)
+
+    yield start
+    for listener in listeners:
+        listener.close()
+    for thread in threads:
+        thread.join()
+
+
+def _serve(listener: socket.socket, context: ssl.SSLContext, server: Server) -> None:
+    try:
+        line, _ = listener.accept()
+        with context.wrap_socket(line, server_side=True) as client:
+            server(client)
+    except OSError:
+        return
+
+
+def answering(answer: bytes, asked: list[bytes] | None = None) -> Server:
+    def server(client: ssl.SSLSocket) -> None:
+        request = client.recv(65536)
+        if asked is not None:
+            asked.append(request)
+        client.sendall(answer)
+
+    return server
+
+
+def refused(api: KubeletApi) -> UnreadableError:
+    with pytest.raises(UnreadableError) as caught:
+        api.configz()
+    return caught.value
+
+
+def test_both_pages_are_asked_for_with_the_token(
+    kubelet: Callable[[Server], KubeletApi],
+) -> None:
+    asked: list[bytes] = []
+    assert kubelet(answering(OK % (2, b"{}"), asked)).configz() == "{}"
+    assert kubelet(answering(OK % (2, b"ab"), asked)).metrics() == "ab"
+    assert [request.split(b"\r\n")[0] for request in asked] == [
+        b"GET /configz HTTP/1.1",
+        b"GET /metrics HTTP/1.1",
+    ]
+    assert all(b"\r\nAuthorization: Bearer abc.def\r\n" in request for request in asked)
+
+
+def test_a_certificate_of_nobody_known_is_not_trusted(
+    kubelet: Callable[[Server], KubeletApi],
+) -> None:
+    api = kubelet(answering(OK % (2, b"{}")))
+    error = refused(replace(api, ca_file=None))
+    assert "its certificate is not trusted" in error.cause
+    assert "--kubelet-insecure-tls" in error.cure
+
+
+def test_any_certificate_is_taken_on_request(kubelet: Callable[[Server], KubeletApi]) -> None:
+    api = kubelet(answering(OK % (2, b"{}")))
+    assert replace(api, ca_file=None, insecure=True).configz() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("status", "cure"),
+    [
+        (401, "authentication.webhook.enabled"),
+        (403, "get on nodes/configz"),
+        (404, "enableDebuggingHandlers"),
+        (302, "see its log"),
+    ],
+)
+def test_a_refusal_is_told_with_its_cure(
+    kubelet: Callable[[Server], KubeletApi], status: int, cure: str
+) -> None:
+    answer = f"HTTP/1.1 {status} No\r\nLocation: https://127.0.0.2/\r\nContent-Length: 0\r\n\r\n"
+    error = refused(kubelet(answering(answer.encode())))
+    assert f"HTTP status {status}" in error.cause
+    assert cure in error.cure
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n", "SSH-2.0-OpenSSH"),
+        (b"", "closed connection without response"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "the answer ended early"),
+        (OK % (MAX_CONFIGZ_BYTES + 1, b"x" * (MAX_CONFIGZ_BYTES + 1)), "more than 1 MiB"),
+        (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", "got more than 100 headers"),
+    ],
+    ids=range(5),
+)
+def test_what_is_no_whole_answer_is_refused(
+    kubelet: Callable[[Server], KubeletApi], answer: bytes, reason: str
+) -> None:
+    assert reason in refused(kubelet(answering(answer))).cause
+
+
+def test_an_answer_that_comes_byte_by_byte_is_cut_off(
+    kubelet: Callable[[Server], KubeletApi],
+) -> None:
+    def drip(client: ssl.SSLSocket) -> None:
+        client.recv(65536)
+        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            client.sendall(b"x")
+            threading.Event().wait(0.02)
+
+    error = refused(replace(kubelet(drip), timeout_s=0.5))
+    assert "no whole answer in 0.5 s" in error.cause
+
+
+def test_nobody_at_the_address_is_told(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("abc")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"https://127.0.0.1:{taken.getsockname()[1]}"
+    error = refused(KubeletApi(url=url, token_file=token, insecure=True))
+    assert error.cause.startswith(f"the kubelet at {url} does not give /configz: ")
+    assert "Connection refused" in error.cause
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:10255", "127.0.0.1:10250", "https://", "https://["]
+)
+def test_the_token_is_sent_to_https_addresses_only(url: str, tmp_path: Path) -> None:
+    error = refused(KubeletApi(url=url, token_file=tmp_path / "none"))
+    assert error.cause.startswith("not an address of a kubelet")
+
+
+@pytest.mark.parametrize("content", ["", "two words", "a\r\nX-Evil: b", "é", "x" * 70_000])
+def test_what_is_no_token_is_not_sent(tmp_path: Path, content: str) -> None:
+    token = tmp_path / "token"
+    token.write_text(content)
+    error = refused(KubeletApi(url="https://127.0.0.1:1", token_file=token, insecure=True))
+    assert error.cause == f"{token} holds no token"
+
+
+def test_a_missing_token_is_told(tmp_path: Path) -> None:
+    error = refused(KubeletApi(url="https://127.0.0.1:1", token_file=tmp_path / "token"))
+    assert error.cause.endswith("token: No such file or directory")
+
+
+def test_authorities_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("abc")
+    authority.write_text("no certificate")
+    api = KubeletApi(url="https://127.0.0.1:1", token_file=token, ca_file=authority)
+    assert refused(api).cause.startswith(f"cannot read the certificates of {authority}")
