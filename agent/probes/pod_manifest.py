@@ -1,75 +1,77 @@
 """The pods that a manifest would create, as the API server would complete them."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Any
 
-import yaml
-
 from agent.errors import DecodeError, InputError
-from agent.model.pod import Container, ContainerKind, Pod
-from agent.probes.pod_object import Object, pod_from_object
-from agent.probes.yaml_slips import TRIPPED
+from agent.model.pod import Pod
+from agent.probes.bounded_yaml import load_all
+from agent.probes.object_fields import Object, object_at
+from agent.probes.pod_manifest_defaults import defaulted
+from agent.probes.pod_manifest_kinds import ELSEWHERE, kinds, places_of
+from agent.probes.pod_manifest_limits import LIMIT_RANGE, Defaults, defaults_from_object
+from agent.probes.pod_manifest_templates import Template, templates
+from agent.probes.pod_object import pod_from_object
 
 MAX_BYTES = 1 << 20
 """Largest manifest read; the API server accepts objects of 1.5 MiB at most."""
 
-TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "Pod": (),
-        "PodTemplate": ("template",),
-        "ReplicationController": ("spec", "template"),
-        "ReplicaSet": ("spec", "template"),
-        "Deployment": ("spec", "template"),
-        "StatefulSet": ("spec", "template"),
-        "DaemonSet": ("spec", "template"),
-        "Job": ("spec", "template"),
-        "CronJob": ("spec", "jobTemplate", "spec", "template"),
-    },
-)
-"""Where each kind keeps its pod (Kubernetes API reference, workload resources)."""
+MAX_PODS = 1000
+"""Most pods and pod templates of one manifest."""
 
-_LISTS = ("List", "PodList")
+_LIST = "List"
+_ALIKE = 0.85
+"""From which likeness on a kind is taken for a misspelt one; that of ``Service`` and ``RayService``
+is 0.82."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the documents held so far."""
+
+    pods: list[Pod] = field(default_factory=list)
+    ranges: list[Defaults] = field(default_factory=list)
+    cures: list[str] = field(default_factory=list)
 
 
 def pods_from_manifest(text: str) -> tuple[Pod, ...]:
-    """Return the pods of all documents in *text*, one for each controller's pod template.
+    """Return the pods of all documents in *text*, one for each pod template.
 
     Requests are defaulted from limits, as the API server does before a kubelet sees the
-    pod; a LimitRange of the namespace is not known here. Documents that carry no pod, such
-    as a Service, are passed over.
+    pod, and by the LimitRange objects of the same manifest; others of the namespace are not
+    known here. Documents that carry no pod, such as a Service, are passed over.
 
     Raises:
         InputError: not YAML, no pod in it, or a field that cannot be used; the text names
             the document and the field.
     """
-    pods: list[Pod] = []
+    found = _Found()
     for number, document in enumerate(_documents(text), start=1):
         where = f"document {number}{_title(document)}"
         try:
-            pods.extend(map(_defaulted, _pods_in(document)))
+            _read(document, found)
         except DecodeError as error:
             cure = error.cure or "correct the manifest"
             raise InputError(f"{where}: {DecodeError(error.path, error.problem)}", cure) from None
-        except RecursionError:
-            raise InputError(f"{where}: nested too deeply", "flatten it") from None
-    if not pods:
-        raise InputError("no pod in the manifest", f"give one of: {', '.join(TEMPLATES)}")
-    return tuple(pods)
+    if not found.pods:
+        cure = found.cures[0] if found.cures else f"give one of: {', '.join(kinds())}"
+        raise InputError("no pod in the manifest", cure)
+    return tuple(_completed(pod, found.ranges) for pod in found.pods)
+
+
+def _completed(pod: Pod, ranges: list[Defaults]) -> Pod:
+    return defaulted(pod, (one for one in ranges if one.namespace == pod.namespace))
 
 
 def _documents(text: str) -> list[Any]:
     if len(text) > MAX_BYTES:
         raise InputError(f"the manifest is larger than {MAX_BYTES >> 20} MiB", "split it")
     try:
-        documents = list(yaml.safe_load_all(text))
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise InputError(f"not YAML: {error.problem} in line {line}", "correct it") from None
-    except (yaml.YAMLError, *TRIPPED) as error:
-        raise InputError(f"not YAML: {type(error).__name__}", "correct it") from None
+        documents = load_all(text)
+    except ValueError as error:
+        raise InputError(f"the manifest cannot be used: {error}", "correct it") from None
     return [document for document in documents if document is not None]
 
 
@@ -82,99 +84,79 @@ def _title(document: Any) -> str:
     return f" ({' '.join(known)})" if known else ""
 
 
-def _pods_in(document: Any) -> Iterator[Pod]:
+def _read(document: Any, found: _Found, expected: str | None = None) -> None:
+    """Add what *document* holds to *found*; *expected* is the kind of one that does not say."""
     if not isinstance(document, Mapping):
         raise DecodeError("", f"expected an object, found {type(document).__name__}")
-    kind = document.get("kind")
+    kind = document.get("kind", expected)
     if not isinstance(kind, str):
         raise DecodeError("kind", "missing, or not a text")
-    if kind in _LISTS:
-        items = document.get("items")
-        for item in items if isinstance(items, list) else ():
-            yield from _pods_in(item)
-    elif kind in TEMPLATES:
-        yield _pod(document, TEMPLATES[kind])
+    if kind.endswith(_LIST) and isinstance(document.get("items"), list):
+        for position, item in enumerate(document["items"]):
+            _read_item(item, f"items[{position}]", found, kind.removesuffix(_LIST) or None)
+    elif kind == LIMIT_RANGE:
+        found.ranges.append(defaults_from_object(document))
+    elif places := places_of(kind, document.get("apiVersion")):
+        for place in places:
+            found.pods.extend(_pod(document, kind, each) for each in templates(document, place))
+        if len(found.pods) > MAX_PODS:
+            raise DecodeError("", f"more than {MAX_PODS} pods", "split the manifest")
+    elif kind in ELSEWHERE:
+        found.cures.append(f"a {kind} does not hold its pods: {ELSEWHERE[kind]}")
     else:
         _refuse_hidden_pods(document, kind)
 
 
-def _pod(document: Object, path: tuple[str, ...]) -> Pod:
-    template: Any = document
-    for depth, field in enumerate(path, start=1):
-        template = template.get(field)
-        if not isinstance(template, Mapping):
-            raise DecodeError(".".join(path[:depth]), "missing, or not an object")
-    if not isinstance(template.get("spec"), Mapping):
-        raise DecodeError(".".join((*path, "spec")), "missing, or not an object")
-    metadata = document.get("metadata") or {}
+def _read_item(item: Any, at: str, found: _Found, kind: str | None) -> None:
     try:
-        # A template has no name: its pods are named after the controller.
-        return pod_from_object({"metadata": metadata, "spec": template["spec"]})
+        _read(item, found, kind)
     except DecodeError as error:
-        is_inside = path and not error.path.startswith("metadata")
-        raise error.under(".".join(path)) if is_inside else error from None
+        raise error.under(at) from None
+
+
+def _pod(document: Object, kind: str, template: Template) -> Pod:
+    if not template.path:
+        return pod_from_object(document)
+    inner = object_at(template.content, "metadata", template.path)
+    metadata = {
+        **_named(object_at(document, "metadata", ""), template.role),
+        # A template has no name: its pods are named after the controller.
+        "annotations": inner.get("annotations"),
+    }
+    try:
+        pod = pod_from_object({"metadata": metadata, "spec": template.content["spec"]})
+    except DecodeError as error:
+        is_inside = not error.path.startswith("metadata")
+        raise error.under(template.path) if is_inside else error from None
+    return replace(pod, owner_kind=kind, replicas=template.replicas)
+
+
+def _named(metadata: Object, role: str) -> dict[str, Any]:
+    """Return those names in *metadata* that its pods have, with their *role*."""
+    kept = {key: metadata.get(key) for key in ("name", "generateName", "namespace")}
+    if role and isinstance(kept["name"], str):
+        kept["name"] = f"{kept['name']}-{role}"
+    return kept
 
 
 def _refuse_hidden_pods(document: Object, kind: str) -> None:
     """Raise for a misspelt kind, and for one that carries pods in a place unknown to us."""
-    close = get_close_matches(kind, TEMPLATES, n=1, cutoff=0.8)
+    close = get_close_matches(kind[:100], tuple(kinds()), n=1, cutoff=_ALIKE)
     if close:
         raise DecodeError("kind", f"unknown kind {kind!r}", f"did you mean {close[0]!r}?")
     if _has_containers(document):
-        cure = f"give the pods as one of: {', '.join(TEMPLATES)}"
+        cure = f"give the pods as one of: {', '.join(kinds())}"
         raise DecodeError("kind", f"cannot read the pods of a {kind}", cure)
 
 
 def _has_containers(document: Object) -> bool:
-    seen: set[int] = set()  # aliases may form loops
     waiting: list[Any] = [document]
     while waiting:
         value = waiting.pop()
-        if id(value) in seen or not isinstance(value, Mapping | list):
-            continue
-        seen.add(id(value))
-        if isinstance(value, Mapping) and isinstance(value.get("containers"), list):
-            return True
-        waiting.extend(value.values() if isinstance(value, Mapping) else value)
+        if isinstance(value, Mapping):
+            if isinstance(value.get("containers"), list):
+                return True
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
     return False
-
-
-def _defaulted(pod: Pod) -> Pod:
-    """Complete requests as the API server does (1.36 ``pkg/apis/core/v1/defaults.go``)."""
-    containers = tuple(map(_with_requests, pod.containers))
-    if not pod.limits:
-        return replace(pod, containers=containers)
-    # Pod-level requests come from what the containers ask for, then from pod-level limits.
-    asked = {name: amount for name, amount in _together(containers).items() if _is_pod_level(name)}
-    requests = {**pod.limits, **asked, **(pod.requests or {})}
-    return replace(pod, containers=containers, requests=requests)
-
-
-def _with_requests(container: Container) -> Container:
-    requests = {**(container.limits or {}), **(container.requests or {})}
-    return replace(container, requests=requests)
-
-
-def _is_pod_level(resource: str) -> bool:
-    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
-
-
-def _together(containers: Iterable[Container]) -> Mapping[str, int]:
-    """Return what the pod holds at its greediest moment: while starting, or while running."""
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in containers:  # init containers and sidecars first, in their order
-        wanted = _sum(running, container.requests or {})
-        if container.kind is ContainerKind.INIT:
-            peak = _max(peak, wanted)
-        else:
-            running = wanted
-    return _max(peak, running)
-
-
-def _sum(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
-    return {name: a.get(name, 0) + b.get(name, 0) for name in {**a, **b}}
-
-
-def _max(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(a.get(name, 0), b.get(name, 0)) for name in {**a, **b}}

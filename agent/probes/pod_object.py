@@ -1,16 +1,26 @@
 """A Pod object of the Kubernetes API, reduced to what placement depends on."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 from agent.errors import DecodeError
 from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.quantity import quantity
+from agent.probes.object_fields import (
+    Object,
+    amounts,
+    flag_at,
+    items,
+    object_at,
+    text_at,
+    texts_at,
+)
+from agent.probes.pod_object_container import container
+from agent.probes.pod_object_shm import memory_of, shared_memories
+from agent.probes.pod_object_status import UNTOLD, statuses
 
-MILLICORES = 1000
-"""Millicores in a CPU, the unit of CPU amounts in the model."""
-
-Object = Mapping[str, Any]
+NETWORKS = "k8s.v1.cni.cncf.io/networks"
+"""The annotation that asks for more networks, and with them for devices (Kubernetes Network Custom
+Resource Definition De-facto Standard, version 1.3, section 4.1)."""
 
 
 def pod_from_object(obj: Object) -> Pod:
@@ -22,102 +32,74 @@ def pod_from_object(obj: Object) -> Pod:
     Raises:
         DecodeError: *obj* has not the shape of a Pod; the path starts at the pod.
     """
-    metadata = _object(obj, "metadata", "")
-    spec = _object(obj, "spec", "")
-    status = _object(obj, "status", "")
-    resources = _object(spec, "resources", "spec")
+    metadata = object_at(obj, "metadata", "")
+    annotations = object_at(metadata, "annotations", "metadata")
+    spec = object_at(obj, "spec", "")
+    status = object_at(obj, "status", "")
+    resources = object_at(spec, "resources", "spec")
     has_resources = spec.get("resources") is not None
     at = "spec.resources"
     return Pod(
-        namespace=_text(metadata, "namespace", "metadata") or "default",
+        namespace=text_at(metadata, "namespace", "metadata") or "default",
         name=_name(metadata),
-        uid=_text(metadata, "uid", "metadata"),
-        phase=_text(status, "phase", "status"),
-        qos_class=_text(status, "qosClass", "status"),
-        containers=tuple(_containers(spec)),
-        requests=_amounts(resources, "requests", at) if has_resources else None,
-        limits=_amounts(resources, "limits", at) if has_resources else None,
+        uid=text_at(metadata, "uid", "metadata"),
+        phase=text_at(status, "phase", "status"),
+        qos_class=text_at(status, "qosClass", "status"),
+        containers=tuple(_containers(annotations, spec, status)),
+        requests=amounts(resources, "requests", at) if has_resources else None,
+        limits=amounts(resources, "limits", at) if has_resources else None,
+        owner_kind=_owner(metadata),
+        status_reason=text_at(status, "reason", "status") or None,
+        status_message=text_at(status, "message", "status") or None,
+        uses_host_network=flag_at(spec, "hostNetwork", "spec"),
+        uses_host_ipc=flag_at(spec, "hostIPC", "spec"),
+        uses_host_pid=flag_at(spec, "hostPID", "spec"),
+        hostname=text_at(spec, "hostname", "spec") or None,
+        runtime_class=text_at(spec, "runtimeClassName", "spec") or None,
+        node_selector=texts_at(spec, "nodeSelector", "spec"),
+        has_other_devices=_has_other_devices(annotations, spec),
     )
 
 
 def _name(metadata: Object) -> str:
-    name = _text(metadata, "name", "metadata")
-    prefix = _text(metadata, "generateName", "metadata")
+    name = text_at(metadata, "name", "metadata")
+    prefix = text_at(metadata, "generateName", "metadata")
     if name or prefix:
         return name or f"{prefix}*"
     raise DecodeError("metadata.name", "missing")
 
 
-def _containers(spec: Object) -> Iterator[Container]:
-    for at, item in _items(spec, "initContainers"):
+def _owner(metadata: Object) -> str | None:
+    """Return the kind of the controller, or else of the first owner."""
+    owners = list(items(metadata, "ownerReferences", "metadata"))
+    owners.sort(key=lambda found: not flag_at(found[1], "controller", found[0]))
+    return text_at(owners[0][1], "kind", owners[0][0]) if owners else None
+
+
+def _has_other_devices(annotations: Object, spec: Object) -> bool:
+    has_networks = bool(text_at(annotations, NETWORKS, "metadata.annotations"))
+    return has_networks or any(True for _ in items(spec, "resourceClaims", "spec"))
+
+
+def _containers(annotations: Object, spec: Object, status: Object) -> Iterator[Container]:
+    known = statuses(status)
+    shared = shared_memories(spec, annotations)
+    for kind, at, item in _listed(spec):
+        found = container(item, kind, at)
+        where, size = memory_of(item, at, shared)
+        told = known.get(found.name, UNTOLD)
+        yield replace(
+            found,
+            shared_memory=where,
+            shared_memory_bytes=size,
+            unhealthy_devices=told.unhealthy,
+            id=told.id,
+        )
+
+
+def _listed(spec: Object) -> Iterator[tuple[ContainerKind, str, Object]]:
+    for at, item in items(spec, "initContainers", "spec"):
         is_sidecar = item.get("restartPolicy") == "Always"
-        yield _container(item, ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT, at)
-    for at, item in _items(spec, "containers"):
-        yield _container(item, ContainerKind.APP, at)
-
-
-def _items(spec: Object, field: str) -> Iterator[tuple[str, Object]]:
-    items = spec.get(field)
-    if items is None:
-        return
-    if not isinstance(items, list):
-        raise DecodeError(f"spec.{field}", f"expected a list, found {type(items).__name__}")
-    for position, item in enumerate(items):
-        at = f"spec.{field}[{position}]"
-        if not isinstance(item, Mapping):
-            raise DecodeError(at, f"expected an object, found {type(item).__name__}")
-        yield at, item
-
-
-def _container(item: Object, kind: ContainerKind, at: str) -> Container:
-    name = _text(item, "name", at)
-    if not name:
-        raise DecodeError(f"{at}.name", "missing")
-    resources = _object(item, "resources", at)
-    return Container(
-        name=name,
-        kind=kind,
-        requests=_amounts(resources, "requests", f"{at}.resources"),
-        limits=_amounts(resources, "limits", f"{at}.resources"),
-    )
-
-
-def _amounts(resources: Object, field: str, at: str) -> dict[str, int]:
-    amounts = _object(resources, field, at)
-    return {
-        str(name): _amount(str(name), value, f"{at}.{field}.{name}")
-        for name, value in amounts.items()
-    }
-
-
-def _amount(resource: str, value: Any, at: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise DecodeError(at, f"expected a quantity, found {type(value).__name__}")
-    try:
-        amount = quantity(str(value), per_unit=MILLICORES if resource == "cpu" else 1)
-    except ValueError as error:
-        raise DecodeError(at, str(error)) from None
-    if amount < 0:
-        raise DecodeError(at, f"a negative amount: {value!r}")
-    return amount
-
-
-def _object(parent: Object, field: str, at: str) -> Object:
-    """Return an object field; an absent one is empty."""
-    value = parent.get(field)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise DecodeError(_join(at, field), f"expected an object, found {type(value).__name__}")
-    return value
-
-
-def _text(parent: Object, field: str, at: str) -> str | None:
-    value = parent.get(field)
-    if value is None or isinstance(value, str):
-        return value
-    raise DecodeError(_join(at, field), f"expected a text, found {type(value).__name__}")
-
-
-def _join(at: str, field: str) -> str:
-    return f"{at}.{field}" if at else field
+        yield ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT, at, item
+    for at, item in items(spec, "containers", "spec"):
+        yield ContainerKind.APP, at, item

@@ -1,4 +1,4 @@
-"""The node's pods, from the API server, and joined with what the kubelet assigned to them."""
+"""What the API server has of a node: its pods, its own object, what our account may do."""
 
 import json
 import os
@@ -6,47 +6,115 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from agent.errors import ApiUnavailable, DecodeError
+from agent.model.node_status import NodeStatus
 from agent.model.pod import Container, Pod
+from agent.probes.node_object import node_status_from_object
 from agent.probes.pod_manifest import pods_from_manifest
 from agent.probes.pod_object import pod_from_object
+from agent.probes.rights import REVIEWS, is_allowed, review
 
-__all__ = ["joined", "pod_from_object", "pods_from_manifest", "pods_of_node"]
+__all__ = ["ApiServer", "joined", "pod_from_object", "pods_from_manifest", "pods_of_node"]
 
 TIMEOUT_S = 10.0
-"""Patience for one page."""
+"""Patience for one answer."""
 
-PAGE_SIZE = 500
-"""Pods asked for at once; client-go's pager takes as many."""
+PAGE_SIZE = 100
+"""Pods asked for at once: a page of usual pods is 1 MiB, and one of the largest 150 MiB."""
 
-MAX_PAGES = 20
+MAX_PAGES = 100
 """A guard against a server that never ends; a kubelet runs 110 pods unless told otherwise."""
 
-_OK = 200
+MAX_ANSWER_BYTES = 32 << 20
+"""Largest answer read; a page of pods of 320 KiB each. Decoded, it is some ten times as much."""
+
+_SUCCESS = (200, 201)
+
+
+class ApiServer:
+    """The API server as our account sees it, asked by hand and not watched.
+
+    Once it could not be reached, further questions fail at once with the same words.
+    """
+
+    def __init__(self, kubeconfig: Path | None) -> None:
+        """Ask nothing yet.
+
+        Without *kubeconfig* the service account of the own pod is used, or else the kubeconfig
+        that kubectl would take.
+
+        Raises:
+            ApiUnavailable: no such account or file.
+        """
+        self._client = _client(kubeconfig)
+        self._lost: str | None = None
+
+    def pods(self, node: str) -> tuple[Pod, ...]:
+        """Return the pods bound to *node*, in the server's order, finished ones included.
+
+        Raises:
+            ApiUnavailable: no answer, or the list is refused.
+        """
+        pods: list[Pod] = []
+        query = {"fieldSelector": f"spec.nodeName={node}", "limit": str(PAGE_SIZE)}
+        for _ in range(MAX_PAGES):
+            page = self._get(f"/api/v1/pods?{urlencode(query)}", "allow `list` on pods")
+            pods.extend(map(_pod, _items(page)))
+            token = _continue(page)
+            if not token:
+                return tuple(pods)
+            query["continue"] = token
+        raise ApiUnavailable(f"more than {MAX_PAGES * PAGE_SIZE} pods on node {node!r}")
+
+    def node(self, name: str) -> NodeStatus:
+        """Return what the server has of the node *name*.
+
+        Raises:
+            ApiUnavailable: no answer, or it is refused.
+        """
+        found = self._get(f"/api/v1/nodes/{quote(name, safe='')}", "allow `get` on nodes")
+        try:
+            return node_status_from_object(found)
+        except DecodeError as error:
+            raise ApiUnavailable(f"the API server sent an unreadable node: {error}") from error
+
+    def rights(self, asked: Iterable[str]) -> dict[str, bool]:
+        """Return ``verb resource`` → whether our account may do it on any object.
+
+        Raises:
+            ApiUnavailable: no answer, or the question is refused.
+        """
+        cure = "allow `create` on selfsubjectaccessreviews"
+        return {
+            right: is_allowed(self._ask("POST", REVIEWS, cure, review(right))) for right in asked
+        }
+
+    def _get(self, path: str, cure: str) -> Mapping[str, Any]:
+        return self._ask("GET", path, cure, None)
+
+    def _ask(self, method: str, path: str, cure: str, body: object) -> Mapping[str, Any]:
+        if self._lost is not None:
+            raise ApiUnavailable(self._lost)
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - comes with kubernetes
+
+        try:
+            return _ask(self._client, method, path, cure, body)
+        except HTTPError as error:
+            url = f"{self._client.configuration.host}{path.partition('?')[0]}"
+            self._lost = f"{method} {url}: {error}"
+            cure = "check the address in the kubeconfig and that the API server runs"
+            raise ApiUnavailable(self._lost, cure) from error
 
 
 def pods_of_node(kubeconfig: Path | None, node: str) -> tuple[Pod, ...]:
-    """Return the pods bound to *node*, in the API server's order, finished ones included.
-
-    Without *kubeconfig* the service account of the own pod is used, or else the kubeconfig
-    that kubectl would take.
+    """Return the pods bound to *node*, as :meth:`ApiServer.pods` does.
 
     Raises:
-        ApiUnavailable: no such account or file, no answer, or the list is refused.
+        ApiUnavailable: no account or file that can be used, no answer, or the list is refused.
     """
-    client = _client(kubeconfig)
-    pods: list[Pod] = []
-    query = {"fieldSelector": f"spec.nodeName={node}", "limit": str(PAGE_SIZE)}
-    for _ in range(MAX_PAGES):
-        page = _page(client, query)
-        pods.extend(map(_pod, _items(page)))
-        token = _continue(page)
-        if not token:
-            return tuple(pods)
-        query["continue"] = token
-    raise ApiUnavailable(f"more than {MAX_PAGES * PAGE_SIZE} pods on node {node!r}")
+    return ApiServer(kubeconfig).pods(node)
 
 
 def joined(api_pods: Iterable[Pod], assigned_pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -109,28 +177,40 @@ def _client(kubeconfig: Path | None) -> Any:
         ) from error
 
 
-def _page(client: Any, query: Mapping[str, str]) -> Mapping[str, Any]:
-    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - comes with kubernetes
-
-    url = f"{client.configuration.host}/api/v1/pods"
+def _ask(client: Any, method: str, path: str, cure: str, body: object) -> Mapping[str, Any]:
+    url = f"{client.configuration.host}{path.partition('?')[0]}"
+    response = client.rest_client.pool_manager.request(
+        method,
+        f"{client.configuration.host}{path}",
+        headers={
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            **_authorization(client.configuration),
+        },
+        body=None if body is None else json.dumps(body),
+        timeout=TIMEOUT_S,
+        retries=False,
+        preload_content=False,
+    )
     try:
-        response = client.rest_client.pool_manager.request(
-            "GET",
-            f"{url}?{urlencode(query)}",
-            headers={"Accept": "application/json", **_authorization(client.configuration)},
-            timeout=TIMEOUT_S,
-            retries=False,
-        )
-        page = json.loads(response.data) if response.status == _OK else None
-    except HTTPError as error:
-        cure = "check the address in the kubeconfig and that the API server runs"
-        raise ApiUnavailable(f"GET {url}: {error}", cure) from error
+        text = response.read(MAX_ANSWER_BYTES + 1)
+    finally:
+        response.release_conn()
+        response.close()
+    if response.status not in _SUCCESS:
+        cure = f"{cure} to this account" if response.status == 403 else ""
+        raise ApiUnavailable(f"{method} {url}: HTTP {response.status} {response.reason}", cure)
+    if len(text) > MAX_ANSWER_BYTES:
+        raise ApiUnavailable(f"{method} {url}: larger than {MAX_ANSWER_BYTES >> 20} MiB")
+    return _object(text, f"{method} {url}")
+
+
+def _object(text: bytes, asked: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ApiUnavailable(f"GET {url}: the answer is not JSON") from error
-    if response.status != _OK:
-        cure = "allow `list` on pods to this account" if response.status == 403 else ""
-        raise ApiUnavailable(f"GET {url}: HTTP {response.status} {response.reason}", cure)
-    return page if isinstance(page, dict) else {}
+        raise ApiUnavailable(f"{asked}: the answer is not JSON") from error
+    return found if isinstance(found, dict) else {}
 
 
 def _authorization(configuration: Any) -> dict[str, str]:

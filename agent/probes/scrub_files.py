@@ -8,20 +8,13 @@ import yaml
 
 from agent.probes.archive import Entry
 from agent.probes.kubelet_config import FLAGS, KIND
+from agent.probes.kubelet_embedded import MICROK8S
+from agent.probes.kubelet_fields import READ
 from agent.probes.kubelet_process import arguments
 from agent.probes.raw_capture import RawCapture
 from agent.probes.scrub import Substitutes, command_line, learn_hosts, scrubbed
 from agent.probes.scrub_vpd import scrub_vpd
 from agent.probes.yaml_slips import TRIPPED
-
-KUBELET_FIELDS = frozenset(
-    """
-    apiVersion kind cpuManagerPolicy cpuManagerPolicyOptions memoryManagerPolicy
-    topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions reservedSystemCPUs
-    systemReserved kubeReserved evictionHard
-    """.split(),  # noqa: SIM905 - as prose
-)
-"""Of a KubeletConfiguration, what discovery reads."""
 
 _VPD = re.compile(r"sys/.*/vpd")
 _PROCESS = re.compile(r"proc/[0-9]+/cmdline")
@@ -82,6 +75,8 @@ def _cut(entry: Entry) -> Entry:
         cut = _modules
     elif _PROCESS.fullmatch(entry.path):
         cut = _kubelet_flags
+    elif f"/{entry.path}" == str(MICROK8S):
+        cut = _kubelet_lines
     elif KIND.encode() in content:
         cut = _kubelet_file
     return entry if cut is None else replace(entry, content=cut(content))
@@ -101,14 +96,25 @@ def _kubelet_flags(content: bytes) -> bytes:
     words = arguments(content)
     kept, takes_next = [words[0]], False
     for word in words[1:]:
-        name, equals, _ = word.partition("=")
         if takes_next and not word.startswith("--"):
             kept.append(word)
         takes_next = False
-        if word.startswith("--") and name.removeprefix("--").replace("_", "-") in FLAGS:
+        if _is_read(word):
             kept.append(word)
-            takes_next = not equals
+            takes_next = "=" not in word
     return "".join(f"{word}\0" for word in kept).encode()
+
+
+def _is_read(word: str) -> bool:
+    """Return whether *word* is a flag that discovery reads."""
+    name = word.partition("=")[0].partition(" ")[0].removeprefix("--").replace("_", "-")
+    return word.startswith("--") and name in FLAGS
+
+
+def _kubelet_lines(content: bytes) -> bytes:
+    """Keep the flags that are read of a file with one flag a line."""
+    lines = content.decode("utf-8", "replace").splitlines()
+    return "".join(f"{line}\n" for line in lines if _is_read(line.strip())).encode()
 
 
 def _kubelet_file(content: bytes) -> bytes:
@@ -118,5 +124,5 @@ def _kubelet_file(content: bytes) -> bytes:
         return content
     if not isinstance(document, dict):
         return content
-    kept = {key: value for key, value in document.items() if key in KUBELET_FIELDS}
+    kept = {key: value for key, value in document.items() if key in READ}
     return yaml.safe_dump(kept, sort_keys=False).encode()

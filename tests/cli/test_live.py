@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.live import join
-from agent.model.pod import AssignedDevices, Container, Pod
 from tests.cli.conftest import Cli
 from tests.cli.outcome import READERS, slug
 
@@ -151,24 +149,6 @@ def test_a_command_in_the_daemon_s_container_follows_its_variables(
 ) -> None:
     monkeypatch.setenv("NODETOPO_MACHINE", "dgx-1v")
     assert cli("labels") == cli("labels", "--machine", "dgx-1v")
-
-
-def test_a_pod_gets_the_devices_that_the_kubelet_reports() -> None:
-    amounts = {"nvidia.com/gpu": 1}
-    given = (AssignedDevices(resource="nvidia.com/gpu", ids=("GPU-1",)),)
-    specified = Pod(namespace="a", name="b", containers=(Container(name="c", requests=amounts),))
-    assigned = Pod(namespace="a", name="b", containers=(Container(name="c", devices=given),))
-    both = Container(name="c", requests=amounts, devices=given)
-    assert join((specified,), (assigned,)) == (Pod(namespace="a", name="b", containers=(both,)),)
-
-
-def test_a_pod_that_only_the_kubelet_knows_is_kept() -> None:
-    lone = Pod(namespace="a", name="static")
-    assert join((), (lone,)) == (lone,)
-
-
-def test_pods_that_nobody_reports_are_unknown() -> None:
-    assert join(None, None) is None
 
 
 def _results(text: str) -> object:

@@ -3,8 +3,9 @@
 import pytest
 
 from agent.errors import InputError
-from agent.model.pod import Container, ContainerKind, Pod
+from agent.model.pod import ContainerKind
 from agent.probes.pods import pods_from_manifest
+from tests.probes.pod_facts import plain_container, plain_pod
 
 GIB = 1 << 30
 POD = """
@@ -24,7 +25,12 @@ spec:
       requests: {memory: 1Gi}
       limits: {cpu: "16", memory: 64Gi, nvidia.com/gpu: 4}
 """
-TEMPLATE = "{spec: {containers: [{name: app}]}}"
+
+
+NO_USE = "the manifest cannot be used"
+BOMB = "a: &a [x]\n" + "\n".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 20)}]" for n in range(12)
+)
 
 
 def pod_with(resources: str) -> str:
@@ -39,43 +45,17 @@ def test_a_pod_is_read_with_its_requests_defaulted_from_limits() -> None:
     proxy = {"cpu": 1000, "memory": 64 << 20}
     limits = {"cpu": 16_000, "memory": 64 * GIB, "nvidia.com/gpu": 4}
     assert pods_from_manifest(POD) == (
-        Pod(
+        plain_pod(
             namespace="ml",
             name="train",
             containers=(
-                Container(name="fetch", kind=ContainerKind.INIT, requests={"cpu": 500}, limits={}),
-                Container(name="proxy", kind=ContainerKind.SIDECAR, requests=proxy, limits=proxy),
-                Container(name="app", requests={**limits, "memory": GIB}, limits=limits),
+                plain_container(name="fetch", kind=ContainerKind.INIT, requests={"cpu": 500}),
+                plain_container(
+                    name="proxy", kind=ContainerKind.SIDECAR, requests=proxy, limits=proxy
+                ),
+                plain_container(requests={**limits, "memory": GIB}, limits=limits),
             ),
         ),
-    )
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        pytest.param(f"kind: PodTemplate\ntemplate: {TEMPLATE}", id="PodTemplate"),
-        *(
-            pytest.param(f"kind: {kind}\nspec: {{template: {TEMPLATE}}}", id=kind)
-            for kind in (
-                "Deployment",
-                "StatefulSet",
-                "DaemonSet",
-                "ReplicaSet",
-                "ReplicationController",
-                "Job",
-            )
-        ),
-        pytest.param(
-            f"kind: CronJob\nspec: {{jobTemplate: {{spec: {{template: {TEMPLATE}}}}}}}",
-            id="CronJob",
-        ),
-    ],
-)
-def test_the_template_of_a_controller_is_a_pod_named_after_it(spec: str) -> None:
-    container = Container(name="app", requests={}, limits={})
-    assert pods_from_manifest(f"metadata: {{name: x}}\n{spec}") == (
-        Pod(namespace="default", name="x", containers=(container,)),
     )
 
 
@@ -107,25 +87,17 @@ def test_quantities_are_read_as_kubernetes_writes_them(
     assert pod.containers[0].limits == amounts
 
 
-def test_pod_level_requests_come_from_the_containers_then_from_pod_level_limits() -> None:
-    text = """
-kind: Pod
-metadata: {name: p}
-spec:
-  resources: {limits: {cpu: 8, memory: 8Gi}}
-  initContainers:
-  - {name: early, resources: {requests: {cpu: 5}}}
-  - {name: side, restartPolicy: Always, resources: {requests: {cpu: 1}}}
-  - {name: late, resources: {requests: {cpu: 3}}}
-  containers:
-  - {name: a, resources: {requests: {cpu: 2, nvidia.com/gpu: 1}}}
-  - {name: b, resources: {requests: {cpu: 1}}}
-"""
-    (pod,) = pods_from_manifest(text)
-    assert (pod.requests, pod.limits) == (
-        {"cpu": 5000, "memory": 8 * GIB},
-        {"cpu": 8000, "memory": 8 * GIB},
+def test_the_items_of_a_typed_list_need_not_say_their_kind() -> None:
+    text = (
+        "{kind: PodList, items: [{metadata: {name: a}, spec: {}, status: {qosClass: Burstable}}]}"
     )
+    (pod,) = pods_from_manifest(text)
+    assert (pod.name, pod.qos_class) == ("a", "Burstable")
+
+
+def test_json_is_a_manifest_too() -> None:
+    (pod,) = pods_from_manifest('{\t"kind": "Pod", "metadata": {"name": "a"}, "spec": {}}')
+    assert pod.name == "a"
 
 
 def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
@@ -138,10 +110,12 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
     [
         ("", "no pod in the manifest — give one of: Pod, "),
         ("kind: Service", "no pod in the manifest — give one of: Pod, "),
-        ("a: [", "not YAML: expected the node content, but found '<stream end>' in line 1 — "),
-        ("!!python/object:os.system x", "not YAML: could not determine a constructor "),
-        ('a: !!int ""', "not YAML: IndexError — "),
-        ("[" * 50_000, "not YAML: RecursionError — "),
+        ("a: [", f"{NO_USE}: not YAML: did not find expected node content in line 2 — correct it"),
+        ("!!python/object:os.system x", f"{NO_USE}: not YAML: could not determine a constructor "),
+        ('a: !!int ""', f"{NO_USE}: not YAML: not a whole number in line 1 — "),
+        ("[" * 50_000, f"{NO_USE}: nested more than "),
+        (BOMB, f"{NO_USE}: "),
+        ("&a {kind: List, items: [*a]}", f"{NO_USE}: "),
         ("- x", "document 1: expected an object, found list — "),
         ("{}", "document 1: kind: missing, or not a text — "),
         ("kind: [Pod]", "document 1: kind: missing, or not a text — "),
@@ -150,8 +124,8 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
             "document 2 (Deploymnet): kind: unknown kind 'Deploymnet' — did you mean 'Deployment'?",
         ),
         (
-            "{kind: RayCluster, spec: {head: {containers: []}}}",
-            "document 1 (RayCluster): kind: cannot read the pods of a RayCluster — give the pods ",
+            "{kind: Fleet, spec: {head: {containers: []}}}",
+            "document 1 (Fleet): kind: cannot read the pods of a Fleet — give the pods ",
         ),
         ("kind: Pod", "document 1 (Pod): spec: missing, or not an object — "),
         ("{kind: Pod, spec: {}}", "document 1 (Pod): metadata.name: missing — "),
@@ -183,10 +157,21 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
             "{kind: Pod, metadata: {name: p}, spec: {containers: [{image: x}]}}",
             "document 1 (Pod p): spec.containers[0].name: missing — ",
         ),
-        ("&a {kind: List, items: [*a]}", "document 1 (List): nested too deeply — "),
+        (
+            "{kind: PodList, items: [{kind: Job, metadata: {name: j}, spec: {template: {}}}]}",
+            "document 1 (PodList): items[0].spec.template.spec: missing, or not an object — ",
+        ),
+        (
+            "kind: TrainJob",
+            "no pod in the manifest — a TrainJob does not hold its pods: give the TrainingRuntime ",
+        ),
+        (
+            "{kind: List, items: [" + "{kind: Pod, metadata: {name: p}, spec: {}}," * 1001 + "]}",
+            "document 1 (List): items[1000]: more than 1000 pods — split the manifest",
+        ),
         ("#" * (1 << 20) + "#", "the manifest is larger than 1 MiB — split it"),
     ],
-    ids=range(22),
+    ids=range(26),
 )
 def test_a_manifest_that_cannot_be_used_names_the_document_and_the_field(
     text: str, message: str

@@ -12,26 +12,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.errors import ApiUnavailable, DecodeError
+from agent.errors import ApiUnavailable
+from agent.model.node_status import NodeStatus
 from agent.model.numa import CpuSet
-from agent.model.pod import AssignedDevices, AssignedMemory, Container, ContainerKind, Pod
-from agent.probes.pods import joined, pod_from_object, pods_of_node
+from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
+from agent.probes import pods as pods_module
+from agent.probes.pods import ApiServer, joined, pods_of_node
 
-OBJECT = {
-    "metadata": {"name": "train", "namespace": "ml", "uid": "u-1", "labels": {"secret": "x"}},
-    "spec": {
-        "nodeName": "gpu-1",
-        "containers": [
-            {
-                "name": "app",
-                "env": [{"name": "TOKEN", "value": "x"}],
-                "resources": {"limits": {"nvidia.com/gpu": "1"}},
-            }
-        ],
-        "ephemeralContainers": [{"name": "debug"}],
-    },
-    "status": {"phase": "Running", "qosClass": "BestEffort"},
-}
 GPUS = (AssignedDevices(resource="nvidia.com/gpu", ids=("GPU-1",)),)
 MEMORY = (AssignedMemory(kind="memory", size_bytes=1, numa_nodes=(0,)),)
 CPUS = CpuSet.parse("2-3")
@@ -44,6 +31,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers = answers
         self.asked: list[tuple[str, dict[str, str], str | None]] = []
+        self.bodies: list[Any] = []
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -62,6 +50,12 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        """Note the question with its body and give the next answer."""
+        length = int(self.headers.get("Content-Length", "0"))
+        self.server.bodies.append(json.loads(self.rfile.read(length)))
+        self.do_GET()
 
     def log_message(self, *_: Any) -> None:
         """Keep quiet."""
@@ -105,39 +99,10 @@ def failure(directory: Path, *answers: tuple[int, bytes]) -> str:
     return str(caught.value).replace(str(server.server_port), "PORT")
 
 
-def test_an_api_object_is_reduced_to_what_placement_needs_and_not_defaulted() -> None:
-    app = Container(name="app", requests={}, limits={"nvidia.com/gpu": 1})
-    assert pod_from_object(OBJECT) == Pod(
-        namespace="ml",
-        name="train",
-        uid="u-1",
-        phase="Running",
-        qos_class="BestEffort",
-        containers=(app,),
-    )
-
-
-def test_pod_level_resources_are_kept() -> None:
-    spec = {"resources": {"requests": {"cpu": "2"}, "limits": {"memory": "1Ki"}}}
-    pod = pod_from_object({"metadata": {"name": "p"}, "spec": spec})
-    assert (pod.requests, pod.limits) == ({"cpu": 2000}, {"memory": 1024})
-
-
-def test_an_init_container_that_restarts_is_a_sidecar() -> None:
-    containers = [{"name": "a"}, {"name": "b", "restartPolicy": "Always"}]
-    pod = pod_from_object({"metadata": {"name": "p"}, "spec": {"initContainers": containers}})
-    assert [it.kind for it in pod.containers] == [ContainerKind.INIT, ContainerKind.SIDECAR]
-
-
-def test_a_field_of_the_wrong_type_is_named() -> None:
-    with pytest.raises(DecodeError, match=r"^status\.phase: expected a text, found int$"):
-        pod_from_object({"metadata": {"name": "p"}, "status": {"phase": 1}})
-
-
 def test_the_pods_of_a_node_are_asked_for_page_by_page(tmp_path: Path) -> None:
     with serving(page("a", "b", token="next"), page("c")) as server:
         pods = pods_of_node(kubeconfig(tmp_path, server.server_port), "gpu-1")
-    first = {"fieldSelector": "spec.nodeName=gpu-1", "limit": "500"}
+    first = {"fieldSelector": "spec.nodeName=gpu-1", "limit": "100"}
     assert ([pod.name for pod in pods], server.asked) == (
         ["a", "b", "c"],
         [
@@ -172,9 +137,64 @@ def test_an_answer_that_is_no_list_of_pods_is_unavailable(
     assert failure(tmp_path, answer) == reason
 
 
-def test_a_server_whose_pages_never_end_is_left(tmp_path: Path) -> None:
-    answers = [page("a", token="again")] * 20
-    assert failure(tmp_path, *answers) == "more than 10000 pods on node 'gpu-1'"
+def test_a_server_whose_pages_never_end_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods_module, "MAX_PAGES", 3)
+    answers = [page("a", token="again")] * 3
+    assert failure(tmp_path, *answers) == "more than 300 pods on node 'gpu-1'"
+
+
+def test_the_node_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    node = {"metadata": {}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.3"}}}
+    with serving((200, json.dumps(node).encode())) as server:
+        found = ApiServer(kubeconfig(tmp_path, server.server_port)).node("../gpu-1")
+    assert found == NodeStatus(kubelet_version="v1.36.3")
+    assert [path for path, _, _ in server.asked] == ["/api/v1/nodes/..%2Fgpu-1"]
+
+
+def test_a_node_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
+    with serving((200, b'{"status": 3}')) as server:
+        api = ApiServer(kubeconfig(tmp_path, server.server_port))
+        with pytest.raises(ApiUnavailable, match="sent an unreadable node: status: expected an"):
+            api.node("gpu-1")
+
+
+def test_rights_are_asked_for_one_by_one(tmp_path: Path) -> None:
+    answers = [(201, b'{"status": {"allowed": true}}'), (201, b'{"status": {"allowed": false}}')]
+    with serving(*answers, (201, b'{"status": "yes"}')) as server:
+        api = ApiServer(kubeconfig(tmp_path, server.server_port))
+        found = api.rights(("get nodes/proxy", "list pods", "get nodes/x"))
+    assert found == {"get nodes/proxy": True, "list pods": False, "get nodes/x": False}
+    assert server.asked[0][0] == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    assert server.bodies[0] == {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {
+            "resourceAttributes": {"verb": "get", "resource": "nodes", "subresource": "proxy"}
+        },
+    }
+
+
+def test_an_answer_beyond_the_cap_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods_module, "MAX_ANSWER_BYTES", 64)
+    answer = (200, b'{"items": [' + b" " * 64 + b"]}")
+    assert failure(tmp_path, answer) == ("GET http://127.0.0.1:PORT/api/v1/pods: larger than 0 MiB")
+
+
+def test_a_server_that_was_lost_is_not_asked_again(tmp_path: Path) -> None:
+    with serving() as server:
+        config = kubeconfig(tmp_path, server.server_port)
+        api = ApiServer(config)
+        with pytest.raises(ApiUnavailable) as first:
+            api.pods("gpu-1")
+        asked = len(server.asked)
+        with pytest.raises(ApiUnavailable) as second:
+            api.node("gpu-1")
+    assert (asked, len(server.asked)) == (1, 1)
+    assert second.value.cause == first.value.cause
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:

@@ -1,0 +1,121 @@
+"""Requests and limits as the API server completes them; tests/lab/test_qos.py asks a real one."""
+
+import pytest
+
+from agent.errors import InputError
+from agent.model.pod import Pod
+from agent.probes.pods import pods_from_manifest
+
+GIB = 1 << 30
+
+
+def read(text: str) -> Pod:
+    (pod,) = pods_from_manifest(text)
+    return pod
+
+
+def test_pod_level_requests_come_from_the_containers_then_from_pod_level_limits() -> None:
+    pod = read(
+        """
+kind: Pod
+metadata: {name: p}
+spec:
+  resources: {limits: {cpu: 8, memory: 8Gi}}
+  initContainers:
+  - {name: early, resources: {requests: {cpu: 5}}}
+  - {name: side, restartPolicy: Always, resources: {requests: {cpu: 1}}}
+  - {name: late, resources: {requests: {cpu: 3}}}
+  containers:
+  - {name: a, resources: {requests: {cpu: 2, nvidia.com/gpu: 1}}}
+  - {name: b, resources: {requests: {cpu: 1}}}
+"""
+    )
+    assert (pod.requests, pod.limits) == (
+        {"cpu": 5000, "memory": 8 * GIB},
+        {"cpu": 8000, "memory": 8 * GIB},
+    )
+
+
+def test_pod_level_limits_of_huge_pages_come_from_the_containers() -> None:
+    pod = read(
+        """
+kind: Pod
+metadata: {name: p}
+spec:
+  resources: {requests: {cpu: 4}}
+  containers:
+  - {name: a, resources: {requests: {cpu: 1}, limits: {hugepages-2Mi: 4Mi}}}
+  - {name: b, resources: {limits: {hugepages-2Mi: 2Mi, memory: 1Gi}}}
+"""
+    )
+    assert (pod.requests, pod.limits) == (
+        {"cpu": 4000, "memory": GIB, "hugepages-2Mi": 6 << 20},
+        {"hugepages-2Mi": 6 << 20},
+    )
+
+
+def test_pod_level_requests_without_limits_are_left_alone() -> None:
+    pod = read(
+        "{kind: Pod, metadata: {name: p}, spec: {resources: {requests: {cpu: 4}},"
+        " containers: [{name: a, resources: {requests: {memory: 1Gi}}}]}}"
+    )
+    assert (pod.requests, pod.limits) == ({"cpu": 4000}, {})
+
+
+RANGE = """
+kind: LimitRange
+metadata: {name: r, namespace: ml}
+spec:
+  limits:
+  - type: Pod
+    max: {cpu: 64}
+  - type: Container
+    default: {cpu: 2}
+    defaultRequest: {memory: 1Gi}
+    max: {memory: 4Gi, ephemeral-storage: 9}
+    min: {nvidia.com/gpu: 1}
+"""
+BARE = "---\n{kind: Pod, metadata: {name: p, namespace: ml}, spec: {containers: [{name: c}]}}"
+
+
+def test_a_limit_range_gives_what_a_container_does_not_state() -> None:
+    (container,) = read(RANGE + BARE).containers
+    assert (container.requests, container.limits) == (
+        {"cpu": 2000, "memory": GIB, "ephemeral-storage": 9, "nvidia.com/gpu": 1},
+        {"cpu": 2000, "memory": 4 * GIB, "ephemeral-storage": 9},
+    )
+
+
+def test_a_limit_range_comes_after_requests_from_limits() -> None:
+    stated = "resources: {limits: {cpu: 8}, requests: {memory: 2Gi}}"
+    (container,) = read(RANGE + BARE.replace("name: c", f"name: c, {stated}")).containers
+    assert (container.requests or {})["cpu"] == 8000
+    assert ((container.requests or {})["memory"], (container.limits or {})["memory"]) == (
+        2 * GIB,
+        4 * GIB,
+    )
+
+
+def test_a_limit_range_behind_the_pod_counts_too() -> None:
+    assert read(BARE + "\n---" + RANGE).containers == read(RANGE + BARE).containers
+
+
+def test_a_limit_range_of_another_namespace_does_not_count() -> None:
+    (container,) = read(RANGE + BARE.replace("namespace: ml", "namespace: other")).containers
+    assert (container.requests, container.limits) == ({}, {})
+
+
+def test_a_limit_range_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        read("{kind: LimitRange, metadata: {name: r}, spec: {limits: [{type: Container, max: 3}]}}")
+    assert str(caught.value) == (
+        "document 1 (LimitRange r): spec.limits[0].max: expected an object, found int"
+        " — correct the manifest"
+    )
+
+
+def test_a_class_fixed_before_the_last_completion_is_told() -> None:
+    pages = "resources: {limits: {hugepages-2Mi: 2Mi}}, containers:"
+    pod = read(RANGE + BARE.replace("containers:", pages))
+    assert (pod.requests or {}).keys() == {"hugepages-2Mi", "cpu", "memory"}
+    assert pod.qos_class == "BestEffort"
