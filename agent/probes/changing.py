@@ -43,7 +43,7 @@ PROCFS: Mapping[str, str] = MappingProxyType(
     {
         r"\.": "processes start and end; the kubelet is one",
         r"modules": "modules are loaded and unloaded",
-        r"sys/(kernel/numa_balancing|vm/.*)": "tuning daemons set them",
+        r"sys/(kernel/numa_balancing|vm/zone_reclaim_mode)": "tuning daemons set them",
         r"driver/nvidia/version": "the driver is replaced",
         r"driver/nvidia/gpus": "GPUs are given to the driver, and to another one",
     },
@@ -95,6 +95,7 @@ HOURLY: Mapping[str, str] = MappingProxyType(
         r"module(/(nvidia|ib_core)(/.*)?)?": "parameters set when the module is loaded",
         r"[0-9]+/(cmdline|cwd)": "a process keeps its flags; another one has another id",
         r"(cmdline|cpuinfo|sys/kernel/(osrelease|arch))": "boot",
+        r"sys/vm/swappiness": "only audits ask for it",
         r"driver/nvidia/(params|gpus/.*)": "set when the driver is loaded, which is an event",
     },
 )

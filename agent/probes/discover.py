@@ -31,12 +31,27 @@ def discover(
         nvml: one scan of the NVML library; ``None`` if it is not to be asked. Without an
             answer there are no GPUs in the snapshot, since nothing else tells a UUID; an
             issue counts those that PCI shows.
-        counters: whether to read the error counters of HCAs, a dozen files a port.
+        counters: whether to read what only audits ask for: the error counters of HCAs, a dozen
+            files a port, the settings of the host, and what the kubelet left on its disk.
     """
-    reading = ask(nvml)
-    facts = Host(roots).read(addresses(reading), counters=counters)
-    return replace(
+    reading, reader = ask(nvml), Host(roots)
+    facts = reader.read(addresses(reading), counters=counters)
+    found = replace(
         join(reading, facts, is_asked=nvml is not None), node=node, captured_at=captured_at
+    )
+    return _for_audits(found, reader, facts) if counters else found
+
+
+def _for_audits(found: Snapshot, reader: Host, facts: HostFacts) -> Snapshot:
+    settings, issues = reader.settings(facts)
+    kubelet = reader.kubelet()
+    return replace(
+        found,
+        host=settings,
+        kubelet=kubelet.settings,
+        kubelet_on_disk=kubelet.settings,
+        kubelet_state=kubelet.state,
+        issues=(*found.issues, *issues, *kubelet.issues),
     )
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from agent.model.driver import NvidiaDriver
 from agent.model.hca import DataDirect, Hca
+from agent.model.host import HostSettings
 from agent.model.kubelet import KubeletSettings
+from agent.model.kubelet_state import KubeletState
 from agent.model.numa import CpuTopology, NumaNode
 from agent.model.nvlink import NvSwitch
 from agent.model.pci import PciAddress, PciBridge
@@ -15,8 +17,10 @@ from agent.model.snapshot import Kernel, ProbeIssue
 from agent.probes import changing
 from agent.probes.cpu import read_cpu
 from agent.probes.files import Files
+from agent.probes.host_settings import read_host_settings
 from agent.probes.kernel import read_kernel
 from agent.probes.kubelet_config import read_kubelet_settings
+from agent.probes.kubelet_state import read_kubelet_state
 from agent.probes.memo import Memo
 from agent.probes.numa import read_numa
 from agent.probes.nvidia_driver import gpu_memory_nodes, read_nvidia_driver
@@ -78,6 +82,19 @@ class HostFacts:
     numa_nodes: tuple[NumaNode, ...] | None
     cpu: CpuTopology | None
     kubelet: KubeletSettings | None
+    issues: tuple[ProbeIssue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletFacts:
+    """What a kubelet left on the disk.
+
+    Attributes:
+        settings: with which files are younger than it, and which it passes over.
+    """
+
+    settings: KubeletSettings | None
+    state: KubeletState | None
     issues: tuple[ProbeIssue, ...]
 
 
@@ -152,6 +169,22 @@ class Host:
                 *dmi_issues,
             ),
         )
+
+    def settings(self, facts: HostFacts) -> tuple[HostSettings | None, tuple[ProbeIssue, ...]]:
+        """Return what only audits ask for, read anew; *facts* are what :meth:`read` returned."""
+        return read_host_settings(
+            self.sysfs, self.procfs, self.host, hcas=facts.pci.hcas, cpu=facts.cpu
+        )
+
+    def kubelet(self) -> KubeletFacts:
+        """Return what of the kubelet only audits ask for, read anew.
+
+        Why its settings are not known is an issue of :meth:`read` already.
+        """
+        settings, _issues = read_kubelet_settings(self.host, self.procfs, history=True)
+        root_directory = settings.root_directory if settings else None
+        state, issues = read_kubelet_state(self.host, root_directory)
+        return KubeletFacts(settings=settings, state=state, issues=issues)
 
     def _pci(self, gpus: tuple[PciAddress, ...], *, counters: bool) -> PciFacts:
         tree = PciTree(self.sysfs)

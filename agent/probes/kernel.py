@@ -6,7 +6,7 @@ from agent.model.snapshot import Kernel, ProbeIssue
 from agent.probes.files import Files
 from agent.probes.tree import Root
 
-SYSCTLS = ("kernel.numa_balancing", "vm.zone_reclaim_mode")
+SYSCTLS = ("kernel.numa_balancing", "vm.swappiness", "vm.zone_reclaim_mode")
 """What checks ask for (kernel Documentation/admin-guide/sysctl/{kernel,vm}.rst)."""
 
 _HUGEPAGES = "kernel/mm/transparent_hugepage/enabled"

@@ -21,7 +21,7 @@ from agent.model.nvlink import NvLink, ReportedPair
 from agent.model.snapshot import ProbeIssue
 from agent.probes import nvml_values as values
 from agent.probes.nvml_ask import Answer, Asker, Session, in_order
-from agent.probes.nvml_gpu import gpu_uuid, lasting, with_changing
+from agent.probes.nvml_gpu import gpu_uuid, lasting, with_changing, with_sample
 from agent.probes.nvml_links import are_links_as_known, links, uneven, with_peer_kinds
 from agent.probes.nvml_mig import with_known_mig, with_mig
 from agent.probes.nvml_pairs import pairs
@@ -239,7 +239,7 @@ def _gpu(asker: Asker, index: int, handle: Any) -> Gpu:
     if handle is None:
         return Gpu(index=index)
     gpu = with_changing(asker, handle, lasting(asker, index, handle))
-    return with_mig(asker, handle, gpu)
+    return with_mig(asker, handle, with_sample(asker, handle, gpu))
 
 
 def _refreshed(session: Session, previous: NvmlReading) -> NvmlReading | None:

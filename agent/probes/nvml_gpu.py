@@ -1,6 +1,7 @@
 """One GPU, as NVML describes it: what stays while the driver runs, and what may change.
 
-Both depths of a reading use the functions of this module, so that they agree.
+Both depths of a reading use the functions of this module, so that they agree; the sample is of
+whole ones alone.
 """
 
 import ctypes
@@ -92,6 +93,19 @@ def with_changing(asker: Asker, handle: Any, gpu: Gpu) -> Gpu:
         ),
         recovery_action=_recovery_action(asker, handle),
     )
+
+
+def with_sample(asker: Asker, handle: Any, gpu: Gpu) -> Gpu:
+    """Return *gpu* with what changes from second to second, of which whole readings take a sample.
+
+    ``nvmlDeviceGetCurrentClocksEventReasons``, and where the library does not have it, the same by
+    its older name, ``nvmlDeviceGetCurrentClocksThrottleReasons``.
+    """
+    reasons = asker.answer("nvmlDeviceGetCurrentClocksEventReasons", handle, convert=values.count)
+    if reasons.code == asker.nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+        older = "nvmlDeviceGetCurrentClocksThrottleReasons"
+        reasons = asker.answer(older, handle, convert=values.count)
+    return replace(gpu, throttle_reasons=reasons.value)
 
 
 def _flags(modes: Any) -> tuple[bool, ...]:

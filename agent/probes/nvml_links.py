@@ -13,13 +13,17 @@ from agent.model.snapshot import ProbeIssue
 from agent.probes import nvml_values as values
 from agent.probes.nvml_ask import Answer, Asker
 
+FIRST_WITH_RECOVERY_EVENTS = 5
+"""NVLink generation whose recoveries NVML counts in other fields (nvml.h, fields 162 and 214)."""
+
 
 def links(asker: Asker, gpu: Gpu, handle: Any) -> tuple[NvLink, ...] | None:
     """Return the NVLinks of *gpu* by link number; ``None`` if NVML did not let us tell.
 
     State from ``nvmlDeviceGetNvLinkState``; far end from
     ``nvmlDeviceGetNvLinkRemotePciInfo_v2``, ``nvmlDeviceGetNvLinkRemoteDeviceType`` and field
-    ``NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID``; speed from field ``NVML_FI_DEV_NVLINK_GET_SPEED``;
+    ``NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID``; speed from field ``NVML_FI_DEV_NVLINK_GET_SPEED``,
+    recoveries from the field that :class:`agent.model.nvlink.NvLink` names;
     generation from the architecture, and where that is unknown from
     ``nvmlDeviceGetNvLinkVersion``. A link whose state alone failed is kept, with
     ``is_active=None``, if a higher one answered.
@@ -90,7 +94,8 @@ def _with_fields(asker: Asker, handle: Any, found: Sequence[NvLink]) -> Iterator
     """Add what one ``nvmlDeviceGetFieldValues`` tells of all links that are up."""
     nvml = asker.nvml
     speed, far_link = nvml.NVML_FI_DEV_NVLINK_GET_SPEED, nvml.NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID
-    wanted = [(field, n.link) for n in found if n.is_active for field in (speed, far_link)]
+    recoveries = {link.link: _recoveries_field(nvml, link) for link in found if link.is_active}
+    wanted = [(field, at) for at, own in recoveries.items() for field in (speed, far_link, own)]
     answers = dict(zip(wanted, asker.fields(handle, wanted), strict=True))
     for link in found:
 
@@ -98,7 +103,22 @@ def _with_fields(asker: Asker, handle: Any, found: Sequence[NvLink]) -> Iterator
             return asker.field_value(answers.get((field, at)), values.field_value, link=at)
 
         # 0 is the speed that drivers give where they do not know it; link 0 is a link.
-        yield replace(link, speed_mbps=ask(speed) or None, peer_link=ask(far_link))
+        yield replace(
+            link,
+            speed_mbps=ask(speed) or None,
+            peer_link=ask(far_link),
+            recoveries=ask(recoveries[link.link]) if link.link in recoveries else None,
+        )
+
+
+def _recoveries_field(nvml: Any, link: NvLink) -> int:
+    """Return the field that counts recoveries; nvml.h gives NVLink 5 and later one of their own."""
+    is_newer = link.version is not None and link.version >= FIRST_WITH_RECOVERY_EVENTS
+    return int(
+        nvml.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS
+        if is_newer
+        else nvml.NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY
+    )
 
 
 def with_peer_kinds(found: Sequence[NvLink], gpus: Sequence[Gpu]) -> tuple[NvLink, ...]:

@@ -27,6 +27,7 @@ _C_NAMES: Mapping[str, str] = MappingProxyType(
         # The same answers, in an older library's form:
         "nvmlSystemGetCudaDriverVersion": "nvmlSystemGetCudaDriverVersion_v2",
         "nvmlDeviceGetGpuFabricInfo": "nvmlDeviceGetGpuFabricInfoV",
+        "nvmlDeviceGetCurrentClocksThrottleReasons": "nvmlDeviceGetCurrentClocksEventReasons",
     },
 )
 _MASKS = ("nvmlDeviceGetCpuAffinity", "nvmlDeviceGetMemoryAffinity")

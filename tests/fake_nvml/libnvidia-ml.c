@@ -40,7 +40,6 @@
  */
 
 #include "structs.h"
-
 /* ---- the library ------------------------------------------------------------------------ */
 
 static int start(const char *function) {
@@ -170,6 +169,7 @@ LINK_1(nvmlDeviceGetNvLinkVersion)
 #include "mig.h"
 #include "peer.h"
 #include "events.h"
+#include "clocks.h"
 
 int nvmlDeviceGetPciInfo_v3(Device *device, PciInfo *to) {
     return give_pci(ask("nvmlDeviceGetPciInfo_v3", device, -1), to);

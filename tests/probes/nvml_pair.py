@@ -63,6 +63,7 @@ nvmlDeviceGetMaxPcieLinkWidth {index} = 0 16
 nvmlDeviceGetCpuAffinity {index} = 0 0-2,64,127-128
 nvmlDeviceGetRemappedRows {index} = 0 1 | 2 | 1 | 0
 nvmlDeviceGetFieldValue {index} 230 = 0 4
+nvmlDeviceGetCurrentClocksEventReasons {index} = 0 68
 nvmlDeviceGetGpuFabricInfoV {index} = 0 3 | 0 | {CLUSTER} | 7 | 5
 nvmlDeviceGetNvLinkState {index} 0 = 0 1
 nvmlDeviceGetNvLinkVersion {index} 0 = 0 4
@@ -70,6 +71,8 @@ nvmlDeviceGetNvLinkRemotePciInfo_v2 {index} 0 = 0 {peer}
 nvmlDeviceGetNvLinkRemoteDeviceType {index} 0 = 0 0
 nvmlDeviceGetFieldValue {index} 146 0 = 0 0
 nvmlDeviceGetFieldValue {index} 164 0 = 0 25781
+nvmlDeviceGetFieldValue {index} 162 0 = 0 2
+nvmlDeviceGetFieldValue {index} 214 0 = 0 6    # of NVLink 5, which this is not
 nvmlDeviceGetFieldValue {index} 165 0 = 0 1
 nvmlDeviceGetNvLinkState {index} 1 = 0 0
 nvmlDeviceGetNvLinkVersion {index} 1 = 0 4
@@ -179,6 +182,7 @@ def _gpu(index: int, mig: Mig) -> Gpu:
         c2c=C2c(is_enabled=True, links=2, speed_mbps=44712),
         retired_pages_pending=True,
         recovery_action=4,
+        throttle_reasons=68,
     )
 
 
@@ -193,6 +197,7 @@ def _links(gpu: int) -> tuple[NvLink, ...]:
             peer_kind=PeerKind.GPU,
             peer_link=0,
             speed_mbps=25781,
+            recoveries=2,
         ),
         NvLink(gpu=gpu, link=1, is_active=False, version=3),
         NvLink(gpu=gpu, link=3, is_active=True, version=3, peer_kind=PeerKind.SWITCH),

@@ -109,3 +109,12 @@ def test_a_reading_has_these_issues(nvml_fake: FakeNvml, nvml_supervise: Supervi
         _issue("GPU0 NVLink 1", "down here, up at its far end, NVLink 1 of GPU1"),
         _issue("GPU0 GPU1 NVLink", "links up between them: 1 by GPU0, 2 by GPU1"),
     )
+
+
+@pytest.mark.parametrize(("architecture", "recoveries"), [("7", 2), ("10", 6)])
+def test_recoveries_are_counted_by_the_field_of_the_generation(
+    architecture: str, recoveries: int, nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    nvml_fake.answer(ANSWERS.replace("Architecture 0 = 0 7", f"Architecture 0 = 0 {architecture}"))
+    links = nvml_supervise().scan().nvlinks or ()
+    assert [link.recoveries for link in links if link.gpu == 0] == [recoveries, None, None]

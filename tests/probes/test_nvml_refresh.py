@@ -230,9 +230,9 @@ def test_both_depths_count_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     # persistence, two ECC counters, remapped rows, retired pages, MIG mode, fabric, recovery
     # action, and its 18 links at once.
     assert refresh_nvml(whole).calls == 4 + 8 * 13
-    # The system's 4, init, count and shutdown; of each GPU 30 facts, 36 link numbers, address and
+    # The system's 4, init, count and shutdown; of each GPU 31 facts, 36 link numbers, address and
     # kind of 18 far ends and their fields at once; of each pair closeness and 2 times 3 accesses.
-    assert whole.calls == 7 + 8 * (30 + 36 + 2 * 18 + 1) + 28 * (1 + 2 * 3)
+    assert whole.calls == 7 + 8 * (31 + 36 + 2 * 18 + 1) + 28 * (1 + 2 * 3)
 
 
 def test_a_refresh_that_finds_a_change_counts_both(nvml_fake: FakeNvml) -> None:
