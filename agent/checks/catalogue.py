@@ -4,7 +4,22 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
-from agent.checks import gpu, kubelet, numa, nvlink, pcie, qos, rdma
+from agent.checks import (
+    alignment,
+    gpu,
+    gpudirect,
+    kernel,
+    kubelet,
+    mig,
+    numa,
+    nvlink,
+    pcie,
+    plugin,
+    pods,
+    qos,
+    rdma,
+    runtime,
+)
 from agent.checks.rule import Area, Claim, Rule, Suite
 from agent.errors import InputError
 
@@ -12,12 +27,19 @@ _Claim = TypeVar("_Claim", bound=Claim)
 
 RULES: tuple[Rule, ...] = (
     *gpu.RULES,
+    *mig.RULES,
     *nvlink.RULES,
     *pcie.RULES,
     *numa.RULES,
     *rdma.RULES,
+    *gpudirect.RULES,
+    *kernel.RULES,
+    *runtime.RULES,
     *kubelet.RULES,
+    *plugin.RULES,
     *qos.RULES,
+    *pods.RULES,
+    *alignment.RULES,
 )
 HEALTH: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.suite is Suite.HEALTH)
 AUDIT: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.suite is Suite.AUDIT)
@@ -41,8 +63,9 @@ def by_code(code: str, claims: Iterable[_Claim]) -> _Claim:
     known = {claim.code: claim for claim in claims}
     found = known.get(code.strip().upper())
     if found is None:
-        cure = _cure(code.upper(), tuple(known), "checks are")
-        raise InputError(f"unknown check {code!r}", cure)
+        close = get_close_matches(code.upper(), known, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(f"unknown check {code!r}", f"{hint}`nodetopo explain` lists all")
     return found
 
 

@@ -8,13 +8,13 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.checks.rule import Claim, Finding, Rule, Severity, Verdict
+from agent.checks.terms import USUAL, Terms
 from agent.model.codec import to_plain
 from agent.model.snapshot import Snapshot
 
 SCHEMA = "nodetopo/checks/v1"
 """Names the JSON shape of a report, described by ``docs/schema/checks.json``."""
 
-_NONE: Mapping[str, Any] = MappingProxyType({})
 _BROKEN: Mapping[Severity, Verdict] = MappingProxyType(
     {Severity.ERROR: Verdict.FAIL, Severity.WARNING: Verdict.WARN},
 )
@@ -30,6 +30,9 @@ class Result:
         missing: inputs that were not there; on a failed rule, what else is not known.
         waived: the reason given for accepting a verdict that is not a pass; the verdict
             itself stays what it is. ``None`` when nothing had to be waived.
+        skipped: why the claim says nothing about this node; the verdict is then a pass.
+        accepted: findings that a waiver covers, where others are left.
+        expired: waivers that hold no more, of a verdict that they would have covered.
     """
 
     rule: Claim
@@ -38,17 +41,25 @@ class Result:
     findings: tuple[Finding, ...] = ()
     missing: tuple[str, ...] = ()
     waived: str | None = None
+    skipped: str | None = None
+    accepted: tuple[Finding, ...] = ()
+    expired: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """How many results there are of each kind; a waived one counts as waived only."""
+    """How many results there are of each kind; a waived one counts as waived only.
+
+    Attributes:
+        skipped: claims that say nothing about this node; they are not among the passed.
+    """
 
     passed: int
     warned: int
     failed: int
     unknown: int
     waived: int
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,39 +73,59 @@ class Report:
     @property
     def summary(self) -> Summary:
         """The counts, from which a command takes its exit code."""
-        count = Counter(None if result.waived else result.verdict for result in self.results)
+        count = Counter(map(_kind, self.results))
         return Summary(
             passed=count[Verdict.PASS],
             warned=count[Verdict.WARN],
             failed=count[Verdict.FAIL],
             unknown=count[Verdict.UNKNOWN],
-            waived=count[None],
+            waived=count["waived"],
+            skipped=count["skipped"],
         )
 
 
-def evaluate(
-    snapshot: Snapshot,
-    rules: Iterable[Rule],
-    *,
-    overrides: Mapping[str, Severity] = _NONE,
-    waivers: Mapping[str, str] = _NONE,
-) -> Report:
-    """Judge *snapshot* by *rules*.
+def _kind(result: Result) -> str:
+    if result.waived is not None:
+        return "waived"
+    return result.verdict if result.skipped is None else "skipped"
 
-    *overrides* (code → severity) and *waivers* (code → reason) may name rules that are not
-    run here; whoever reads them from a person validates the codes with
-    :func:`agent.checks.catalogue.rule`.
-    """
-    results = (
-        _judge(rule, snapshot, overrides.get(rule.code, rule.severity), waivers.get(rule.code))
-        for rule in rules
-    )
+
+def evaluate(snapshot: Snapshot, rules: Iterable[Rule], terms: Terms = USUAL) -> Report:
+    """Judge *snapshot* by *rules* on *terms*, which may name rules that are not among them."""
+    results = (_judge(rule, snapshot, terms) for rule in rules)
     return Report(node=snapshot.node, captured_at=snapshot.captured_at, results=tuple(results))
 
 
-def _judge(rule: Rule, snapshot: Snapshot, severity: Severity, waiver: str | None) -> Result:
+def _judge(rule: Rule, snapshot: Snapshot, terms: Terms) -> Result:
+    severity = terms.severities.get(rule.code, rule.severity)
+    if (reason := rule.skips(snapshot)) is not None:
+        return Result(rule=rule, severity=severity, verdict=Verdict.PASS, skipped=reason)
     found = judged(rule, rule.check(snapshot), rule.needs(snapshot), severity)
-    return found if found.verdict is Verdict.PASS else replace(found, waived=waiver)
+    if found.verdict is Verdict.PASS:
+        return found
+    return _excused(found, terms)
+
+
+def _excused(found: Result, terms: Terms) -> Result:
+    """Return *found* without the findings that are accepted, or waived where that is all of it."""
+    code = found.rule.code
+    expired = "; ".join(map(str, terms.expired(code))) or None
+    waivers = terms.in_force(code)
+    whole = [one for one in waivers if one.subject is None]
+    accepted = {
+        finding: waiver
+        for finding in found.findings
+        for waiver in reversed(waivers)
+        if waiver.covers(finding)
+    }
+    left = tuple(finding for finding in found.findings if finding not in accepted)
+    if whole or (accepted and not left and not found.missing):
+        said = dict.fromkeys(map(str, whole or accepted.values()))
+        return replace(found, waived="; ".join(said))
+    if not accepted:
+        return replace(found, expired=expired)
+    rest = judged(found.rule, left, found.missing, found.severity)
+    return replace(rest, accepted=tuple(accepted), expired=expired)
 
 
 def judged(
@@ -134,6 +165,7 @@ def report_to_plain(report: Report) -> dict[str, Any]:
             "fail": counts.failed,
             "unknown": counts.unknown,
             "waived": counts.waived,
+            "skipped": counts.skipped,
         },
     }
 
@@ -148,6 +180,9 @@ def _result_to_plain(result: Result) -> dict[str, Any]:
         "findings": [to_plain(finding) for finding in result.findings],
         "missing": list(result.missing),
         "waived": result.waived,
+        "skipped": result.skipped,
+        "accepted": [to_plain(finding) for finding in result.accepted],
+        "expired": result.expired,
         "hint": result.rule.remedy,
         "url": result.rule.url,
     }

@@ -1,8 +1,9 @@
 """What rules need to know of a node, and how to say that it is not known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from agent.model.gpu import Gpu
+from agent.model.gpu import Gpu, Virtualization
+from agent.model.hca import Hca, HcaKind
 from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import ProbeIssue, Snapshot
 
@@ -100,3 +101,90 @@ def missing_setting(
 def gpu_label(gpu: Gpu) -> str:
     """Return the name under which a finding speaks of *gpu*: row name and PCI address."""
     return gpu.name if gpu.pci is None else f"{gpu.name} {gpu.pci}"
+
+
+def hca_label(hca: Hca) -> str:
+    """Return the name under which a finding speaks of *hca*: device name and PCI address."""
+    return hca.name if hca.pci is None else f"{hca.name} {hca.pci}"
+
+
+def no_gpus(snapshot: Snapshot) -> str | None:
+    """Return why rules about GPUs say nothing here."""
+    return "no GPU" if has_no_gpus(snapshot) else None
+
+
+def one_numa_node(snapshot: Snapshot) -> str | None:
+    """Return why rules about placement on NUMA nodes say nothing here."""
+    return "one NUMA node" if has_one_numa_node(snapshot) else None
+
+
+def adapters(snapshot: Snapshot) -> tuple[Hca, ...]:
+    """Return the HCAs that are hardware: no soft RoCE or soft iWARP."""
+    return tuple(hca for hca in snapshot.hcas or () if hca.kind is not HcaKind.SOFTWARE)
+
+
+def own_adapters(snapshot: Snapshot) -> tuple[Hca, ...]:
+    """Return the adapters with a link and an address of their own.
+
+    Virtual functions and subfunctions show, or hide, those of the function they are a part of.
+    """
+    parts = (HcaKind.VIRTUAL, HcaKind.SUBFUNCTION)
+    return tuple(hca for hca in adapters(snapshot) if hca.kind not in parts)
+
+
+def no_adapters(snapshot: Snapshot) -> str | None:
+    """Return why rules about RDMA adapters say nothing here."""
+    is_known = snapshot.hcas is not None
+    return "no RDMA device" if is_known and not adapters(snapshot) else None
+
+
+def missing_hcas(snapshot: Snapshot) -> Inputs:
+    """Return "HCAs" when they were not read."""
+    return (f"HCAs{because(snapshot, 'rdma')}",) if snapshot.hcas is None else ()
+
+
+def is_virtual_machine(snapshot: Snapshot) -> bool | None:
+    """Return whether the node is a virtual machine, whose PCI tree is made up; ``None``: unknown.
+
+    By the CPU's flag, by the firmware's tables, or by what NVML says of the GPUs.
+    """
+    told = [
+        None if snapshot.cpu is None else snapshot.cpu.is_virtual,
+        None if snapshot.host is None else snapshot.host.is_vm,
+        *map(_is_in_guest, snapshot.gpus),
+    ]
+    return True if True in told else (False if False in told else None)
+
+
+def _is_in_guest(gpu: Gpu) -> bool | None:
+    if gpu.virtualization is None:
+        return None
+    return gpu.virtualization in (Virtualization.PASSTHROUGH, Virtualization.VGPU)
+
+
+def virtual_machine(snapshot: Snapshot) -> str | None:
+    """Return why rules about the real PCI tree say nothing here."""
+    return "a virtual machine" if is_virtual_machine(snapshot) else None
+
+
+def missing_machine(snapshot: Snapshot) -> Inputs:
+    """Return "whether this is a virtual machine" when nothing tells."""
+    is_known = is_virtual_machine(snapshot) is not None
+    return () if is_known else ("whether this is a virtual machine",)
+
+
+def first_of(
+    *reasons: Callable[[Snapshot], str | None],
+) -> Callable[[Snapshot], str | None]:
+    """Return a rule's ``skips``: the first of *reasons* that holds."""
+
+    def skips(snapshot: Snapshot) -> str | None:
+        return next(filter(None, (reason(snapshot) for reason in reasons)), None)
+
+    return skips
+
+
+def unknown_of(what: str, names: Iterable[str]) -> Inputs:
+    """Return "*what* of a, b" as one missing input; nothing when there are no *names*."""
+    joined = ", ".join(names)
+    return (f"{what} of {joined}",) if joined else ()

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from agent.checks.catalogue import RULES
-from agent.checks.rule import Area, Claim
+from agent.checks.needs import needed
+from agent.checks.rule import Area, Claim, Rule
 
 _HEAD = """\
 # Checks
@@ -13,8 +14,37 @@ Generated from `agent/checks/catalogue.py`; `nodetopo explain CODE` prints the s
 `nodetopo health` checks hardware, `nodetopo audit` checks settings and pods. A claim whose
 inputs could not be read is *unknown*, never passed. Findings of severity error fail a check,
 those of severity warning warn (and fail the command with `--strict`), those of severity info
-are remarks. Exit status: 0 nothing failed, 1 a check failed, 2 bad usage or input, 3 nothing
-failed but something is unknown.
+are remarks. A claim that says nothing about a node, such as one on RDMA where there is no RDMA
+device, *does not apply* and counts neither way. Exit status: 0 nothing failed, 1 a check failed,
+2 bad usage or input, 3 nothing failed but something is unknown.
+
+What a rule needs stands with it; without one of these it is unknown. Some of it is in reach only
+with a component of the DaemonSet ([operations.md](operations.md#install)): `configz` for the
+settings in force and metrics of the kubelet, `host-audit` for the container runtime, toolkit, CDI,
+swap and interrupts, `host-devices` for device nodes.
+
+`--only` takes areas (the first column of the output) and codes.
+
+## Your own terms
+
+`--checks-file FILE`, or the setting `checks-file` for the daemon too, names a file that changes
+severities and accepts verdicts for a while:
+
+```yaml
+severities:
+  KUB-004: info          # error, warning or info
+waivers:
+  - code: PCI-001
+    subject: "GPU3*"     # a shell pattern of findings' subjects; without it all, unknown included
+    reason: riser ordered, ticket 4711
+    until: 2027-01-31    # the last day
+```
+
+A waived verdict stays what it is and is counted apart; it fails no command. After its last day the
+waiver holds no more, and the report says so beside the verdict. Waivers of some findings only leave
+the others.
+
+## All checks
 """
 
 
@@ -30,9 +60,14 @@ def section(rule: Claim) -> str:
         f"## {rule.code}\n\n"
         f"**{rule.claim}** · `{rule.command}` · {rule.area} · {rule.severity}\n\n"
         f"{rule.why}\n\n"
+        f"{_needs(rule)}"
         f"What to do: {rule.remedy}.\n\n"
         f"Reference: <{rule.reference}>\n"
     )
+
+
+def _needs(rule: Claim) -> str:
+    return f"Needs: {', '.join(needed(rule))}.\n\n" if isinstance(rule, Rule) else ""
 
 
 def _index() -> str:

@@ -32,12 +32,19 @@ class Area(StrEnum):
     """What a rule is about, the unit of ``--only``."""
 
     GPU = "gpu"
+    MIG = "mig"
     NVLINK = "nvlink"
     PCIE = "pcie"
     NUMA = "numa"
     RDMA = "rdma"
+    GPUDIRECT = "gpudirect"
+    KERNEL = "kernel"
+    RUNTIME = "runtime"
     KUBELET = "kubelet"
+    PLUGIN = "plugin"
     QOS = "qos"
+    PODS = "pods"
+    ALIGNMENT = "alignment"
 
 
 class Suite(StrEnum):
@@ -92,6 +99,10 @@ class Claim(ABC):
         """Its own section in the documentation."""
 
 
+def _always_applies(_snapshot: Snapshot) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Claim):
     """A claim about a node that can be checked on a snapshot.
@@ -101,12 +112,15 @@ class Rule(Claim):
             which includes that the rule does not apply to this node.
         check: the findings that the known part of the snapshot proves, in its order;
             it guesses nothing about the unknown part.
+        skips: why the claim says nothing about this node, such as ``no RDMA device``;
+            ``None`` where it applies, and where that is not known.
     """
 
     area: Area
     suite: Suite
     needs: Callable[[Snapshot], tuple[str, ...]]
     check: Callable[[Snapshot], tuple[Finding, ...]]
+    skips: Callable[[Snapshot], str | None] = _always_applies
 
     @property
     def command(self) -> str:

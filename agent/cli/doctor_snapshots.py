@@ -26,7 +26,7 @@ def snapshots(args: Namespace, nodes: Sequence[ClusterNode]) -> Mapping[str, Sna
         from agent.cli import live  # noqa: PLC0415 - loads the probes
 
         wanted = settings(args)
-        reading = live.read(wanted, pods=False)
+        reading = live.read(wanted, in_full=False, pods=False)
         for text in reading.warnings:
             warn(args, text)
         _add(found, nodes, "--live", wanted.node_name, reading.snapshot)

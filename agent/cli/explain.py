@@ -1,8 +1,9 @@
 """``nodetopo explain CODE``: what a check means and what to do about it."""
 
 from argparse import Namespace
+from typing import Any
 
-from agent.checks.rule import Claim
+from agent.checks.rule import Claim, Rule
 from agent.cli import render
 from agent.cli.output import Answer, emit
 from agent.cli.parser import Subparsers, add_command, add_output
@@ -11,13 +12,13 @@ from agent.cli.parser import Subparsers, add_command, add_output
 def add(subparsers: Subparsers) -> None:
     """Add the command."""
     parser = add_command(subparsers, "explain", "explain a check by its code")
-    parser.add_argument("code", metavar="CODE", help="e.g. NVL-001")
+    parser.add_argument("code", metavar="CODE", nargs="?", help="e.g. NVL-001; without, all codes")
     add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
-    """Print the page of one check; 0.
+    """Print the page of one check, or the list of all; 0.
 
     Raises:
         InputError: there is no such check.
@@ -26,27 +27,52 @@ def run(args: Namespace) -> int:
     from agent.checks.catalogue import RULES, by_code  # noqa: PLC0415
     from agent.cluster.doctor import RULES as OF_CLUSTERS  # noqa: PLC0415
 
-    found: Claim = by_code(args.code, (*RULES, *OF_CLUSTERS))
-    plain = {
+    claims: tuple[Claim, ...] = (*RULES, *OF_CLUSTERS)
+    emit(_list(claims) if args.code is None else _page(by_code(args.code, claims)), args)
+    return 0
+
+
+def _list(claims: tuple[Claim, ...]) -> Answer:
+    rows = [(one.code, one.command, one.severity.value, one.claim) for one in claims]
+    return Answer(
+        plain=[_plain(one) for one in claims],
+        table=render.table([("CODE", "COMMAND", "SEVERITY", "CLAIM"), *rows]),
+        short="".join(f"{one.code} {one.claim}\n" for one in claims),
+    )
+
+
+def _needs(found: Claim) -> tuple[str, ...]:
+    from agent.checks.needs import needed  # noqa: PLC0415 - keeps the other commands fast
+
+    return needed(found) if isinstance(found, Rule) else ()
+
+
+def _plain(found: Claim) -> dict[str, Any]:
+    return {
         "id": found.code,
         "claim": found.claim,
         "area": found.area.value,
         "command": found.command,
         "severity": found.severity.value,
         "why": found.why,
+        "needs": list(_needs(found)),
         "remedy": found.remedy,
         "reference": found.reference,
         "url": found.url,
     }
+
+
+def _page(found: Claim) -> Answer:
     title = f"{found.code}: {found.claim}"
+    needs = ", ".join(_needs(found))
     facts = render.table(
         [
             ("checked by", f"nodetopo {found.command} --only {found.area}"),
             ("severity", found.severity.value),
             ("why", found.why),
+            *([("needs", needs)] if needs else []),
             ("what to do", found.remedy),
             ("reference", found.reference),
         ],
     )
-    emit(Answer(plain=plain, table=f"{title}\n\n{facts}", short=f"{found.remedy}\n"), args)
-    return 0
+    return Answer(plain=_plain(found), table=f"{title}\n\n{facts}", short=f"{found.remedy}\n")

@@ -3,13 +3,14 @@
 from argparse import Namespace
 
 from agent.cli.parser import Parser, Subparsers, add_command, add_output
-from agent.cli.source import add_source, load
+from agent.cli.source import add_settings, add_source, load
 
 
 def add(subparsers: Subparsers) -> None:
     """Add the command."""
     parser = add_command(subparsers, "health", "check the hardware")
     add_only(parser)
+    add_settings(parser, ("checks_file",), "checks")
     add_output(parser)
     add_source(parser)
     parser.set_defaults(run=run)
@@ -32,4 +33,4 @@ def run(args: Namespace) -> int:
     from agent.cli import judge  # noqa: PLC0415 - same
 
     rules = judge.selected(HEALTH, args.only, "health")
-    return judge.judge(load(args, needs_gpus=False), rules, args)
+    return judge.judge(load(args, needs_gpus=False, in_full=True), rules, args)

@@ -1,7 +1,7 @@
 """Where a reader's snapshot comes from: a file, a bundled machine, or the live node."""
 
 import os
-from argparse import SUPPRESS, Namespace
+from argparse import SUPPRESS, BooleanOptionalAction, Namespace
 
 from agent.cli.files import read_text
 from agent.cli.output import note, warn
@@ -14,7 +14,13 @@ from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
 
 _ROOTS = ("sysfs_root", "procfs_root", "host_root", "nvml_library", "node_name")
-_PODS = ("kubeconfig", "pod_resources_socket")
+_PODS = (
+    "kubeconfig",
+    "pod_resources_socket",
+    "kubelet_url",
+    "kubelet_ca_file",
+    "kubelet_insecure_tls",
+)
 _MATRIX_MARK = "GPU0"
 """Every ``nvidia-smi topo -m`` text holds it, no JSON snapshot and no XML begins with it."""
 
@@ -54,13 +60,15 @@ def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
     group = parser.add_argument_group(title)
     for name in names:
         option = options()[name]
-        group.add_argument(
-            f"--{key(name)}",
-            dest=name,
-            metavar=option.metavar,
-            default=SUPPRESS,
-            help=option.help,
-        )
+        flag = f"--{key(name)}"
+        if option.metavar == "BOOL":
+            group.add_argument(
+                flag, dest=name, action=BooleanOptionalAction, default=SUPPRESS, help=option.help
+            )
+        else:
+            group.add_argument(
+                flag, dest=name, metavar=option.metavar, default=SUPPRESS, help=option.help
+            )
 
 
 def given(args: Namespace) -> dict[str, object]:
@@ -87,8 +95,12 @@ def settings(args: Namespace) -> Settings:
     return resolved(args).settings
 
 
-def load(args: Namespace, *, needs_gpus: bool = True, pods: bool = False) -> Snapshot:
+def load(
+    args: Namespace, *, needs_gpus: bool = True, in_full: bool = False, pods: bool = False
+) -> Snapshot:
     """Return the snapshot that the flags ask for; what a file holds too much is a warning.
+
+    Of a live node *in_full* and *pods* are read if asked for (:func:`agent.cli.live.read`).
 
     Where the live node has no NVML: with *needs_gpus* that ends the command; without, the
     error is printed, the rest of the node returned, and ``args.incomplete`` set.
@@ -105,7 +117,7 @@ def load(args: Namespace, *, needs_gpus: bool = True, pods: bool = False) -> Sna
         return _from_topo_m(args, args.topo_m)
     if args.nccl_xml is not None:
         return _from_nccl_xml(args, args.nccl_xml)
-    return _from_settings(args, needs_gpus=needs_gpus, pods=pods)
+    return _from_settings(args, needs_gpus=needs_gpus, in_full=in_full or pods, pods=pods)
 
 
 def _from_snapshot(args: Namespace, name: str) -> Snapshot:
@@ -167,7 +179,7 @@ def _flag_for(text: str) -> str | None:
     return "--topo-m" if _MATRIX_MARK in head else None
 
 
-def _from_settings(args: Namespace, *, needs_gpus: bool, pods: bool) -> Snapshot:
+def _from_settings(args: Namespace, *, needs_gpus: bool, in_full: bool, pods: bool) -> Snapshot:
     """Follow the daemon's own variables, so that `kubectl exec` sees what the daemon sees."""
     found = settings(args)
     if found.snapshot is not None:
@@ -176,7 +188,7 @@ def _from_settings(args: Namespace, *, needs_gpus: bool, pods: bool) -> Snapshot
         return bundled.machine(found.machine)
     from agent.cli import live  # noqa: PLC0415 - loads the probes, which only a live node needs
 
-    reading = live.read(found, pods=pods)
+    reading = live.read(found, in_full=in_full, pods=pods)
     if reading.nvml_failure is not None:
         _without_nvml(args, reading.nvml_failure, needs_gpus=needs_gpus)
     for text in reading.warnings:

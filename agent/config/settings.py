@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
+from agent.config.settings_audit import AuditSettings
 from agent.config.settings_cluster import ClusterSettings
 from agent.config.settings_devices import DeviceSettings
 from agent.config.settings_handover import HandoverSettings
@@ -35,6 +36,7 @@ PREFIX = "NODETOPO_"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(
+    AuditSettings,
     HealthSettings,
     HandoverSettings,
     DeviceSettings,

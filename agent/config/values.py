@@ -181,6 +181,21 @@ def address(value: object) -> str | None:
     return text(value)
 
 
+def kubelet_url(value: object) -> str | None:
+    """Read ``https://host:port``, where brackets may stand around any address; ``none``: None."""
+    if value in ("none", "off", False):
+        return None
+    found = text(value)
+    scheme, separator, place = found.rstrip("/").partition("://")
+    match = _ADDRESS.fullmatch(place)
+    if scheme != "https" or not separator or match is None or int(match[2]) > 65535:
+        raise ValueError("not of the form https://host:port")
+    host = match[1] if ":" in match[1] else match[1].strip("[]")
+    if not host:
+        raise ValueError("names no host")
+    return f"https://{host}:{match[2]}"
+
+
 def one_of(choices: tuple[str, ...]) -> Callable[[object], str]:
     """Return a reader of one of *choices*."""
 

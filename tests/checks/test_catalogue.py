@@ -41,8 +41,11 @@ def test_an_unknown_code_is_answered_with_the_nearest() -> None:
 
 
 def test_rules_are_selected_by_area_and_by_code() -> None:
-    chosen = select(RULES, ("Kubelet", "nvl-002"))
-    assert [rule.code for rule in chosen] == ["NVL-002", "KUB-001", "KUB-003", "KUB-004"]
+    chosen = select(RULES, ("Plugin", "nvl-002"))
+    assert [rule.code for rule in chosen] == [
+        "NVL-002",
+        *(entry.code for entry in RULES if entry.area is Area.PLUGIN),
+    ]
 
 
 def test_an_unknown_area_is_answered_with_the_nearest() -> None:

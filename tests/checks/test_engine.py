@@ -1,20 +1,28 @@
-"""The engine: verdicts, overrides, waivers, counts, JSON."""
+"""The engine: verdicts, counts, JSON."""
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from agent.checks.catalogue import HEALTH, RULES, rule
-from agent.checks.engine import Result, Summary, evaluate, report_to_plain
+from agent.checks.engine import Summary, evaluate, report_to_plain
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite, Verdict
+from agent.checks.terms import Terms, Waiver
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import healthy, with_gpu
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "checks.json"
+TERMS = Terms(
+    waivers=(
+        Waiver(code="PCI-002", reason="known", until=date(2027, 1, 31)),
+        Waiver(code="QOS-001", reason="known", until=date(2026, 1, 31)),
+    ),
+    today=date(2026, 11, 21),
+)
 FOUND = Finding(subject="it", observed="this", expected="that")
 
 
@@ -61,34 +69,12 @@ def test_the_verdict_follows_from_severity_findings_and_knowledge(
     assert report.results[0].verdict is verdict
 
 
-def test_an_override_changes_the_severity_and_so_the_verdict() -> None:
-    report = evaluate(lost(healthy()), (rule("PCI-002"),), overrides={"PCI-002": Severity.WARNING})
-    assert (report.results[0].severity, report.results[0].verdict) == (
-        Severity.WARNING,
-        Verdict.WARN,
-    )
-
-
-def test_a_waiver_keeps_the_verdict_and_counts_apart() -> None:
-    broken = a_rule(Severity.ERROR, finds=True, misses=False)
-    report = evaluate(Snapshot(), (broken,), waivers={"TST-001": "known, ticket 7"})
-    assert (report.results, report.summary) == (
-        (
-            Result(
-                rule=broken,
-                severity=Severity.ERROR,
-                verdict=Verdict.FAIL,
-                findings=(FOUND,),
-                waived="known, ticket 7",
-            ),
-        ),
-        Summary(passed=0, warned=0, failed=0, unknown=0, waived=1),
-    )
-
-
-def test_a_waiver_of_a_rule_that_passes_does_nothing() -> None:
-    report = evaluate(healthy(), (rule("PCI-002"),), waivers={"PCI-002": "expected"})
-    assert report.results[0].waived is None
+def test_a_rule_that_says_nothing_about_the_node_neither_passes_nor_fails() -> None:
+    broken = replace(a_rule(Severity.ERROR, finds=True, misses=True), skips=lambda _: "no GPU")
+    report = evaluate(Snapshot(), (broken,))
+    (found,) = report.results
+    assert (found.verdict, found.skipped, found.findings) == (Verdict.PASS, "no GPU", ())
+    assert report.summary == Summary(passed=0, warned=0, failed=0, unknown=0, waived=0, skipped=1)
 
 
 def test_the_summary_counts_each_result_once() -> None:
@@ -132,16 +118,26 @@ def test_the_plain_report_carries_all_that_a_program_needs() -> None:
                 ],
                 "missing": [],
                 "waived": None,
+                "skipped": None,
+                "accepted": [],
+                "expired": None,
                 "hint": rule("PCI-002").remedy,
                 "url": "docs/checks.md#pci-002",
             }
         ],
-        "summary": {"pass": 0, "warn": 0, "fail": 1, "unknown": 0, "waived": 0},
+        "summary": {
+            "pass": 0,
+            "warn": 0,
+            "fail": 1,
+            "unknown": 0,
+            "waived": 0,
+            "skipped": 0,
+        },
     }
 
 
 @pytest.mark.parametrize("snapshot", [healthy(), lost(healthy()), Snapshot()])
 def test_the_plain_report_keeps_to_its_schema(snapshot: Snapshot) -> None:
     schema = json.loads(SCHEMA.read_text("utf-8"))
-    plain = report_to_plain(evaluate(snapshot, RULES, waivers={"PCI-002": "known"}))
+    plain = report_to_plain(evaluate(snapshot, RULES, TERMS))
     jsonschema.validate(json.loads(json.dumps(plain)), schema)

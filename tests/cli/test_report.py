@@ -1,9 +1,11 @@
 """Results of checks as text."""
 
 from dataclasses import replace
+from datetime import date
 
 from agent.checks.catalogue import RULES, rule
 from agent.checks.engine import evaluate
+from agent.checks.terms import Terms, Waiver
 from agent.cli.render import Style
 from agent.cli.report import answer
 from agent.model.pci import PcieLink
@@ -23,10 +25,10 @@ def narrow() -> Snapshot:
 def test_a_failure_shows_what_was_seen_and_what_to_do() -> None:
     checked = rule("PCI-001")
     lines = answer(evaluate(narrow(), (checked,)), PLAIN).table.splitlines()
-    assert lines[0] == f"pcie     ✗ PCI-001 {checked.claim}"
+    assert lines[0] == f"pcie       ✗ PCI-001 {checked.claim}"
     assert "observed x8" in lines[1]
     assert "expected x16" in lines[1]
-    assert lines[2] == f"             → {checked.remedy}; `nodetopo explain PCI-001`"
+    assert lines[2] == f"               → {checked.remedy}; `nodetopo explain PCI-001`"
 
 
 def test_the_short_form_of_a_good_node_is_empty() -> None:
@@ -38,12 +40,33 @@ def test_the_short_form_has_a_line_for_each_problem() -> None:
     assert [line.split()[1] for line in short.splitlines()] == ["PCI-001"]
 
 
+def waived(*, until: date, subject: str | None = None) -> Terms:
+    """Return the terms of a waiver for GPUs with half their lanes."""
+    waiver = Waiver(code="PCI-001", reason="riser ordered", until=until, subject=subject)
+    return Terms(waivers=(waiver,), today=date(2026, 11, 21))
+
+
 def test_a_waived_failure_is_no_problem_and_says_why() -> None:
-    report = evaluate(narrow(), RULES, waivers={"PCI-001": "riser ordered"})
+    report = evaluate(narrow(), RULES, waived(until=date(2026, 12, 1)))
     shown = answer(report, PLAIN)
     assert shown.short == ""
     assert "~ PCI-001" in shown.table
-    assert "(waived: riser ordered)" in shown.table
+    assert "(waived: riser ordered; until 2026-12-01)" in shown.table
+
+
+def test_an_expired_waiver_is_shown_below_the_failure() -> None:
+    report = evaluate(narrow(), (rule("PCI-001"),), waived(until=date(2026, 11, 1)))
+    table = answer(report, PLAIN).table
+    assert "✗ PCI-001" in table
+    assert "waiver expired: riser ordered; until 2026-11-01" in table
+
+
+def test_a_rule_that_does_not_apply_says_why_and_is_no_pass() -> None:
+    found = replace(rule("PCI-001"), skips=lambda _: "no GPU")
+    table = answer(evaluate(narrow(), (found,)), PLAIN).table
+    assert f"· PCI-001 {found.claim} (does not apply: no GPU)" in table
+    assert "0 passed" in table
+    assert "1 do not apply" in table
 
 
 def test_names_from_a_stranger_s_file_do_not_steer_the_terminal(cli: Cli) -> None:

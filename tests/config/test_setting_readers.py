@@ -141,3 +141,25 @@ def test_a_prefix_that_is_none_or_anothers_is_refused(value: str, words: str) ->
 def test_what_cannot_be_a_namespace_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match="not"):
         values.namespace(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "url"),
+    [
+        ("https://10.0.0.7:10250", "https://10.0.0.7:10250"),
+        ("https://[10.0.0.7]:10250/", "https://10.0.0.7:10250"),
+        ("https://[fd00::7]:10250", "https://[fd00::7]:10250"),
+        ("https://node-1.example:10250", "https://node-1.example:10250"),
+        ("none", None),
+    ],
+)
+def test_the_kubelets_address_may_stand_in_brackets(value: str, url: str | None) -> None:
+    assert values.kubelet_url(value) == url
+
+
+@pytest.mark.parametrize(
+    "value", ["http://10.0.0.7:10250", "10.0.0.7:10250", "https://:10250", "https://a/b:1", 7]
+)
+def test_what_is_no_address_of_a_kubelet_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"https://host:port|names no host|text"):
+        values.kubelet_url(value)

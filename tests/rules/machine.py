@@ -1,0 +1,220 @@
+"""A machine of one rule: one of `tests/nodes`, and what is different about it.
+
+``tests/rules/<CODE>/`` holds ``pass/`` and ``fail/``, ``inputs``, and perhaps ``machine``, the
+name of the machine in `tests/nodes` that both start from. Each of the two directories may hold
+
+- ``files.txt``: files below the host's root that are added or replaced, in the form of
+  :mod:`agent.probes.archive`;
+- ``removed``: files and directories that are not there, one path a line;
+- ``nvml.txt``: answers of NVML that replace those for the same call;
+- ``pods.yaml``: Pod objects as the API server has them, ``node.yaml``: the Node object;
+- ``podresources.yaml``: ``namespace/pod`` → container → ``devices`` (resource → ids), ``cpus``
+  (``0-3``) and ``memory`` (NUMA node → bytes), as the kubelet's PodResources API has them;
+- ``configz.json`` and ``metrics.txt``: what the kubelet answers on these paths;
+- ``rights.yaml``: ``verb resource`` → whether the agent's account may.
+
+``inputs`` names, one a line, what the rule cannot do without: paths below the host's root, names
+of the files above, or ``nvml <call>``. Without any single one of them it must not pass.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent.model.numa import CpuSet
+from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
+from agent.model.snapshot import Snapshot
+from agent.probes.archive import Entry, parse, unpack
+from agent.probes.configz import settings_from_configz
+from agent.probes.discover import Roots, discover
+from agent.probes.kubelet_metrics import metrics_from_text
+from agent.probes.node_object import node_status_from_object
+from agent.probes.nvml import NvmlReading
+from agent.probes.nvml_supervisor import NvmlSupervisor
+from agent.probes.pod_cgroups import with_cgroups
+from agent.probes.pod_object import pod_from_object
+from agent.probes.pods import joined
+
+NODES = Path(__file__).parents[1] / "nodes"
+DEFAULT = "a100x4-nv4-4numa-2cx"
+"""Four A100 on four NUMA nodes, two HCAs: small, and quick to copy."""
+RECORDS = (
+    "pods.yaml",
+    "node.yaml",
+    "podresources.yaml",
+    "configz.json",
+    "metrics.txt",
+    "rights.yaml",
+)
+CALL = "nvml "
+
+
+class Bases:
+    """The machines of `tests/nodes`, unpacked below *home* when they are first asked for."""
+
+    def __init__(self, home: Path, library: Path) -> None:
+        self.library = library
+        self._home = home
+
+    def host(self, shape: str) -> Path:
+        """Return the unpacked host root of *shape*, which is only to be read."""
+        root = self._home / shape
+        if not root.exists():
+            unpack((NODES / shape / "sysfs.txt").read_text("utf-8"), root)
+        return root
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One directory, without the inputs named in *without*."""
+
+    directory: Path
+    bases: Bases
+    without: frozenset[str] = frozenset()
+
+    @property
+    def base(self) -> str:
+        """The name of the machine it starts from."""
+        named = self.directory.parent / "machine"
+        return named.read_text("utf-8").strip() if named.exists() else DEFAULT
+
+    def snapshot(self) -> Snapshot:
+        """Return what the agent learns of this machine."""
+        with self._tree() as root:
+            roots = Roots(sysfs=root / "sys", procfs=root / "proc", host=root)
+            found = discover(roots, self._nvml, node="node", captured_at=None, counters=True)
+            return self._with_records(found, roots)
+
+    @contextmanager
+    def _tree(self) -> Iterator[Path]:
+        base = self.bases.host(self.base)
+        with tempfile.TemporaryDirectory(dir=base.parent) as home:
+            root = Path(home) / "host"
+            # By hard links, which is fast: what is replaced is unlinked first.
+            shutil.copytree(base, root, symlinks=True, copy_function=os.link)
+            for name in (self._text("removed") or "").split():
+                _remove(root, name)
+            for entry in parse(self._text("files.txt") or ""):
+                _put(root / entry.path, entry)
+            for name in self.without:
+                _remove(root, name)
+            yield root
+
+    def _nvml(self) -> NvmlReading:
+        answers = _answers((NODES / self.base / "nvml.txt").read_text("utf-8"))
+        answers |= _answers(self._text("nvml.txt") or "")
+        for call in (name.removeprefix(CALL) for name in self.without if name.startswith(CALL)):
+            answers = {key: line for key, line in answers.items() if key.split()[0] != call}
+        return _reading("\n".join(answers.values()) + "\n", self.bases.library)
+
+    def _with_records(self, found: Snapshot, roots: Roots) -> Snapshot:
+        pods = self._pods()
+        return replace(
+            found,
+            kubelet=self._parsed("configz.json", settings_from_configz) or found.kubelet,
+            kubelet_metrics=self._parsed("metrics.txt", metrics_from_text),
+            node_status=self._parsed(
+                "node.yaml", lambda text: node_status_from_object(yaml.safe_load(text))
+            ),
+            agent_rights=self._parsed("rights.yaml", yaml.safe_load),
+            pods=None if pods is None else with_cgroups(roots.sysfs, pods),
+        )
+
+    def _pods(self) -> tuple[Pod, ...] | None:
+        specified: tuple[Pod, ...] | None = self._parsed(
+            "pods.yaml", lambda text: tuple(map(pod_from_object, yaml.safe_load_all(text)))
+        )
+        given: tuple[Pod, ...] | None = self._parsed("podresources.yaml", _given)
+        if specified is None:
+            return given
+        return joined(specified, given or ())
+
+    def _parsed(self, name: str, parse: Callable[[str], Any]) -> Any:
+        text = self._text(name)
+        return None if text is None else parse(text)
+
+    def _text(self, name: str) -> str | None:
+        path = self.directory / name
+        return path.read_text("utf-8") if path.exists() and name not in self.without else None
+
+
+def _put(place: Path, entry: Entry) -> None:
+    if entry.content is None and entry.target is None:
+        place.mkdir(parents=True, exist_ok=True)
+        return
+    if place.is_symlink() or place.is_file():
+        place.unlink()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if entry.target is not None:
+        place.symlink_to(entry.target)
+    else:
+        place.write_bytes(entry.content or b"")
+
+
+def _remove(root: Path, name: str) -> None:
+    if name in RECORDS or name.startswith(CALL):
+        return
+    found = list(root.glob(name))
+    assert found, f"{name} is not there to be removed"
+    for path in found:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _answers(text: str) -> dict[str, str]:
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return {line.partition("=")[0].strip(): line for line in lines if line}
+
+
+@cache
+def _reading(answers: str, library: Path) -> NvmlReading:
+    with tempfile.TemporaryDirectory() as home:
+        Path(home, "nvml.txt").write_text(answers, "utf-8")
+        before = os.environ.get("NODETOPO_FAKE_NVML")
+        os.environ["NODETOPO_FAKE_NVML"] = home
+        supervisor = NvmlSupervisor(library)
+        try:
+            return supervisor.scan()
+        finally:
+            supervisor.close()
+            if before is None:
+                del os.environ["NODETOPO_FAKE_NVML"]
+            else:
+                os.environ["NODETOPO_FAKE_NVML"] = before
+
+
+def _given(text: str) -> tuple[Pod, ...]:
+    document: Mapping[str, Mapping[str, Mapping[str, Any]]] = yaml.safe_load(text)
+    return tuple(
+        Pod(
+            namespace=name.partition("/")[0],
+            name=name.partition("/")[2],
+            containers=tuple(_container(one, given) for one, given in containers.items()),
+        )
+        for name, containers in document.items()
+    )
+
+
+def _container(name: str, given: Mapping[str, Any]) -> Container:
+    return Container(
+        name=name,
+        devices=tuple(
+            AssignedDevices(resource=resource, ids=tuple(ids))
+            for resource, ids in given.get("devices", {}).items()
+        ),
+        cpus=CpuSet.parse(given.get("cpus", "")),
+        memory=tuple(
+            AssignedMemory(kind="memory", size_bytes=size, numa_nodes=(node,))
+            for node, size in given.get("memory", {}).items()
+        ),
+    )

@@ -1,0 +1,72 @@
+"""Every rule is broken by one machine, holds on another, and never passes without its inputs."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.checks.catalogue import RULES, rule
+from agent.checks.engine import Result, evaluate
+from agent.checks.rule import Severity, Verdict
+from tests.rules.machine import Bases, Machine
+
+HERE = Path(__file__).parent
+CODES = sorted(path.name for path in HERE.iterdir() if (path / "inputs").exists())
+BROKEN = {
+    Severity.ERROR: Verdict.FAIL,
+    Severity.WARNING: Verdict.WARN,
+    Severity.INFO: Verdict.PASS,
+}
+
+
+@pytest.fixture(scope="module")
+def bases(fake_nvml_library: Path) -> Iterator[Bases]:
+    """Return the machines that the rules' own start from, in memory where there is room."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="nt-rules-", dir=memory) as home:
+        yield Bases(Path(home), fake_nvml_library)
+
+
+def _inputs(code: str) -> list[str]:
+    lines = (HERE / code / "inputs").read_text("utf-8").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _judged(machine: Machine) -> Result:
+    code = machine.directory.parent.name
+    return evaluate(machine.snapshot(), (rule(code),)).results[0]
+
+
+def test_every_rule_has_machines() -> None:
+    assert sorted(one.code for one in RULES) == CODES
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_rule_is_broken_by_its_failing_machine(code: str, bases: Bases) -> None:
+    found = _judged(Machine(HERE / code / "fail", bases))
+    assert found.findings
+    assert found.verdict is BROKEN[found.severity]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_rule_holds_on_its_passing_machine(code: str, bases: Bases) -> None:
+    found = _judged(Machine(HERE / code / "pass", bases))
+    assert (found.verdict, found.findings, found.missing) == (Verdict.PASS, (), ())
+    assert found.skipped is None
+
+
+@pytest.mark.parametrize(
+    ("code", "name"), [(code, name) for code in CODES for name in _inputs(code)]
+)
+def test_a_rule_does_not_pass_without_an_input(code: str, name: str, bases: Bases) -> None:
+    machine = Machine(HERE / code / "pass", bases, without=frozenset({name}))
+    found = _judged(machine)
+    assert (found.verdict, found.findings) == (Verdict.UNKNOWN, ())
+    assert found.missing
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_rule_names_an_input(code: str) -> None:
+    assert _inputs(code)
