@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from agent.checks.inputs import gpu_label, missing_of_gpus
+from agent.checks import gpu_memory, gpu_settings
+from agent.checks.inputs import gpu_label, missing_of_gpus, no_gpus
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
-from agent.model.gpu import Gpu
+from agent.model.gpu import Gpu, Virtualization
 from agent.model.snapshot import Snapshot
 
 RECOVERY: Mapping[int, str] = MappingProxyType(
@@ -22,8 +23,16 @@ RECOVERY: Mapping[int, str] = MappingProxyType(
 )
 """NVML field 230 in words (nvml.h ``nvmlDeviceGpuRecoveryAction_t``)."""
 
-FIRST_WITH_ROW_REMAPPING = (8, 0)
-"""Compute capability of A100; older GPUs retire pages (NVIDIA GPU Memory Error Management)."""
+HELD_BACK: Mapping[int, str] = MappingProxyType(
+    {
+        0x20: "software thermal slowdown",
+        0x40: "hardware thermal slowdown",
+        0x80: "power brake from the power supply",
+    },
+)
+"""Bits of ``nvmlDeviceGetCurrentClocksEventReasons`` that mean trouble (nvml.h
+nvmlClocksEventReasons). A power cap is how a busy GPU lives, and HW slowdown (0x8) alone is also
+reported while clocks change."""
 
 
 def _waiting_for_recovery(snapshot: Snapshot) -> tuple[Finding, ...]:
@@ -38,22 +47,25 @@ def _waiting_for_recovery(snapshot: Snapshot) -> tuple[Finding, ...]:
     )
 
 
-def _failed_remaps(snapshot: Snapshot) -> tuple[Finding, ...]:
+def _held_back(snapshot: Snapshot) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             subject=gpu_label(gpu),
-            observed="a row remap failed",
-            expected="no failed row remap",
+            observed=reasons,
+            expected="full clocks, or a power cap",
         )
         for gpu in snapshot.gpus
-        if gpu.remapped_rows and gpu.remapped_rows.has_failed
+        if (reasons := _reasons(gpu.throttle_reasons or 0))
     )
 
 
-def _knows_remaps(gpu: Gpu) -> bool:
-    capability = gpu.compute_capability
-    is_older = capability is not None and capability < FIRST_WITH_ROW_REMAPPING
-    return is_older or gpu.remapped_rows is not None
+def _reasons(bits: int) -> str:
+    return ", ".join(text for bit, text in HELD_BACK.items() if bits & bit)
+
+
+def _knows_reasons(gpu: Gpu) -> bool:
+    # The clocks of a virtual GPU are its host's affair.
+    return gpu.throttle_reasons is not None or gpu.virtualization is Virtualization.VGPU
 
 
 RULES: tuple[Rule, ...] = (
@@ -67,21 +79,26 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.ERROR,
         needs=missing_of_gpus("recovery action", lambda gpu: gpu.recovery_action is not None),
         check=_waiting_for_recovery,
+        skips=no_gpus,
         remedy="drain the node, then do what the driver asks for: reset the GPU with "
         "`nvidia-smi --gpu-reset -i N`, or reboot",
         reference="https://docs.nvidia.com/deploy/nvml-api/",
     ),
+    *gpu_memory.RULES,
     Rule(
-        code="GPU-002",
-        claim="no GPU has failed to remap a memory row",
-        why="A failed remap means that the spare rows of a memory bank are used up: the next "
-        "uncorrectable error there takes the job down.",
+        code="GPU-005",
+        claim="no GPU is slowed down by heat or by its power supply",
+        why="The clocks drop to half or less, and a collective runs at the pace of its slowest "
+        "GPU.",
         area=Area.GPU,
         suite=Suite.HEALTH,
-        severity=Severity.ERROR,
-        needs=missing_of_gpus("remapped rows", _knows_remaps),
-        check=_failed_remaps,
-        remedy="drain the node, run NVIDIA's field diagnostic and have the GPU replaced",
-        reference="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/",
+        severity=Severity.WARNING,
+        needs=missing_of_gpus("reasons of low clocks", _knows_reasons),
+        check=_held_back,
+        skips=no_gpus,
+        remedy="check fans, air flow, inlet temperature and coolant; for a power brake check the "
+        "power supplies and the rack's power budget",
+        reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
     ),
+    *gpu_settings.RULES,
 )

@@ -3,9 +3,22 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from agent.checks.inputs import Inputs, because, gpu_label, has_no_gpus, missing_answers
+from agent.checks import (
+    nvlink_fabric,
+    nvlink_imex,
+    nvlink_manager,
+    nvlink_peers,
+    nvlink_recoveries,
+)
+from agent.checks.inputs import Inputs, gpu_label, has_no_gpus
+from agent.checks.nvlink_inputs import (
+    in_mig,
+    is_module,
+    knows_links,
+    missing_links,
+    modules_without_links,
+)
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
-from agent.model.gpu import Gpu
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.snapshot import Snapshot
 
@@ -28,16 +41,12 @@ def _wired_gpus(snapshot: Snapshot) -> frozenset[int]:
         return frozenset(gpu.index for gpu in snapshot.gpus)
     linked = {link.gpu for link in snapshot.nvlinks or () if link.is_active or _has_peer(link)}
     is_alone = len(snapshot.gpus) == 1  # a virtual machine may own one module of a board
-    modules = {gpu.index for gpu in snapshot.gpus if _is_module(gpu) and not is_alone}
+    modules = {gpu.index for gpu in snapshot.gpus if is_module(gpu) and not is_alone}
     return frozenset(linked | modules)
 
 
 def _has_peer(link: NvLink) -> bool:
     return link.peer is not None or link.peer_kind is not None
-
-
-def _is_module(gpu: Gpu) -> bool:
-    return "SXM" in (gpu.product or "")
 
 
 def _inactive(snapshot: Snapshot) -> tuple[Finding, ...]:
@@ -54,7 +63,7 @@ def _without_links(snapshot: Snapshot) -> Iterator[Finding]:
         return
     known = {link.gpu for link in snapshot.nvlinks} | _unread_gpus(snapshot)
     for gpu in snapshot.gpus:
-        if gpu.index not in known:
+        if gpu.index not in known and not in_mig(gpu):
             yield Finding(
                 subject=gpu_label(gpu),
                 observed="no NVLinks",
@@ -78,13 +87,13 @@ def _unread_gpus(snapshot: Snapshot) -> frozenset[int]:
 
 
 def _missing_states(snapshot: Snapshot) -> Inputs:
-    if has_no_gpus(snapshot):
-        return ()
-    absent = missing_answers(snapshot)
+    absent = missing_links(snapshot)
     if snapshot.nvlinks is None:
-        return (*absent, f"NVLinks{because(snapshot, 'nvml')}")
+        return absent
     silent = [_name(link) for link in snapshot.nvlinks if link.is_active is None]
     unread = [f"GPU{gpu}" for gpu in sorted(_unread_gpus(snapshot))]
+    if not _has_switches(snapshot):  # behind NVSwitches it is a finding
+        unread += [name for name in modules_without_links(snapshot) if name not in unread]
     return (
         *absent,
         *((f"state of {', '.join(silent)}",) if silent else ()),
@@ -131,7 +140,8 @@ def _unequal_switch_links(snapshot: Snapshot) -> Iterator[Finding]:
     up = Counter(link.gpu for link in links if link.is_active)
     expected = max(wired.values(), default=0)
     for gpu in snapshot.gpus:
-        if up[gpu.index] != expected and gpu.index not in silent:
+        is_told = gpu.index not in silent and not (in_mig(gpu) and not wired[gpu.index])
+        if up[gpu.index] != expected and is_told:
             yield Finding(
                 subject=gpu_label(gpu),
                 observed=f"{up[gpu.index]} links to NVSwitches up",
@@ -156,6 +166,13 @@ def _missing_ends(snapshot: Snapshot) -> Inputs:
     return _missing_states(snapshot) + ((f"far end of {', '.join(ends)}",) if ends else ())
 
 
+def _no_nvlink(snapshot: Snapshot) -> str | None:
+    if has_no_gpus(snapshot):
+        return "no GPU"
+    is_without = snapshot.nvlinks == () and not _has_switches(snapshot)
+    return "no NVLink" if is_without and knows_links(snapshot) else None
+
+
 def _name(link: NvLink) -> str:
     return f"GPU{link.gpu} link {link.link}"
 
@@ -171,6 +188,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.ERROR,
         needs=_missing_states,
         check=_inactive,
+        skips=_no_nvlink,
         remedy="look for XID 74 in the kernel log; on NVSwitch machines check that the fabric "
         "manager runs in the driver's version; reset the GPUs, and if a link stays down have "
         "the board serviced",
@@ -186,7 +204,13 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.ERROR,
         needs=_missing_ends,
         check=_unequal,
+        skips=_no_nvlink,
         remedy="reset both GPUs together; if the counts still differ have the link serviced",
         reference=_REFERENCE,
     ),
+    nvlink_recoveries.RULE,
+    nvlink_fabric.RULE,
+    nvlink_peers.RULE,
+    nvlink_manager.RULE,
+    nvlink_imex.RULE,
 )

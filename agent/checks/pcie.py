@@ -1,26 +1,31 @@
 """Rules on the GPUs' place on the PCI bus."""
 
-from agent.checks.inputs import Inputs, gpu_label, missing_answers, missing_of_gpus
+from agent.checks import pcie_acs, pcie_iommu, pcie_payload, pcie_peers, pcie_slot
+from agent.checks.inputs import Inputs, gpu_label, missing_answers, missing_of_gpus, no_gpus
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.gpu import Gpu
-from agent.model.pci import PciAddress
+from agent.model.pci import PciAddress, PcieLink
 from agent.model.snapshot import ProbeIssue, Snapshot
 
 
 def _narrow(snapshot: Snapshot) -> tuple[Finding, ...]:
     # The width, unlike the generation, does not drop while a GPU idles.
+    slots = {gpu.index: port for gpu, _, port in pcie_slot.ends(snapshot)}
     return tuple(
-        Finding(
-            subject=gpu_label(gpu),
-            observed=f"x{gpu.pcie.width}",
-            expected=f"x{gpu.pcie.max_width}",
-        )
+        Finding(subject=gpu_label(gpu), observed=f"x{gpu.pcie.width}", expected=f"x{full}")
         for gpu in snapshot.gpus
         if gpu.pcie
         and gpu.pcie.width is not None
-        and gpu.pcie.max_width is not None
-        and gpu.pcie.width < gpu.pcie.max_width
+        and (full := _full_width(gpu.pcie, slots.get(gpu.index))) is not None
+        and gpu.pcie.width < full
     )
+
+
+def _full_width(own: PcieLink, port: PcieLink | None) -> int | None:
+    """Return what GPU and slot can do together; that a slot has fewer lanes is PCI-003's."""
+    if own.max_width is None or port is None or port.max_width is None:
+        return own.max_width
+    return min(own.max_width, port.max_width)
 
 
 def _knows_width(gpu: Gpu) -> bool:
@@ -64,6 +69,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.ERROR,
         needs=missing_of_gpus("PCIe link width", _knows_width),
         check=_narrow,
+        skips=no_gpus,
         remedy="reseat the GPU, then check riser, cable and the slot's bifurcation in firmware",
         reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
     ),
@@ -81,4 +87,9 @@ RULES: tuple[Rule, ...] = (
         "again check power, cooling and seating of the GPU",
         reference="https://docs.nvidia.com/deploy/xid-errors/",
     ),
+    pcie_slot.RULE,
+    pcie_peers.RULE,
+    pcie_acs.RULE,
+    pcie_iommu.RULE,
+    pcie_payload.RULE,
 )

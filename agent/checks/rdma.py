@@ -1,53 +1,54 @@
 """Rules on RDMA adapters: their ports, and how near to the GPUs they are."""
 
+from agent.checks import (
+    rdma_devices,
+    rdma_errors,
+    rdma_link,
+    rdma_near,
+    rdma_rate,
+    rdma_requests,
+    rdma_roce,
+)
 from agent.checks.inputs import (
     Inputs,
-    because,
+    first_of,
     gpu_label,
     has_no_gpus,
     has_one_numa_node,
     missing_gpus,
+    missing_hcas,
+    no_adapters,
+    no_gpus,
+    one_numa_node,
+    own_adapters,
 )
+from agent.checks.rdma_ports import ACTIVE, missing_states
+from agent.checks.rdma_spare import spare_adapters
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.gpu import Gpu
 from agent.model.hca import HcaPort
 from agent.model.snapshot import Snapshot
 
-ACTIVE = "ACTIVE"
-"""The word of sysfs ``state`` for a port that carries traffic (ib_verbs.h ``ib_port_state``)."""
-
 _REFERENCE = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband"
 
 
 def _inactive_ports(snapshot: Snapshot) -> tuple[Finding, ...]:
+    spare = spare_adapters(snapshot)
     return tuple(
         Finding(
             subject=f"{hca.name} port {port.number}",
             observed=_observed(port),
             expected=ACTIVE,
         )
-        for hca in snapshot.hcas or ()
+        for hca in own_adapters(snapshot)
         for port in hca.ports
-        if port.state is not None and port.state != ACTIVE
+        if port.state is not None and port.state != ACTIVE and hca.name not in spare
     )
 
 
 def _observed(port: HcaPort) -> str:
     state = port.state or ""
     return state if port.physical_state is None else f"{state}, {port.physical_state}"
-
-
-def _missing_hcas(snapshot: Snapshot) -> Inputs:
-    return (f"HCAs{because(snapshot, 'rdma')}",) if snapshot.hcas is None else ()
-
-
-def _missing_states(snapshot: Snapshot) -> Inputs:
-    silent = [
-        hca.name
-        for hca in snapshot.hcas or ()
-        if not hca.ports or any(port.state is None for port in hca.ports)
-    ]
-    return _missing_hcas(snapshot) + ((f"port states of {', '.join(silent)}",) if silent else ())
 
 
 def _without_near_hca(snapshot: Snapshot) -> tuple[Finding, ...]:
@@ -84,7 +85,7 @@ def _missing_nodes(snapshot: Snapshot) -> Inputs:
     if _uncovered(snapshot):  # else no HCA of unknown node can change the answer
         homeless += _homeless_hcas(snapshot)
     unknown = (f"NUMA node of {', '.join(homeless)}",) if homeless else ()
-    return missing_gpus(snapshot) + _missing_hcas(snapshot) + unknown
+    return missing_gpus(snapshot) + missing_hcas(snapshot) + unknown
 
 
 RULES: tuple[Rule, ...] = (
@@ -92,12 +93,15 @@ RULES: tuple[Rule, ...] = (
         code="RDM-001",
         claim="every HCA port is active",
         why="NCCL leaves out a port that is down, and the GPUs that stand nearest to it go "
-        "through another's.",
+        "through another's. Left out are virtual functions and subfunctions, which are down while "
+        "no job uses them, and the free port of a card away from the GPUs whose other one is "
+        "active.",
         area=Area.RDMA,
         suite=Suite.HEALTH,
         severity=Severity.ERROR,
-        needs=_missing_states,
+        needs=missing_states,
         check=_inactive_ports,
+        skips=first_of(no_adapters),
         remedy="check cable and transceiver, then the switch port; on InfiniBand check that a "
         "subnet manager runs",
         reference=_REFERENCE,
@@ -111,7 +115,15 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.WARNING,
         needs=_missing_nodes,
         check=_without_near_hca,
+        skips=first_of(no_gpus, no_adapters, one_numa_node),
         remedy="move an HCA to a slot of that socket, or keep multi-node jobs off these GPUs",
         reference=_REFERENCE,
     ),
+    rdma_link.RULE,
+    rdma_rate.RULE,
+    rdma_near.RULE,
+    rdma_errors.RULE,
+    *rdma_roce.RULES,
+    rdma_devices.RULE,
+    *rdma_requests.RULES,
 )

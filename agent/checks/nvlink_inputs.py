@@ -1,0 +1,100 @@
+"""What rules about NVLink need to know, and when they have nothing to say."""
+
+from agent.checks.inputs import Inputs, because, has_no_gpus, missing_answers, unknown_of
+from agent.model.gpu import Gpu
+from agent.model.nvlink import NvLink
+from agent.model.snapshot import Snapshot
+from agent.topology.links import switch_links
+
+FIRST_WITH_REGISTRATION = (9, 0)
+"""Compute capability of H100."""
+
+
+def missing_links(snapshot: Snapshot) -> Inputs:
+    """Return what NVML withholds of the GPUs as a whole, and "NVLinks" when none were read."""
+    absent = missing_answers(snapshot)
+    if snapshot.nvlinks is None:
+        return (*absent, f"NVLinks{because(snapshot, 'nvml')}")
+    return absent
+
+
+def missing_lists(snapshot: Snapshot) -> Inputs:
+    """Return :func:`missing_links`, and the GPUs that should list NVLinks and do not."""
+    return missing_links(snapshot) + unknown_of("NVLinks", modules_without_links(snapshot))
+
+
+def silent_members(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the GPUs behind NVSwitches that must be registered with a fabric, and do not say.
+
+    From H100 on they register (NVIDIA Fabric Manager User Guide, "GPU Fabric Registration
+    Status").
+    """
+    return tuple(
+        gpu.name
+        for gpu in switched(snapshot)
+        if gpu.is_lost or (gpu.fabric is None and registers(gpu))
+    )
+
+
+def registers(gpu: Gpu) -> bool:
+    """Return whether *gpu* is of a kind that registers with a fabric, or could be."""
+    return gpu.compute_capability is None or gpu.compute_capability >= FIRST_WITH_REGISTRATION
+
+
+def lost(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the names of the GPUs of which only the last known is known."""
+    return tuple(gpu.name for gpu in snapshot.gpus if gpu.is_lost)
+
+
+def knows_links(snapshot: Snapshot) -> bool:
+    """Return whether it is known which NVLinks there are: of all GPUs, and now."""
+    return not missing_lists(snapshot) and not lost(snapshot)
+
+
+def modules_without_links(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the GPUs that sit on a baseboard beside others and list no NVLink at all.
+
+    A baseboard has NVLinks, so that NVML tells nothing of them rather than that there are none.
+    In MIG mode a GPU uses none; a virtual machine may own one module of a board.
+    """
+    modules = [gpu for gpu in snapshot.gpus if is_module(gpu)]
+    if len(modules) < 2 or snapshot.nvlinks is None:
+        return ()
+    linked = {link.gpu for link in snapshot.nvlinks} | {it.index for it in modules if in_mig(it)}
+    return tuple(gpu.name for gpu in modules if gpu.index not in linked)
+
+
+def in_mig(gpu: Gpu) -> bool:
+    """Return whether *gpu* is in MIG mode, in which it uses no NVLink and may list none."""
+    return gpu.mig is not None and gpu.mig.is_enabled
+
+
+def is_module(gpu: Gpu) -> bool:
+    """Return whether *gpu* sits on a baseboard; not every product's name says so."""
+    return gpu.module_id is not None or "SXM" in (gpu.product or "")
+
+
+def active(snapshot: Snapshot) -> tuple[NvLink, ...]:
+    """Return the NVLinks that are up."""
+    return tuple(link for link in snapshot.nvlinks or () if link.is_active)
+
+
+def switched(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """Return the GPUs with links to NVSwitches that are up."""
+    links = switch_links(snapshot)
+    return tuple(gpu for gpu in snapshot.gpus if links[gpu.index])
+
+
+def no_links(snapshot: Snapshot) -> str | None:
+    """Return why rules about NVLinks in use say nothing here."""
+    if has_no_gpus(snapshot):
+        return "no GPU"
+    return "no NVLink in use" if knows_links(snapshot) and not active(snapshot) else None
+
+
+def no_switch(snapshot: Snapshot) -> str | None:
+    """Return why rules about NVSwitches say nothing here."""
+    if has_no_gpus(snapshot):
+        return "no GPU"
+    is_without = not snapshot.nvswitches and not switched(snapshot)
+    return "no NVSwitch" if is_without and knows_links(snapshot) else None
