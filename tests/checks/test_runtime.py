@@ -1,0 +1,218 @@
+"""Control groups, CDI, and limits of container runtimes."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.checks.rule import Finding, Verdict
+from agent.model.hca import Hca, HcaKind
+from agent.model.host import CdiSpec, ContainerToolkit, RuntimeConfig, RuntimeProcess
+from agent.model.snapshot import ProbeIssue, Snapshot
+from tests.checks.judge import HOST, NODE, SETTINGS, healthy, result
+
+DRIVER = healthy().driver_version
+PLUGINS = "k8s.device-plugin.nvidia.com/gpu"
+CONTAINERD = RuntimeConfig(name="containerd", path="/etc/containerd/config.toml")
+
+
+def _with(**parts: object) -> Snapshot:
+    return replace(healthy(), host=replace(HOST, **parts))  # type: ignore[arg-type] # by name
+
+
+def _spec(kind: str | None, driver: str | None = None, *missing: str) -> CdiSpec:
+    return CdiSpec(path="/etc/cdi/a.yaml", kind=kind, driver_version=driver, missing=missing)
+
+
+@pytest.mark.parametrize(
+    ("version", "observed"),
+    [
+        ("v1.34.9", "v1"),
+        (None, "v1"),
+        ("v1.35.0", "v1, on which this kubelet starts only with failCgroupV1: false"),
+    ],
+)
+def test_cgroup_v1_is_found_with_what_the_kubelet_makes_of_it(
+    version: str | None, observed: str
+) -> None:
+    snapshot = replace(_with(cgroup_version=1), node_status=replace(NODE, kubelet_version=version))
+    assert result("RUN-001", snapshot).findings == (
+        Finding(subject="/sys/fs/cgroup", observed=observed, expected="v2"),
+    )
+
+
+def test_missing_links_of_devices_are_found_with_systemd() -> None:
+    found = result("RUN-002", _with(char_devices=False))
+    assert [(one.subject, one.observed) for one in found.findings] == [
+        ("/dev/char", f"a GPU has no link there, and cgroupDriver in {SETTINGS.source} is systemd")
+    ]
+
+
+@pytest.mark.parametrize("driver", ["cgroupfs", None, ""])
+def test_links_are_of_no_use_to_another_cgroup_driver(driver: str | None) -> None:
+    snapshot = replace(_with(char_devices=False), kubelet=replace(SETTINGS, cgroup_driver=driver))
+    found = result("RUN-002", snapshot)
+    assert found.findings == ()
+    assert (found.skipped == "cgroupDriver is cgroupfs") == (driver == "cgroupfs")
+    assert (found.verdict is Verdict.UNKNOWN) == (driver is None)
+
+
+def test_links_are_not_needed_beside_cdi() -> None:
+    snapshot = _with(char_devices=False, cdi_specs=(_spec("nvidia.com/gpu"),))
+    assert result("RUN-002", snapshot).skipped == "CDI specifications of GPUs are there"
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "is_found"),
+    [
+        (None, "1.17.8", True),
+        ("auto", "1.17.8", True),
+        ("auto", None, True),
+        ("legacy", "1.18.0", True),
+        ("auto", "1.18.0", False),
+        (None, "1.20.0", False),
+        ("jit-cdi", None, False),
+        ("cdi", "1.16.0", False),
+    ],
+)
+def test_links_are_not_needed_where_the_toolkit_edits_the_specification(
+    mode: str | None, version: str | None, *, is_found: bool
+) -> None:
+    toolkit = ContainerToolkit(path="/etc/x.toml", mode=mode, version=version)
+    configs = (replace(CONTAINERD, nvidia_runtimes=("nvidia",)),)
+    snapshot = _with(char_devices=False, toolkit=toolkit, runtime_configs=configs)
+    assert bool(result("RUN-002", snapshot).findings) == is_found
+
+
+def test_a_toolkit_that_no_runtime_uses_makes_no_links_superfluous() -> None:
+    toolkit = ContainerToolkit(path="/etc/x.toml", mode="jit-cdi")
+    snapshot = _with(char_devices=False, toolkit=toolkit, runtime_configs=(CONTAINERD,))
+    assert result("RUN-002", snapshot).verdict is Verdict.WARN
+
+
+@pytest.mark.parametrize("kind", ["nvidia.com/gpu", "management.nvidia.com/gpu", "our.io/gpu"])
+def test_a_specification_of_another_driver_is_found(kind: str) -> None:
+    found = result("RUN-003", _with(cdi_specs=(_spec(kind, "535.54.03"),)))
+    assert found.findings == (
+        Finding(
+            subject="/etc/cdi/a.yaml",
+            observed="mounts the libraries of driver 535.54.03",
+            expected=f"those of the loaded driver, {DRIVER}",
+        ),
+    )
+
+
+def test_missing_device_nodes_are_found_and_counted() -> None:
+    nodes = tuple(f"/dev/nvidia{number}" for number in range(6))
+    found = result("RUN-003", _with(cdi_specs=(_spec("nvidia.com/gpu", DRIVER, *nodes),)))
+    assert [one.observed for one in found.findings] == [
+        "names /dev/nvidia0, /dev/nvidia1, /dev/nvidia2, /dev/nvidia3 and 2 more, not there"
+    ]
+
+
+def test_a_specification_that_cannot_be_read_is_unknown_with_the_reason() -> None:
+    issue = ProbeIssue(probe="host", subject="etc/cdi/a.yaml", reason="not YAML: line 3")
+    snapshot = replace(_with(cdi_specs=(_spec(None),)), issues=(issue,))
+    found = result("RUN-003", snapshot)
+    assert (found.verdict, found.missing) == (
+        Verdict.UNKNOWN,
+        ("/etc/cdi/a.yaml (etc/cdi/a.yaml: not YAML: line 3)",),
+    )
+
+
+@pytest.mark.parametrize("kind", ["amd.com/gpu", "notnvidia.com/gpu"])
+def test_specifications_of_others_do_not_count(kind: str) -> None:
+    found = result("RUN-003", _with(cdi_specs=(_spec(kind),)))
+    assert found.skipped == "no CDI specification of GPUs"
+
+
+NVIDIA = replace(CONTAINERD, cdi=False, default_runtime="nvidia", nvidia_runtimes=("nvidia",))
+
+
+@pytest.mark.parametrize(
+    ("mode", "skipped"),
+    [("auto", "the toolkit's mode is auto"), (None, "the toolkit's mode is auto"), ("cdi", None)],
+)
+def test_only_mode_cdi_needs_a_specification(mode: str | None, skipped: str | None) -> None:
+    toolkit = ContainerToolkit(path="/etc/t.toml", mode=mode)
+    found = result("RUN-004", _with(toolkit=toolkit, runtime_configs=(NVIDIA,)))
+    assert found.skipped == skipped
+    assert [one.subject for one in found.findings] == ([] if skipped else ["/etc/t.toml"])
+
+
+@pytest.mark.parametrize(
+    ("runtime", "verdict"),
+    [
+        ("containerd://1.7.27", Verdict.FAIL),
+        ("containerd://2.0.5", Verdict.PASS),
+        ("cri-o://1.33.0", Verdict.UNKNOWN),
+        (None, Verdict.UNKNOWN),
+    ],
+)
+def test_cdi_that_no_file_states_depends_on_containerds_version(
+    runtime: str | None, verdict: Verdict
+) -> None:
+    snapshot = replace(
+        _with(cdi_specs=(_spec(PLUGINS),), runtime_configs=(CONTAINERD,)),
+        node_status=replace(NODE, container_runtime=runtime),
+    )
+    assert result("RUN-005", snapshot).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [(PLUGINS, 1), ("k8s.gpu.nvidia.com/claim", 1), ("nvidia.com/gpu", 0)],
+)
+def test_cdi_must_be_on_where_a_plugin_hands_devices_over_so(kind: str, count: int) -> None:
+    config = replace(CONTAINERD, cdi=False)
+    found = result("RUN-005", _with(cdi_specs=(_spec(kind),), runtime_configs=(config,)))
+    assert len(found.findings) == count
+
+
+def test_our_own_specification_counts_as_a_plugins() -> None:
+    spec = _spec("device-plugin.nodetopo.io/gpu", DRIVER)
+    config = replace(CONTAINERD, cdi=False)
+    assert result("RUN-005", _with(cdi_specs=(spec,), runtime_configs=(config,))).findings
+
+
+def _limited(memlock: int | None, files: int | None, **config: int) -> Snapshot:
+    return _with(
+        runtimes=(RuntimeProcess(name="containerd", memlock_bytes=memlock, open_files=files),),
+        runtime_configs=(replace(CONTAINERD, **config),),  # type: ignore[arg-type] # by name
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "snapshot", "observed"),
+    [
+        ("RUN-006", _limited(65536, -1), "65536 bytes for containers without the capability"),
+        ("RUN-006", _limited(-1, -1, memlock_bytes=4096), "4096 bytes"),
+        ("RUN-006", _limited(65536, -1, memlock_bytes=-1), None),
+        ("RUN-006", _limited(-1, 5), None),
+        ("RUN-007", _limited(5, 32_767), "32767"),
+        ("RUN-007", _limited(5, 32_768), None),
+        ("RUN-007", _limited(5, -1), None),
+        ("RUN-007", _limited(5, -1, open_files=1024), "1024"),
+        ("RUN-007", _limited(5, 1024, open_files=65_536), None),
+    ],
+)
+def test_limits_are_the_configurations_before_the_runtimes_own(
+    code: str, snapshot: Snapshot, observed: str | None
+) -> None:
+    found = result(code, snapshot)
+    assert found.verdict is Verdict.PASS
+    assert [one.observed.startswith(observed or "-") for one in found.findings] == (
+        [True] if observed else []
+    )
+
+
+@pytest.mark.parametrize("code", ["RUN-006", "RUN-007"])
+def test_unread_limits_are_unknown(code: str) -> None:
+    assert result(code, _limited(None, None)).verdict is Verdict.UNKNOWN
+    assert result(code, _with(runtimes=())).missing == ("limits of the container runtime",)
+
+
+def test_locked_memory_is_of_no_account_without_rdma() -> None:
+    software = Hca(name="rxe0", kind=HcaKind.SOFTWARE)
+    snapshot = replace(_limited(65536, -1), hcas=(software,))
+    assert result("RUN-006", snapshot).skipped == "no RDMA device"
+    assert result("RUN-006", replace(snapshot, hcas=None)).missing == ("HCAs",)
