@@ -1,10 +1,26 @@
-"""Rules on the kubelet's settings that decide alignment."""
+"""Rules on the kubelet: the policies that decide alignment, and all other ones of its area."""
 
 from collections.abc import Callable
+from operator import attrgetter
 
+from agent.checks import (
+    kubelet_bugs,
+    kubelet_conduct,
+    kubelet_cpu_choices,
+    kubelet_cpus,
+    kubelet_drift,
+    kubelet_files,
+    kubelet_jobs,
+    kubelet_memory,
+    kubelet_numa,
+    kubelet_options,
+)
 from agent.checks.inputs import missing_setting, needs_alignment
+from agent.checks.kubelet_bugs import MANY_NODES, QUICK_SINCE
+from agent.checks.kubelet_inputs import place, version, without_alignment
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubelet import KubeletSettings
+from agent.model.kubernetes_release import release
 from agent.model.snapshot import Snapshot
 
 _Setting = Callable[[KubeletSettings], str | None]
@@ -37,13 +53,32 @@ def _expect(
         observed = setting(settings)
         if observed is None or observed in good:
             return ()
-        subject = f"{field} in {settings.source}"
-        return (Finding(subject=subject, observed=observed, expected=" | ".join(good)),)
+        expected = " | ".join(good)
+        return (Finding(subject=place(settings, field), observed=observed, expected=expected),)
 
     return check
 
 
-RULES: tuple[Rule, ...] = (
+def _without_pinning(snapshot: Snapshot) -> str | None:
+    """Tell that the Memory Manager must not pin memory here (KUB-021)."""
+    if _has_many_nodes(snapshot):
+        return f"more than {MANY_NODES} NUMA nodes, with which policy Static stalls"
+    return without_alignment(snapshot)
+
+
+def _without_hints(snapshot: Snapshot) -> str | None:
+    """Tell that the Topology Manager must not align devices here (KUB-021)."""
+    found = release(version(snapshot))
+    if _has_many_nodes(snapshot) and found is not None and found < QUICK_SINCE:
+        return f"more than {MANY_NODES} NUMA nodes, with which this kubelet stalls"
+    return without_alignment(snapshot)
+
+
+def _has_many_nodes(snapshot: Snapshot) -> bool:
+    return len(snapshot.numa_nodes or ()) > MANY_NODES
+
+
+_POLICIES: tuple[Rule, ...] = (
     Rule(
         code="KUB-001",
         claim="the CPU Manager gives exclusive CPUs",
@@ -54,6 +89,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.ERROR,
         needs=missing_setting("cpuManagerPolicy", _cpu_policy),
         check=_expect("cpuManagerPolicy", _cpu_policy, ("static",)),
+        skips=without_alignment,
         remedy="set cpuManagerPolicy: static with reservedSystemCPUs; drain the node, delete "
         "cpu_manager_state and restart the kubelet",
         reference=f"{_TASKS}/cpu-management-policies/",
@@ -72,8 +108,10 @@ RULES: tuple[Rule, ...] = (
             _topology_policy,
             ("best-effort", "restricted", "single-numa-node"),
         ),
+        skips=_without_hints,
         remedy="set topologyManagerPolicy: best-effort where jobs may span NUMA nodes, "
-        "single-numa-node where none may, and restart the kubelet",
+        "single-numa-node where none may, and restart the kubelet (with more than 8 NUMA nodes "
+        "state max-allowable-numa-nodes in topologyManagerPolicyOptions too)",
         reference=f"{_TASKS}/topology-manager/",
     ),
     Rule(
@@ -85,9 +123,30 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.WARNING,
         needs=missing_setting("memoryManagerPolicy", _memory_policy),
         check=_expect("memoryManagerPolicy", _memory_policy, ("Static",)),
+        skips=_without_pinning,
         remedy="set memoryManagerPolicy: Static and reservedMemory to the sum of kubeReserved, "
         "systemReserved and evictionHard; drain the node, delete memory_manager_state and "
         "restart the kubelet",
         reference=f"{_TASKS}/memory-manager/",
     ),
 )
+
+RULES: tuple[Rule, ...] = tuple(
+    sorted(
+        (
+            *_POLICIES,
+            *kubelet_bugs.RULES,
+            *kubelet_conduct.RULES,
+            *kubelet_cpu_choices.RULES,
+            *kubelet_cpus.RULES,
+            *kubelet_drift.RULES,
+            *kubelet_files.RULES,
+            *kubelet_jobs.RULES,
+            *kubelet_memory.RULES,
+            *kubelet_numa.RULES,
+            *kubelet_options.RULES,
+        ),
+        key=attrgetter("code"),
+    )
+)
+"""All of them, by code."""
