@@ -10,6 +10,7 @@ from typing import Protocol
 
 from agent import __version__
 from agent.cli import (
+    admit,
     allocate,
     audit,
     capture,
@@ -47,6 +48,7 @@ COMMANDS: tuple[Command, ...] = (
     cleanup,
     health,
     audit,
+    admit,
     export,
     doctor,
     allocate,

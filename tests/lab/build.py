@@ -19,6 +19,7 @@ _PACKAGES = {
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
     "fakecri": "./fakecri",
+    "admission": "./admission",
     "etcd": "./etcd",
 }
 

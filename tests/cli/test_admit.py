@@ -1,0 +1,176 @@
+"""``admit``: exit status by verdict, what is printed, and what it refuses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from agent.cli.admit_preference import preference
+from agent.machines.bundled import machine
+from agent.model.codec import encode
+from agent.model.snapshot import Snapshot
+from tests.cli.conftest import Cli
+from tests.cli.outcome import Outcome
+from tests.hints.admission_node import GPU, kubelet, node
+
+_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: ml}}
+spec:
+  containers:
+  - name: work
+    resources:
+      limits: {{cpu: 4, memory: 8Gi, nvidia.com/gpu: {gpus}}}
+---
+"""
+FITS = _POD.format(name="fits", gpus=4)
+WIDE = _POD.format(name="wide", gpus=6)
+_DOCS = Path(__file__).parents[2] / "docs"
+_SCHEMA = _DOCS / "schema" / "admit.json"
+
+
+def _admit(
+    cli: Cli, tmp_path: Path, text: str, *flags: str, seen: Snapshot | None = None
+) -> Outcome:
+    manifest = tmp_path / "pods.yaml"
+    manifest.write_text(text, "utf-8")
+    stored = encode(seen or replace(node(), node="gpu-1"))
+    return cli("admit", "--manifest", str(manifest), "--snapshot", "-", *flags, stdin=stored)
+
+
+def test_a_pod_that_fits_is_admitted_with_what_it_would_get(cli: Cli, tmp_path: Path) -> None:
+    outcome = _admit(cli, tmp_path, FITS)
+
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[:2] == [
+        "Topology Manager policy restricted · scope container   node gpu-1",
+        "✓ ml/fits (Guaranteed) admitted",
+    ]
+    assert "CPUs            1-2,17-18" in outcome.out
+    assert "memory          8Gi of NUMA 0" in outcome.out
+
+
+def test_a_rejected_pod_is_explained_with_what_would_help(cli: Cli, tmp_path: Path) -> None:
+    outcome = _admit(cli, tmp_path, WIDE)
+
+    assert outcome.code == 1
+    assert "✗ ml/wide (Guaranteed) rejected: TopologyAffinityError" in outcome.out
+    assert "    → container work: 4 nvidia.com/gpu instead of 6\n" in outcome.out
+
+
+def test_pods_of_a_manifest_come_one_after_the_other(cli: Cli, tmp_path: Path) -> None:
+    outcome = _admit(cli, tmp_path, FITS * 3, "-o", "short")
+
+    assert outcome.code == 1
+    assert outcome.out.splitlines() == [
+        "✓ ml/fits (Guaranteed) admitted",
+        "✓ ml/fits (Guaranteed) admitted",
+        "✗ ml/fits (Guaranteed) rejected: TopologyAffinityError",
+    ]
+
+
+def test_other_settings_can_be_asked_about(cli: Cli, tmp_path: Path) -> None:
+    assert _admit(cli, tmp_path, WIDE, "--policy", "best-effort").code == 0
+    assert _admit(cli, tmp_path, WIDE, "--policy", "restricted", "--scope", "pod").code == 1
+
+
+def test_what_is_missing_is_exit_status_3(cli: Cli, tmp_path: Path) -> None:
+    outcome = _admit(cli, tmp_path, FITS, seen=replace(node(), kubelet=None))
+
+    assert outcome.code == 3
+    assert "? ml/fits (Guaranteed) the verdict is not known" in outcome.out
+    assert "    not known: the kubelet's settings\n" in outcome.out
+
+
+def test_a_rejection_outweighs_what_is_missing(cli: Cli, tmp_path: Path) -> None:
+    blank = WIDE.replace("limits: {cpu: 4, memory: 8Gi, nvidia.com/gpu: 6}", "claims: []")
+    whole = blank.replace("spec:", "spec:\n  resources: {limits: {cpu: 1, memory: 1Gi}}", 1)
+    gates = kubelet(feature_gates={"PodLevelResourceManagers": True})
+
+    outcome = _admit(cli, tmp_path, WIDE + whole, seen=replace(node(), kubelet=gates))
+    assert outcome.code == 1
+    assert "? ml/wide" in outcome.out
+
+
+def test_of_whole_gpus_our_allocator_chooses_as_our_device_plugin_does() -> None:
+    prefer = preference(machine("dgx-1v"))
+    gpus = tuple(str(gpu.uuid) for gpu in machine("dgx-1v").gpus)
+
+    assert prefer(GPU, frozenset(gpus), frozenset(), 2) == {gpus[0], gpus[3]}
+    assert prefer(GPU, frozenset(gpus), frozenset(gpus[1:2]), 2) == {gpus[1], gpus[2]}
+
+
+def test_of_other_devices_the_lowest_ids_are_taken() -> None:
+    prefer = preference(machine("dgx-1v"))
+
+    assert prefer("rdma/hca", frozenset("bca"), frozenset("c"), 2) == {"a", "c"}
+
+
+@pytest.mark.parametrize("text", [FITS, WIDE, FITS + WIDE + FITS])
+def test_json_is_what_the_schema_promises(cli: Cli, tmp_path: Path, text: str) -> None:
+    schema = json.loads(_SCHEMA.read_text("utf-8"))
+    Draft202012Validator.check_schema(schema)
+    for seen in (node(), node(topology_manager_policy="none"), replace(node(), offer=None)):
+        outcome = _admit(cli, tmp_path, text, "-o", "json", seen=seen)
+        Draft202012Validator(schema).validate(json.loads(outcome.out))
+
+
+def test_as_yaml_it_holds_the_same(cli: Cli, tmp_path: Path) -> None:
+    as_json = json.loads(_admit(cli, tmp_path, FITS + WIDE, "-o", "json").out)
+
+    assert yaml.safe_load(_admit(cli, tmp_path, FITS + WIDE, "-o", "yaml").out) == as_json
+
+
+def test_a_rejection_that_nothing_helps_says_so(cli: Cli, tmp_path: Path) -> None:
+    nothing_left = _POD.format(name="all", gpus=8) * 2
+    outcome = _admit(cli, tmp_path, nothing_left, "--policy", "none")
+
+    assert "    → no single change was found that would admit it\n" in outcome.out
+
+
+def test_the_worked_example_of_the_page_is_what_is_printed(cli: Cli, tmp_path: Path) -> None:
+    page = (_DOCS / "admit.md").read_text("utf-8")
+    manifest = tmp_path / "trainer.yaml"
+    manifest.write_text(page.partition("```yaml\n")[2].partition("```")[0], "utf-8")
+    command, _, printed = page.partition("\n$ ")[2].partition("```")[0].partition("\n")
+    words = [str(manifest) if it == manifest.name else it for it in command.split()[1:]]
+
+    outcome = cli(*words)
+    assert (outcome.code, outcome.out) == (1, printed)
+
+
+def test_hostile_names_do_not_steer_the_terminal(cli: Cli, tmp_path: Path) -> None:
+    hostile = WIDE.replace("name: work", 'name: "w\\x1b[31mork"')
+
+    assert "\x1b" not in _admit(cli, tmp_path, hostile).out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kind: Service\napiVersion: v1\nmetadata: {name: x}\n", "no pod in the manifest"),
+        ("a: [", "pods.yaml"),
+    ],
+)
+def test_a_manifest_without_pods_is_bad_input(
+    cli: Cli, tmp_path: Path, text: str, words: str
+) -> None:
+    outcome = _admit(cli, tmp_path, text)
+
+    assert outcome.code == 2
+    assert words in outcome.err
+
+
+def test_standard_input_is_read_once(cli: Cli) -> None:
+    outcome = cli("admit", "--manifest", "-", "--snapshot", "-")
+
+    assert outcome.code == 2
+    assert "standard input is named twice" in outcome.err
+
+
+def test_a_missing_manifest_is_bad_usage(cli: Cli) -> None:
+    assert cli("admit", "--machine", "dgx-h100").code == 2

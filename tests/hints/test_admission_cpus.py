@@ -1,0 +1,145 @@
+"""Which CPUs the CPU Manager gives, with each of its options."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.hints.admission_cpu_layout import CpuLayout, Place, cpu_layout
+from agent.hints.admission_cpu_spread import take_spread
+from agent.hints.admission_cpu_take import NotEnoughCpusError, take_packed
+from agent.hints.admission_cpus import CpuOptions, Cpus
+from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
+
+
+def _layout(
+    nodes: int, *, cores: int = 4, sockets: int | None = None, caches: int = 1
+) -> CpuLayout:
+    """Return a machine with two threads a core, those of core C being CPUs 2C and 2C+1."""
+    sockets = sockets or nodes
+    places = {
+        cpu: Place(
+            numa=cpu // (2 * cores),
+            socket=cpu // (2 * cores) * sockets // nodes,
+            core=cpu // 2 * 2,
+            cache=cpu // (2 * cores // caches),
+        )
+        for cpu in range(nodes * cores * 2)
+    }
+    return CpuLayout(places=places, sockets=sockets)
+
+
+def _free(text: str) -> frozenset[int]:
+    return CpuSet.parse(text).cpus
+
+
+def _text(cpus: frozenset[int]) -> str:
+    return str(CpuSet(cpus))
+
+
+def test_whole_cores_come_before_single_threads() -> None:
+    assert _text(take_packed(_layout(2), _free("1-15"), 4)) == "2-5"
+
+
+def test_a_request_of_a_whole_node_takes_the_node_that_is_free() -> None:
+    assert _text(take_packed(_layout(2), _free("1-15"), 8)) == "8-15"
+
+
+def test_the_node_with_the_fewest_free_cpus_is_filled_first() -> None:
+    assert _text(take_packed(_layout(2), _free("0-7,12-15"), 2)) == "12-13"
+
+
+def test_a_socket_of_several_nodes_is_taken_whole() -> None:
+    layout = _layout(4, sockets=2)
+
+    assert _text(take_packed(layout, layout.cpus - {0}, 16)) == "16-31"
+
+
+def test_a_rest_is_taken_of_cores_that_are_broken_already() -> None:
+    assert _text(take_packed(_layout(1), _free("1-7"), 3)) == "1-3"
+
+
+def test_threads_are_spread_over_cores_on_request() -> None:
+    """They are taken by number, and of a machine that numbers cores first that spreads them."""
+    assert _text(take_packed(_layout(1), _free("1-7"), 2)) == "2-3"
+    assert _text(take_packed(_layout(1), _free("1-7"), 2, spread_cores=True)) == "1-2"
+
+
+def test_one_cache_is_preferred_on_request() -> None:
+    layout = _layout(1, cores=8, caches=4)
+
+    assert _text(take_packed(layout, _free("2-15"), 4)) == "2-5"
+    assert _text(take_packed(layout, _free("2-15"), 4, by_cache=True)) == "4-7"
+
+
+def test_too_few_are_an_error_in_the_words_of_the_kubelet() -> None:
+    words = "not enough cpus available to satisfy request: requested=5, available=4"
+    with pytest.raises(NotEnoughCpusError, match=words):
+        take_packed(_layout(1), _free("0-3"), 5)
+
+
+def test_a_request_that_fits_one_node_is_not_spread() -> None:
+    assert _text(take_spread(_layout(2), _free("0-15"), 6, 1)) == "0-5"
+
+
+def test_a_wider_request_is_spread_evenly() -> None:
+    assert _text(take_spread(_layout(2), _free("0-15"), 10, 1)) == "0-4,8-12"
+    assert _text(take_spread(_layout(2), _free("0-15"), 12, 2)) == "0-5,8-13"
+
+
+def test_a_remainder_goes_where_it_leaves_the_most_even_rest() -> None:
+    assert _text(take_spread(_layout(2), _free("0-6,8-15"), 11, 1)) == "0-3,6,8-13"
+
+
+def test_what_cannot_be_grouped_is_packed() -> None:
+    assert _text(take_spread(_layout(2), _free("0-15"), 9, 2)) == "0-8"
+
+
+def test_the_best_of_many_nodes_is_taken_with_the_mistake_that_the_kubelet_makes() -> None:
+    """Nodes 0 to 3 are the best; it remembers the last of them as the last that it tried, 5."""
+    layout = _layout(6, cores=1)
+
+    assert _text(take_spread(layout, layout.cpus, 8, 1)) == "0-5,10-11"
+
+
+def test_nodes_of_one_socket_are_as_good_as_one_node_on_request() -> None:
+    layout = _layout(4, sockets=2)
+    plain = Cpus(layout=layout, options=CpuOptions(), shared=layout.cpus, reserved=frozenset())
+    by_socket = replace(plain, options=CpuOptions(align_by_socket=True))
+
+    assert _preferred(plain) == [0b0001, 0b0010, 0b0100, 0b1000]
+    assert _preferred(by_socket) == [0b0001, 0b0010, 0b0100, 0b1000, 0b0011, 0b1100]
+
+
+def test_by_socket_the_whole_socket_serves_before_others() -> None:
+    layout = _layout(4, sockets=2)
+    cpus = Cpus(
+        layout=layout,
+        options=CpuOptions(align_by_socket=True),
+        shared=layout.cpus - _free("0-5,16-27"),
+        reserved=frozenset(),
+    )
+
+    plain = replace(cpus, options=CpuOptions())
+
+    assert _text(plain.give("uid", "work", 6, 0b0001)) == "6-7,28-31"
+    assert _text(cpus.give("uid", "work", 6, 0b0001)) == "6-11"
+
+
+def _preferred(cpus: Cpus) -> list[int | None]:
+    return [hint.mask for hint in cpus.hints(4)["cpu"] or () if hint.preferred]
+
+
+def test_a_cache_that_is_a_whole_nodes_counts_as_the_sockets() -> None:
+    halves = tuple(CpuSet.of(range(start, start + 4)) for start in (0, 4))
+    nodes = tuple(NumaNode(id=it, cpus=half) for it, half in enumerate(halves))
+    whole = CpuSet.of(range(8))
+    cpu = CpuTopology(
+        online=whole,
+        sockets=(Socket(id=7, cpus=whole),),
+        cores=tuple(CpuSet.of((it, it + 1)) for it in range(0, 8, 2)),
+        l3_groups=halves,
+    )
+    split = replace(cpu, l3_groups=tuple(CpuSet.of((it, it + 1)) for it in range(0, 8, 2)))
+
+    assert cpu_layout(nodes, cpu).members("cache") == {7: whole.cpus}
+    assert sorted(cpu_layout(nodes, split).members("cache")) == [0, 2, 4, 6]
