@@ -39,6 +39,7 @@ from agent.telling import Telling
 from agent.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    from agent.attending import Attending
     from agent.zoning import Zoning
 
 GRACE_S = 0.5
@@ -111,6 +112,7 @@ class Daemon:
         self._events = EventPublisher(kubeconfig, node) if settings.publish_events else None
         self._labelling = self._new_labelling() if settings.publish_labels else None
         self._zoning = self._new_zoning()
+        self._attending = self._new_attending()
         self._scanning = Scanning(
             scene=scene,
             store=self._store,
@@ -136,6 +138,7 @@ class Daemon:
             health=health,
             labelling=self._labelling,
             zoning=self._zoning,
+            attending=self._attending,
             events=self._events,
             reloader=reloader,
         )
@@ -155,6 +158,8 @@ class Daemon:
             self._group.start("zones", self._zoning.run)
         if self._events is not None:
             self._group.start("events", self._events.run)
+        for name, loop in () if self._attending is None else self._attending.loops():
+            self._group.start(name, loop)
         is_ready = self._report(report, metrics_url)
         if self._settings.once:
             self._group.stop()
@@ -196,6 +201,15 @@ class Daemon:
         from agent.zoning import zoning  # noqa: PLC0415 - memory that few nodes need
 
         return zoning(self._settings, self._store, self._node_watch())
+
+    def _new_attending(self) -> "Attending | None":
+        """Return what follows pods, where that is wanted and they are those of this machine."""
+        if self._settings.once or self._scene.simulated is not None:
+            return None
+        from agent import attending  # noqa: PLC0415 - memory that not every node needs
+
+        wanted = attending.is_wanted(self._settings)
+        return attending.attending(self._settings, self._store) if wanted else None
 
     def _stop(self) -> None:
         self._group.stop()

@@ -1,7 +1,7 @@
 """What the daemon tells of itself when it is asked: metrics, and whether it is ready."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from agent.labelling import Labelling
 from agent.model.snapshot import Snapshot
 from agent.notices import conflicts
 from agent.offering import Offering
+from agent.publish.event_writer import EventWriter
 from agent.publish.events import EventPublisher
 from agent.publish.metrics_state import MetricsState
 from agent.publish.readiness import not_ready
@@ -22,6 +23,7 @@ from agent.scene import Scene
 from agent.store import SnapshotStore, Versioned
 
 if TYPE_CHECKING:
+    from agent.attending import Attending
     from agent.zoning import Zoning
 
 
@@ -48,7 +50,7 @@ class Telling:
     Attributes:
         settings: in force now.
         health: ``None`` where GPUs are not watched.
-        labelling, zoning, events: ``None`` where nothing of the kind is published.
+        labelling, zoning, attending, events: ``None`` where nothing of the kind is published.
         reloader: ``None`` where settings never change.
     """
 
@@ -59,6 +61,7 @@ class Telling:
     health: HealthWatch | None
     labelling: Labelling | None
     zoning: "Zoning | None"
+    attending: "Attending | None"
     events: EventPublisher | None
     reloader: Reloader | None
     _counted: _Counted = field(default_factory=_Counted, init=False)
@@ -71,6 +74,9 @@ class Telling:
         taken = conflicts(states)
         nvml = self.scene.machine.nvml()
         is_registered = {name: state.is_registered for name, state in states.items()}
+        auditing = None if self.attending is None else self.attending.auditing
+        measured = None if auditing is None else auditing.found
+        rejections = None if self.attending is None else self.attending.rejections
         return MetricsState(
             snapshot=snapshot,
             not_ready=not_ready(
@@ -97,9 +103,19 @@ class Telling:
             nvml_failures=nvml.failures,
             config=self._config(),
             config_failures=0 if self.reloader is None else self.reloader.failures,
-            events_posted=0 if self.events is None else self.events.posted,
-            events_dropped=0 if self.events is None else self.events.dropped,
+            events_posted=sum(one.posted for one in self._writers()),
+            events_dropped=sum(one.dropped for one in self._writers()),
+            pods_measured={} if measured is None else measured.verdicts,
+            pods_misaligned={} if measured is None else measured.reasons,
+            pod_errors=0 if auditing is None else auditing.errors,
+            rejections_explained=0 if rejections is None else rejections.explained,
+            rejections_given_up=0 if rejections is None else rejections.given_up,
         )
+
+    def _writers(self) -> Iterator[EventWriter]:
+        """Yield what writes Events, about the Node and about pods."""
+        of_pods = None if self.attending is None else self.attending.events
+        yield from (one for one in (self.events, of_pods) if one is not None)
 
     def _config(self) -> str | None:
         config = None if self.reloader is None else self.reloader.config

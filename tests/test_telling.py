@@ -24,6 +24,7 @@ def telling(played: Played, store: SnapshotStore, settings: list[Settings]) -> T
         health=None,
         labelling=None,
         zoning=None,
+        attending=None,
         events=None,
         reloader=None,
     )

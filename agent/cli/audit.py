@@ -2,11 +2,14 @@
 
 from argparse import Namespace
 from dataclasses import replace
+from functools import partial
 
-from agent.cli.files import read_text
+from agent.checks.rule import Area
+from agent.cli import render
 from agent.cli.health import add_only
+from agent.cli.output import Answer
 from agent.cli.parser import Subparsers, add_command, add_output
-from agent.cli.source import add_source, load
+from agent.cli.source import add_settings, add_source, load
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 
@@ -15,6 +18,7 @@ def add(subparsers: Subparsers) -> None:
     """Add the command."""
     parser = add_command(subparsers, "audit", "check settings and pods")
     add_only(parser)
+    add_settings(parser, ("checks_file",), "checks")
     pods = parser.add_mutually_exclusive_group()
     pods.add_argument("--pod", metavar="NS/NAME", help="check this pod only")
     pods.add_argument("--manifest", metavar="FILE", help="check the pods of a manifest instead")
@@ -29,25 +33,30 @@ def run(args: Namespace) -> int:
     from agent.cli import judge  # noqa: PLC0415 - same
 
     rules = judge.selected(AUDIT, args.only, "audit")
-    snapshot = load(args, needs_gpus=False, pods=args.manifest is None)
+    snapshot = load(args, needs_gpus=False, in_full=True, pods=args.manifest is None)
     if args.manifest is not None:
-        snapshot = _with_manifest(snapshot, args.manifest)
+        from agent.cli.manifest import pods_of_manifest  # noqa: PLC0415 - loads yaml
+
+        snapshot = replace(snapshot, pods=pods_of_manifest(args.manifest))
     elif args.pod is not None:
         snapshot = _only_pod(snapshot, args.pod)
+    if args.manifest is None and any(rule.area is Area.ALIGNMENT for rule in rules):
+        return judge.judge(snapshot, rules, args, partial(_with_alignment, args, snapshot))
     return judge.judge(snapshot, rules, args)
 
 
-def _with_manifest(snapshot: Snapshot, name: str) -> Snapshot:
-    from agent.probes.pods import pods_from_manifest  # noqa: PLC0415 - loads yaml
+def _with_alignment(args: Namespace, snapshot: Snapshot, answer: Answer) -> Answer:
+    """Return *answer* with what every running pod with GPUs or HCAs really got."""
+    from agent.checks.alignment_measure import measured  # noqa: PLC0415 - same
+    from agent.cli.alignment_table import plain, text  # noqa: PLC0415 - same
 
-    text = read_text(name)
-    try:
-        pods = pods_from_manifest(text)
-    except InputError as error:
-        raise InputError(f"{name}: {error.cause}", error.cure) from None
-    if not pods:
-        raise InputError(f"{name} holds no pod", "give a Pod or a controller with a pod template")
-    return replace(snapshot, pods=pods)
+    rows = measured(snapshot)
+    table = text(rows, render.style(no_color=args.no_color))
+    return replace(
+        answer,
+        plain={**answer.plain, "alignment": plain(rows)},
+        table=f"{table}\n{answer.table}" if table else answer.table,
+    )
 
 
 def _only_pod(snapshot: Snapshot, wanted: str) -> Snapshot:

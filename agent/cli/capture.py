@@ -17,8 +17,10 @@ _EPILOG = (
     "of the NVML library with its return code, sysfs.txt those files of /sys, /proc and the "
     "kubelet that were read, snapshot.json what was found (without pods). With --scrub, serial "
     "numbers, UUIDs, GUIDs, GIDs, MAC addresses, names of the node and of pods are replaced by "
-    "invented ones, the same everywhere; kernel parameters and kubelet settings that are not "
-    "read are left out. Product names, versions and PCI addresses stay."
+    "invented ones, the same everywhere, and so are images, container ids, node selectors, swap "
+    "areas, writers of labels, and values of variables that are not public; kernel parameters and "
+    "kubelet settings that are not read are left out. Product names, versions and PCI addresses "
+    "stay."
 )
 
 

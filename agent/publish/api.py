@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agent.errors import ApiUnavailable
-from agent.publish.stream import Expired, Stream
+from agent.publish.stream import MAX_EVENT, Expired, Stream
 
 TIMEOUT_S = 10.0
 """Patience for one request; the API server itself gives up on a mutation after 34 s."""
@@ -35,6 +35,10 @@ LATER = "it is tried again later"
 
 LONGEST_PAUSE_S = 3600.0
 """More than an hour the API server never asks for; a proxy that does would silence us for good."""
+
+MAX_OBJECT = 4 << 20
+"""Bytes of one event with a whole object; etcd takes objects of 1.5 MiB (``--max-request-bytes``),
+which are more as JSON."""
 
 MAX_REFUSAL = 1 << 16
 """Bytes of a refusal that are read; a Status object has some hundred."""
@@ -110,8 +114,21 @@ class Api:
         headers = {"Accept": _METADATA_ONLY, "Content-Type": "application/apply-patch+yaml"}
         return self._send("PATCH", path, query, headers, json.dumps(body))
 
+    def create(self, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
+        """Create the object *body* in the collection at *path*; any HTTP status is an answer.
+
+        Raises:
+            ApiUnavailable: no HTTP answer came, and the outcome is unknown.
+        """
+        headers = {"Accept": _METADATA_ONLY, "Content-Type": "application/json"}
+        return self._send("POST", path, query, headers, json.dumps(body))
+
     def watch_metadata(self, path: str, query: Mapping[str, str], silence_s: float) -> Stream:
-        """Follow the metadata of the objects at *path*; the stream is to be closed.
+        """Follow the metadata of the objects at *path*, as :meth:`watch` follows whole ones."""
+        return self._watch(path, query, _METADATA_WATCHED, silence_s, MAX_EVENT)
+
+    def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Stream:
+        """Follow the objects at *path*; the stream is to be closed.
 
         It ends by itself when the server ends it, and is lost when nothing at all comes for
         *silence_s*.
@@ -121,10 +138,14 @@ class Api:
             Refused: the account may not watch them.
             Expired: the version that *query* begins at is no longer known.
         """
-        headers = {"Accept": _METADATA_WATCHED}
-        response = self._request("GET", path, query, headers, read_s=silence_s)
+        return self._watch(path, query, "application/json", silence_s, MAX_OBJECT)
+
+    def _watch(
+        self, path: str, query: Mapping[str, str], form: str, silence_s: float, most: int
+    ) -> Stream:
+        response = self._request("GET", path, query, {"Accept": form}, read_s=silence_s)
         if response.status == 200:
-            return Stream(response, f"{self.host}{path}")
+            return Stream(response, f"{self.host}{path}", most)
         found = Answer(
             status=response.status,
             body=_refusal(response),
@@ -135,7 +156,7 @@ class Api:
             raise Expired(said)
         problem = f"watch {self.host}{path}: {said}"
         if found.status == FORBIDDEN:
-            cure = "grant `watch` on nodes to the account"
+            cure = f"grant `watch` on {path.rpartition('/')[2]} to the account"
             raise Refused(problem, cure, retry_after_s=found.retry_after_s)
         raise ApiUnavailable(problem, LATER, retry_after_s=found.retry_after_s)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from agent.publish.agent_families import AGENT_FAMILIES
+from agent.publish.alignment_families import ALIGNMENT_FAMILIES
 from agent.publish.family import Family
 from agent.publish.gpu_families import GPU_FAMILIES
 from agent.publish.health_families import HEALTH_FAMILIES
@@ -22,6 +23,7 @@ FAMILIES: tuple[Family, ...] = (
     *NODE_FAMILIES,
     *GPU_FAMILIES,
     *HEALTH_FAMILIES,
+    *ALIGNMENT_FAMILIES,
 )
 
 

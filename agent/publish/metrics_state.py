@@ -27,6 +27,11 @@ class MetricsState:
         config_failures: changes of the configuration that were refused.
         events_posted: writes of Kubernetes Events.
         events_dropped: Events that were given up.
+        pods_measured: ``aligned``, ``misaligned`` or ``unknown`` → pods with GPUs; empty where they
+            are not measured, or the kubelet did not answer.
+        pods_misaligned: code of the first cause → misaligned pods.
+        pod_errors: looks at pods at which the kubelet did not answer.
+        rejections_explained, rejections_given_up: rejected pods.
     """
 
     snapshot: Snapshot | None
@@ -50,3 +55,8 @@ class MetricsState:
     config_failures: int = 0
     events_posted: int = 0
     events_dropped: int = 0
+    pods_measured: Mapping[str, int] = field(default_factory=dict)
+    pods_misaligned: Mapping[str, int] = field(default_factory=dict)
+    pod_errors: int = 0
+    rejections_explained: int = 0
+    rejections_given_up: int = 0

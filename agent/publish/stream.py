@@ -19,10 +19,11 @@ class Expired(Exception):  # noqa: N818 - a state of the watch
 class Stream:
     """JSON objects, one a line, off one HTTP answer (Kubernetes API concepts, "watch")."""
 
-    def __init__(self, response: Any, name: str) -> None:
+    def __init__(self, response: Any, name: str, max_event: int = MAX_EVENT) -> None:
         """Take over *response*, which was not read yet; *name* is for messages."""
         self._response = response
         self._name = name
+        self._max_event = max_event
         self._is_cancelled = False
 
     def __enter__(self) -> Self:
@@ -63,7 +64,7 @@ class Stream:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 - costs memory before use
 
         held = b""
-        parts = self._response.stream(MAX_EVENT, decode_content=False)
+        parts = self._response.stream(self._max_event, decode_content=False)
         while True:
             try:
                 part = next(parts, None)
@@ -74,6 +75,8 @@ class Stream:
             if part is None or self._is_cancelled:
                 return
             *whole, held = (held + part).split(b"\n")
-            if len(held) > MAX_EVENT:
-                raise ApiUnavailable(f"watch {self._name}: an event of over {MAX_EVENT} bytes")
+            if len(held) > self._max_event:
+                raise ApiUnavailable(
+                    f"watch {self._name}: an event of over {self._max_event} bytes"
+                )
             yield from (line for line in whole if line.strip())

@@ -62,7 +62,7 @@ class Connection(Api):
         """End the connection, as the end of the agent does."""
         self._pool.clear()
 
-    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def make(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Post *body* to the collection at *path*.
 
         Raises:

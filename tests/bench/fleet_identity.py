@@ -1,6 +1,7 @@
 """Who an agent of a fleet is: a token of the pod that runs it, which names the node."""
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 NAMESPACE = "nodetopo"
 ACCOUNT = "nodetopo"
@@ -9,28 +10,25 @@ _LASTS_S = 4 * 3600
 """As long as a bench can take; the kubelet asks for an hour and renews."""
 
 
-class Creates(Protocol):
-    """What posts an object to a collection and returns what became of it."""
-
-    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Post *body* to the collection at *path*."""
+Create: TypeAlias = Callable[[str, dict[str, Any]], dict[str, Any]]
+"""Posts an object to the collection at a path, and returns what became of it."""
 
 
-def pod_token(api: Creates, node: str) -> str:
+def pod_token(create: Create, node: str) -> str:
     """Create the agent's pod on *node*, and return the token that its kubelet would mount."""
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    uid = api.create(pods, pod(node))["metadata"]["uid"]
+    uid = create(pods, pod(node))["metadata"]["uid"]
     reference = {"kind": "Pod", "apiVersion": "v1", "name": node, "uid": uid}
-    return _token(api, {"boundObjectRef": reference})
+    return _token(create, {"boundObjectRef": reference})
 
 
-def loose_token(api: Creates) -> str:
+def loose_token(create: Create) -> str:
     """Return a token of no pod, as ``kubectl create token`` makes it."""
-    return _token(api, {})
+    return _token(create, {})
 
 
-def _token(api: Creates, spec: dict[str, Any]) -> str:
-    answer = api.create(
+def _token(create: Create, spec: dict[str, Any]) -> str:
+    answer = create(
         f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token",
         {
             "apiVersion": "authentication.k8s.io/v1",

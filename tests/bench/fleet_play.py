@@ -128,5 +128,5 @@ def peaks(counted: Mapping[tuple[str, int], int]) -> Mapping[str, int]:
 def _enrol(admin: Connection, numbers: Iterable[int]) -> Iterable[tuple[str, str]]:
     for number in numbers:
         name = f"gpu-{number:05}"
-        admin.create("/api/v1/nodes", fleet_node.node(name))
-        yield name, pod_token(admin, name)
+        admin.make("/api/v1/nodes", fleet_node.node(name))
+        yield name, pod_token(admin.make, name)

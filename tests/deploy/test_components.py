@@ -1,6 +1,7 @@
 """What each component and overlay makes of the DaemonSet."""
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,14 @@ OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
 ABOUT_THE_CLUSTER = {"flow-schema", "own-node"}
 """Components that leave the DaemonSet alone and bring objects of their own."""
 
-WITH_RIGHTS = {"node-feature", "observed-placement", "zones"}
+WITH_RIGHTS = {
+    "configz",
+    "node-feature",
+    "observed-placement",
+    "pod-events",
+    "rejections",
+    "zones",
+}
 """Components that change the DaemonSet and bring the rights that this takes."""
 
 ALTERNATIVES = {"nfd-file", "node-feature"}
@@ -64,16 +72,21 @@ def container(of: Object) -> Object:
 
 def settings(of: Object) -> Settings:
     """Return what the agent takes from its arguments and variables, once they are filled in."""
-    values = {"NODE_NAME": "gpu-1", "POD_IP": "10.0.0.1"}
-    arguments = list(container(of)["args"])
-    for name, value in values.items():
-        arguments = [text.replace(f"$({name})", value) for text in arguments]
-    environment = {item["name"]: item.get("value") for item in container(of)["env"]} | values
+    values = {"NODE_NAME": "gpu-1", "POD_IP": "10.0.0.1", "HOST_IP": "10.0.0.2"}
+    arguments = [_filled(text, values) for text in container(of)["args"]]
+    written = {item["name"]: item.get("value") or "" for item in container(of)["env"]}
+    environment = {name: _filled(text, values) for name, text in written.items()} | values
     parser = Parser(prog="nodetopo")
     run.add(parser.add_subparsers())
     return Resolved.of(
         flags=given(parser.parse_args(arguments)), environment=environment, file=None
     ).settings
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace(f"$({name})", value)
+    return text
 
 
 def host_paths(of: Object, *, writable: bool) -> dict[str, str]:
@@ -215,6 +228,19 @@ def test_the_node_feature_object_has_an_owner_that_is_found_through_the_pod() ->
     assert settings(found).label_outputs == ("node-feature",)
     fields = {one["name"]: one.get("valueFrom") for one in container(found)["env"]}
     assert fields["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+
+
+def test_the_kubelet_is_asked_on_its_node_with_no_right_to_run_commands() -> None:
+    found = settings(with_components("configz"))
+    assert (found.kubelet_url, found.kubelet_insecure_tls) == ("https://10.0.0.2:10250", True)
+    objects = render(DEPLOY / "base", DEPLOY / "components" / "configz")
+    rules = [rule for one in objects if one["kind"] == "ClusterRole" for rule in one["rules"]]
+    assert {name for rule in rules for name in rule["resources"]} == {
+        "nodes",
+        "pods",
+        "nodes/configz",
+        "nodes/metrics",
+    }
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def policed(cluster: Cluster) -> Iterator[Api]:
     added = [*_POLICIES, _ANYTHING, _BINDING]
     for document in added:
         objects.apply(api, document)
-    agent = Api(api.url, pod_token(api, OWN), api.authority)
+    agent = Api(api.url, pod_token(api.create, OWN), api.authority)
     wait_for("the policies count", lambda: all(_refused(api)))
     try:
         yield agent
@@ -81,7 +81,7 @@ def policed(cluster: Cluster) -> Iterator[Api]:
 
 def loose(api: Api) -> Api:
     """Return the API server as the owner of a token of no pod sees it."""
-    return Api(api.url, loose_token(api), api.authority)
+    return Api(api.url, loose_token(api.create), api.authority)
 
 
 def bare_node(name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from agent.publish.event_queue import NodeEvent
 from agent.publish.events import EventPublisher
 from agent.publish.node_feature import NodeFeaturePublisher
 from agent.publish.node_zones import NodeZonesPublisher
+from agent.publish.pod_events import PodEvent, PodEventPublisher
 from agent.zones.attributes import attributes
 from agent.zones.node_resource_topology import content
 from agent.zones.zones import zones
@@ -116,15 +117,50 @@ def test_the_publisher_writes_events_about_its_node(cluster: Cluster, kubeconfig
 
 
 def test_no_event_about_another_node_may_be_written(agent: Api) -> None:
-    with pytest.raises(ApiError, match=f"on node {OWN} may write Events about that Node only"):
+    with pytest.raises(ApiError, match=f"on node {OWN} may write Events about that Node and"):
         apply_event(agent, OTHER)
+
+
+def test_an_event_about_a_pod_is_created_in_the_name_of_the_own_node_and_never_changed(
+    cluster: Cluster, kubeconfig: Path, agent: Api
+) -> None:
+    about = PodEvent(
+        reason="Probe",
+        message="x",
+        is_warning=True,
+        key="u-1",
+        namespace="default",
+        pod="some-pod",
+        uid="u-1",
+    )
+    for _ in range(2):
+        ours = PodEventPublisher(kubeconfig, OWN)
+        ours.post(about)
+        ours.write_next()
+    (made,) = (
+        one
+        for one in cluster.api.get(EVENTS)["items"]
+        if one["involvedObject"]["name"] == "some-pod"
+    )
+    place = f"{EVENTS}/{made['metadata']['name']}"
+    with pytest.raises(ApiError, match="about that Node and its pods only"):
+        agent.merge(place, {"message": "changed"})
+    for host in (OTHER, None):
+        body = {
+            "metadata": {"name": "another", "namespace": "default"},
+            "involvedObject": made["involvedObject"],
+            "source": {"component": "nodetopo", **({} if host is None else {"host": host})},
+        }
+        with pytest.raises(ApiError, match="about that Node and its pods only"):
+            agent.create(EVENTS, body)
+    cluster.api.delete(place)
 
 
 def test_no_event_of_another_program_may_be_changed(cluster: Cluster, agent: Api) -> None:
     apply_event(cluster.api, OWN, "kubelet")
     with pytest.raises(ApiError, match="no Event but its own"):
         apply_event(agent, OWN)
-    with pytest.raises(ApiError, match="may write Events about that Node only"):
+    with pytest.raises(ApiError, match="may write Events about that Node and its pods only"):
         agent.delete(f"{EVENTS}/{OWN}.probe")
     cluster.api.delete(f"{EVENTS}/{OWN}.probe")
 

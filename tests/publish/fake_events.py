@@ -1,8 +1,8 @@
-"""An API server that takes Events by server-side apply."""
+"""An API server that takes Events, by server-side apply or created."""
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,12 +22,14 @@ class FakeEvents:
         answer_with: answer every write so instead, and store nothing.
         writes: bodies of all writes, refused ones too, in order.
         queries: their queries.
+        details: more of the object that every write is answered with.
     """
 
     stored: dict[str, dict[str, Any]] = field(default_factory=dict)
     answer_with: tuple[int, Mapping[str, str]] | None = None
     writes: list[dict[str, Any]] = field(default_factory=list)
     queries: list[dict[str, str]] = field(default_factory=list)
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def apply(self, path: str, query: dict[str, str], body: dict[str, Any]) -> int:
         """Return the status of a write."""
@@ -38,6 +40,18 @@ class FakeEvents:
         status = 200 if path in self.stored else 201
         self.stored[path] = body
         return status
+
+    def create(self, path: str, query: dict[str, str], body: dict[str, Any]) -> int:
+        """Return the status of a creation in the collection at *path*."""
+        self.writes.append(body)
+        self.queries.append(query)
+        if self.answer_with is not None:
+            return self.answer_with[0]
+        place = f"{path}/{body['metadata']['name']}"
+        if place in self.stored:
+            return 409
+        self.stored[place] = body
+        return 201
 
 
 @contextmanager
@@ -61,13 +75,20 @@ def _handler(events: FakeEvents) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_PATCH(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             assert self.headers["Content-Type"] == "application/apply-patch+yaml"
+            self._answer(events.apply)
+
+        def do_POST(self) -> None:
+            assert self.headers["Content-Type"] == "application/json"
+            self._answer(events.create)
+
+        def _answer(self, take: Callable[[str, dict[str, str], dict[str, Any]], int]) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             url = urlsplit(self.path)
             query = {key: value[0] for key, value in parse_qs(url.query).items()}
-            status = events.apply(url.path, query, body)
+            status = take(url.path, query, body)
             headers = events.answer_with[1] if events.answer_with else {}
-            content = json.dumps({"message": f"answered {status}"}).encode()
+            content = json.dumps({"message": f"answered {status}", **events.details}).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             for name, value in headers.items():

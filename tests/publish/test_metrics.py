@@ -189,6 +189,8 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
         health={GPU0: BROKEN},
         xid_counts={(GPU0, 79): 1},
         config="a100",
+        pods_measured={"aligned": 1},
+        pods_misaligned={"QOS-001": 1},
     )
     issue = ProbeIssue(probe="nvml", subject="GPU0", reason="timeout")
     node = dataclasses.replace(machine("dgx-h100"), issues=(issue,))

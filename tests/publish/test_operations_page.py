@@ -18,7 +18,9 @@ SPEAKERS = (
     "agent/health/notices.py",
     "agent/health/trouble.py",
     "agent/health_watch.py",
+    "agent/auditing.py",
     "agent/notices.py",
+    "agent/rejections.py",
     "agent/reload.py",
 )
 """Where the reasons of Events are written."""

@@ -1,0 +1,54 @@
+"""The loops that follow the pods of this node: measured, told of, explained when rejected."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from agent.auditing import Auditing
+from agent.config.settings import Settings
+from agent.publish.pod_events import PodEventPublisher
+from agent.rejections import Rejections
+from agent.store import SnapshotStore
+
+Loop = Callable[[threading.Event], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attending:
+    """The parts; each is ``None`` where the settings do not ask for it."""
+
+    auditing: Auditing | None
+    rejections: Rejections | None
+    events: PodEventPublisher | None
+
+    def loops(self) -> Iterator[tuple[str, Loop]]:
+        """Yield each loop with its name; each takes a thread."""
+        if self.auditing is not None:
+            yield "pods", self.auditing.run
+        if self.rejections is not None:
+            yield "rejections", self.rejections.run
+            yield "rejected pods", self.rejections.watch.run
+        if self.events is not None:
+            yield "pod events", self.events.run
+
+
+def is_wanted(settings: Settings) -> bool:
+    """Tell whether anything is to be done about pods."""
+    return settings.measure_pods or settings.publish_pod_events or settings.explain_rejections
+
+
+def attending(settings: Settings, store: SnapshotStore) -> Attending:
+    """Return the parts that *settings* ask for; the machine comes from *store*."""
+    writes = settings.publish_pod_events or settings.explain_rejections
+    events = PodEventPublisher(settings.kubeconfig, settings.node_name) if writes else None
+    measures = settings.measure_pods or settings.publish_pod_events
+    post = events.post if events is not None and settings.publish_pod_events else None
+    return Attending(
+        auditing=Auditing(settings, store, post=post) if measures else None,
+        rejections=(
+            Rejections(settings, store, post=events.post)
+            if events is not None and settings.explain_rejections
+            else None
+        ),
+        events=events,
+    )

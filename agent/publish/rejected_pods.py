@@ -1,0 +1,57 @@
+"""The pods of the own node that its kubelet rejected, followed by one watch of failed pods.
+
+A rejected pod is Failed and never runs (kubernetes 1.36 pkg/kubelet/kubelet.go, rejectPod). The
+right to ``watch`` pods is needed; RBAC cannot limit it to those of one node, the field selector
+does.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.publish.answer_parts import part
+from agent.publish.api import Api
+from agent.publish.stream import Stream
+from agent.publish.watch import Watch
+
+PODS = "/api/v1/pods"
+
+REASONS = frozenset({"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"})
+"""Why the managers of devices, CPUs and memory reject a pod (kubernetes 1.36
+pkg/kubelet/cm/topologymanager/topology_manager.go, cpumanager/policy_static.go; the last stands for
+every other error of theirs, pkg/kubelet/lifecycle/handlers.go)."""
+
+OnPod = Callable[[Mapping[str, Any]], None]
+"""Takes a whole Pod object; must be quick, and may be given the same one again."""
+
+
+class RejectedPods(Watch):
+    """Follows the failed pods of one node, and hands on those that were rejected.
+
+    At its start those that failed before come, too, for as long as their objects are kept.
+    """
+
+    LOST = "rejected pods not watched"
+    AGAIN = "rejected pods watched again"
+
+    def __init__(self, kubeconfig: Path | None, node: str, on_pod: OnPod) -> None:
+        """Ask nothing yet."""
+        super().__init__(
+            kubeconfig,
+            what=f"failed pods of {node}",
+            node=node,
+            selector=f"spec.nodeName={node},status.phase=Failed",
+        )
+        self._node = node
+        self._on_pod = on_pod
+
+    def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
+        """Open the stream."""
+        return api.watch(PODS, query, silence_s)
+
+    def take(self, kind: str, found: Mapping[str, Any]) -> None:
+        """Hand a rejected pod on; a proxy that ignores the selector changes nothing."""
+        status, spec = part(found, "status"), part(found, "spec")
+        is_here = spec.get("nodeName") == self._node and status.get("phase") == "Failed"
+        if kind != "DELETED" and is_here and status.get("reason") in REASONS:
+            self._on_pod(found)

@@ -1,0 +1,99 @@
+"""A node of the lab whose pods our loops measure and explain, with the rights that are deployed."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent.auditing import Auditing
+from agent.checks.alignment_measure import measured
+from agent.checks.alignment_record import PodAlignment
+from agent.config.settings import Settings
+from agent.held_pods import HeldPods
+from agent.model.codec import decode
+from agent.model.snapshot import Snapshot
+from agent.probes.kubelet_config import read_kubelet_settings
+from agent.probes.pods import joined, pods_of_node
+from agent.publish.pod_events import PodEventPublisher
+from agent.rejections import Rejections
+from agent.store import SnapshotStore
+from tests.lab.account import account_token, rules
+from tests.lab.api import Object
+from tests.lab.cluster import Cluster
+from tests.lab.deployment import BASE
+from tests.lab.machine_node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedNode:
+    """A node, and what our loops say of its pods."""
+
+    cluster: Cluster
+    node: Node
+    kubeconfig: Path
+
+    @property
+    def settings(self) -> Settings:
+        """What the loops are told."""
+        return Settings(
+            node_name=self.node.name,
+            kubeconfig=self.kubeconfig,
+            sysfs_root=self.node.host / "sys",
+            procfs_root=self.node.host / "proc",
+            host_root=self.node.host,
+            pod_resources_socket=self.node.pod_resources_socket,
+        )
+
+    def machine(self) -> Snapshot:
+        """Return the machine with its kubelet's settings, as a scan finds them."""
+        text = self.node.machine_dir.joinpath("snapshot.json").read_text("utf-8")
+        kubelet, _issues = read_kubelet_settings(self.node.host, self.node.host / "proc")
+        return replace(decode(text).snapshot, kubelet=kubelet)
+
+    def rows(self) -> dict[str, PodAlignment]:
+        """Return what is measured of each pod, by its name, as ``audit`` joins it."""
+        held = HeldPods(self.settings)
+        found = held.read(self.machine())
+        held.close()
+        specified = pods_of_node(self.kubeconfig, self.node.name)
+        return _by_name(replace(found, pods=joined(specified, found.pods or ())))
+
+    def rows_without_api(self) -> dict[str, PodAlignment]:
+        """Return the same as the daemon measures it."""
+        held = HeldPods(self.settings)
+        found = held.read(self.machine())
+        held.close()
+        return _by_name(found)
+
+    def auditing(self) -> tuple[Auditing, PodEventPublisher]:
+        """Return the loop that measures, and the one that posts."""
+        events = PodEventPublisher(self.kubeconfig, self.node.name)
+        return Auditing(self.settings, self._store(), post=events.post), events
+
+    def rejections(self) -> tuple[Rejections, PodEventPublisher]:
+        """Return the loop that explains, and the one that posts."""
+        events = PodEventPublisher(self.kubeconfig, self.node.name)
+        return Rejections(self.settings, self._store(), post=events.post), events
+
+    def told(self, pod: str, reason: str) -> list[Object]:
+        """Return the Events of *reason* about *pod* that ``kubectl describe pod`` shows."""
+        uid = self.cluster.pods.get(pod)["metadata"]["uid"]
+        return [
+            event
+            for event in self.cluster.pods.events(pod)
+            if event["reason"] == reason and event["involvedObject"]["uid"] == uid
+        ]
+
+    def _store(self) -> SnapshotStore:
+        store = SnapshotStore()
+        store.publish(self.machine())
+        return store
+
+
+def account(cluster: Cluster, component: str) -> Path:
+    """Return the way in for an account with the base's rights and those of *component*."""
+    name = f"lab-{component}"
+    granted = [*rules(BASE / "base"), *rules(BASE / "components" / component)]
+    return cluster.control_plane.write_kubeconfig(name, account_token(cluster.api, name, granted))
+
+
+def _by_name(snapshot: Snapshot) -> dict[str, PodAlignment]:
+    return {row.pod: row for row in measured(snapshot)}

@@ -1,0 +1,31 @@
+"""Metrics of measured alignment and of rejected pods."""
+
+from agent.publish.alignment_families import ALIGNMENT_FAMILIES
+from agent.publish.metrics_state import MetricsState
+
+STATE = MetricsState(
+    snapshot=None,
+    pods_measured={"aligned": 3, "misaligned": 2, "unknown": 0},
+    pods_misaligned={"QOS-001": 2},
+    pod_errors=4,
+    rejections_explained=5,
+    rejections_given_up=1,
+)
+
+
+def samples(state: MetricsState) -> dict[str, dict[tuple[str, ...], float]]:
+    return {one.full_name: dict(one.samples(state)) for one in ALIGNMENT_FAMILIES}
+
+
+def test_pods_are_told_by_verdict_and_the_misaligned_by_reason() -> None:
+    assert samples(STATE) == {
+        "nodetopo_pods_measured": {("aligned",): 3, ("misaligned",): 2, ("unknown",): 0},
+        "nodetopo_pods_misaligned": {("QOS-001",): 2},
+        "nodetopo_pod_measurement_errors_total": {(): 4},
+        "nodetopo_rejections_total": {("explained",): 5, ("given-up",): 1},
+    }
+
+
+def test_what_was_not_measured_has_no_samples() -> None:
+    found = samples(MetricsState(snapshot=None))
+    assert (found["nodetopo_pods_measured"], found["nodetopo_pods_misaligned"]) == ({}, {})

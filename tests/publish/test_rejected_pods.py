@@ -1,0 +1,148 @@
+"""The watch of rejected pods, against a server that streams what a test says."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from agent.publish.rejected_pods import REASONS, RejectedPods
+from tests.publish.fake_api import kubeconfig
+
+TIMEOUT_S = 60
+Object = dict[str, Any]
+
+
+def rejected(name: str, reason: str = "TopologyAffinityError", **status: Any) -> Object:
+    return {
+        "kind": "Pod",
+        "metadata": {"namespace": "ml", "name": name, "uid": f"u-{name}", "resourceVersion": "9"},
+        "spec": {"nodeName": "gpu-1", "containers": [{"name": "c"}]},
+        "status": {"phase": "Failed", "reason": reason, **status},
+    }
+
+
+class FakePods:
+    """Streams one batch of events for each request, then ends it; forbids where it has none."""
+
+    def __init__(self, *batches: list[Object]) -> None:
+        self.batches = list(batches)
+        self.asked: list[tuple[str, dict[str, str], str]] = []
+
+
+@contextmanager
+def following(api: FakePods, directory: Path) -> Iterator[tuple[RejectedPods, list[str]]]:
+    """Serve *api* and follow it until it has nothing more; yields the watch and what it gave."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(api))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    config = directory / "kubeconfig"
+    config.write_text(kubeconfig(f"http://127.0.0.1:{server.server_port}"))
+    seen: list[str] = []
+    watch = RejectedPods(config, "gpu-1", lambda pod: seen.append(pod["metadata"]["name"]))
+    stopping = threading.Event()
+    loop = threading.Thread(target=watch.run, args=(stopping,))
+    loop.start()
+    try:
+        while api.batches or watch.problem is None or "HTTP 403" not in watch.problem:
+            stopping.wait(0.01)
+        yield watch, seen
+    finally:
+        stopping.set()
+        loop.join(TIMEOUT_S)
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(api: FakePods) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            query = {key: value[0] for key, value in parse_qs(url.query).items()}
+            api.asked.append((url.path, query, self.headers["Accept"]))
+            events = api.batches.pop(0) if api.batches else None
+            self.send_response(403 if events is None else 200)
+            self.end_headers()
+            for event in events or ():
+                self.wfile.write(json.dumps(event).encode() + b"\n")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Stay silent."""
+
+    return Handler
+
+
+def added(pod: Mapping[str, Any]) -> Object:
+    return {"type": "ADDED", "object": pod}
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_pods_that_the_managers_rejected_are_handed_on_and_no_others(tmp_path: Path) -> None:
+    elsewhere = rejected("elsewhere")
+    elsewhere["spec"]["nodeName"] = "gpu-2"
+    events = [
+        *(added(rejected(f"by-{reason.lower()}", reason)) for reason in sorted(REASONS)),
+        added(rejected("evicted", "Evicted")),
+        added(rejected("crashed", "")),
+        added(rejected("running", phase="Running")),
+        added(elsewhere),
+        {"type": "DELETED", "object": rejected("deleted")},
+        {"type": "MODIFIED", "object": rejected("modified")},
+        {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "12"}}},
+    ]
+    with following(FakePods(events), tmp_path) as (_, seen):
+        assert seen == [
+            "by-smtalignmenterror",
+            "by-topologyaffinityerror",
+            "by-unexpectedadmissionerror",
+            "modified",
+        ]
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_whole_pods_of_the_own_node_that_failed_are_asked_for_and_no_others(tmp_path: Path) -> None:
+    api = FakePods([added(rejected("a"))])
+    with following(api, tmp_path):
+        path, query, accept = api.asked[0]
+    assert (path, accept) == ("/api/v1/pods", "application/json")
+    assert query["fieldSelector"] == "spec.nodeName=gpu-1,status.phase=Failed"
+    assert (query["watch"], query["resourceVersion"]) == ("true", "0")
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_a_watch_that_ends_is_taken_up_where_it_was(tmp_path: Path) -> None:
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "12"}}}
+    api = FakePods([added(rejected("a")), bookmark], [added(rejected("b"))])
+    with following(api, tmp_path) as (_, seen):
+        assert seen == ["a", "b"]
+    assert [query["resourceVersion"] for _, query, _ in api.asked[:2]] == ["0", "12"]
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"type": "ADDED", "object": {"spec": [], "metadata": {}}},
+        {"type": "ADDED", "object": {"status": "x", "metadata": {}}},
+        {"type": "ADDED", "object": {"metadata": []}},
+        {"type": "ADDED", "object": 3},
+        {"type": "ERROR", "object": {"code": 500, "message": "overloaded"}},
+    ],
+    ids=["spec", "status", "metadata", "object", "error"],
+)
+def test_what_is_no_pod_ends_the_watch_and_not_the_loop(tmp_path: Path, broken: Object) -> None:
+    with following(FakePods([broken], [added(rejected("b"))]), tmp_path) as (_, seen):
+        assert seen == ["b"]
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_a_missing_right_is_named_as_the_problem(tmp_path: Path) -> None:
+    with following(FakePods(), tmp_path) as (watch, _):
+        assert watch.problem is not None
+        assert watch.problem.endswith("HTTP 403 — grant `watch` on pods to the account")
