@@ -1,8 +1,11 @@
 """Machines put together from published facts, for `tests/nodes/` and the bundled snapshots.
 
 A machine is described once, as the snapshot that the agent should find on it. From the
-description come `nvml.txt` (what the NVML library answers) and `sysfs.txt` (its `/sys` and
-`/proc`); the tests run the whole discovery on both and demand the description back.
+description come `nvml.txt` (what the NVML library answers), `sysfs.txt` (its `/sys` and `/proc`)
+and `host.txt` (files that only audits read: programs, their configurations, device nodes, state
+files of the kubelet); the tests run the whole discovery on them and demand the description back.
+What the node answers over the network is added to that (:mod:`tests.compose.answers`): the stored
+snapshot is of an idle node of which all is known. All of this follows from the description.
 
 To add a machine, in five steps:
 
@@ -25,5 +28,6 @@ To add a machine, in five steps:
    the module in :mod:`tests.compose.machines`.
 5. Run ``python -m tests.compose``, then ``pytest tests/machines --update-golden``, and read the
    diff: ``snapshot.json`` must be the description. Add the first row of its matrix to
-   ``test_the_matrix_is_the_one_that_such_machines_print``, from a capture if there is one.
+   ``test_the_matrix_is_the_one_that_such_machines_print``, from a capture if there is one, and what
+   its checks find to :mod:`tests.machines.test_findings`.
 """

@@ -155,6 +155,7 @@ def _to_cpu(found: tuple[Gpu, ...], tree: PciTree) -> Iterator[NvLink]:
             peer=peer,
             peer_kind=PeerKind.CPU,
             speed_mbps=NVLINK_MBPS[2],
+            recoveries=0,
         )
 
 

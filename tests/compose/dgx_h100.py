@@ -18,7 +18,7 @@ from tests.compose.hcas import in_order, infiniband
 from tests.compose.host import host
 from tests.compose.kubelet import AS_INSTALLED, SYSTEM_MEMORY_MIB
 from tests.compose.machine import Machine
-from tests.compose.parts import compose, console, nvswitch_addresses
+from tests.compose.parts import Software, compose, console, nvswitch_addresses
 from tests.compose.pci_tree import Port, Root, build, leaf, port, root, switch
 from tests.compose.wiring import fabric, pairs
 
@@ -63,9 +63,11 @@ def machine() -> Machine:
                 for number, place in enumerate(tree.named("nic"))
             ),
         ),
+        software=Software(modules=(*Software().modules, "gdrdrv")),
         kubelet=replace(
             AS_INSTALLED,
             cpu_manager_policy="static",
+            cpu_manager_options={"full-pcpus-only": "true", "strict-cpu-reservation": "true"},
             memory_manager_policy="Static",
             topology_manager_policy="single-numa-node",
             reserved_system_cpus="0,56,112,168",

@@ -20,6 +20,9 @@ CLASS_3D = "030200"
 
 NO_REMAPPED_ROWS = RemappedRows(correctable=0, uncorrectable=0, is_pending=False, has_failed=False)
 NO_ERRORS = EccErrors(volatile=0, aggregate=0)
+IDLE = 1
+"""nvmlClocksEventReasonGpuIdle (nvml.h): the clocks are low because there is no work."""
+
 LOCAL_FABRIC = Fabric(state=FabricState.COMPLETED, status=0, clique_id=0, health_mask=0)
 """What an HGX board without a multi-node fabric reports: registered, cluster UUID all zero."""
 
@@ -193,6 +196,7 @@ def gpus(
             remapped_rows=NO_REMAPPED_ROWS if model.remaps_rows else None,
             retired_pages_pending=None if model.remaps_rows or not model.has_ecc else False,
             recovery_action=0,
+            throttle_reasons=IDLE,
         )
         for index, place in enumerate(places)
     )

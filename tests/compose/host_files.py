@@ -24,8 +24,8 @@ def entries(machine: Machine) -> Iterator[Entry]:
         yield file("sys/class/dmi/id/product_name", snapshot.product_name)
     yield from _kernel(snapshot)
     yield from _nvidia(snapshot)
-    if snapshot.kubelet is not None:
-        yield file(snapshot.kubelet.source.removeprefix("/"), kubelet_yaml(snapshot.kubelet))
+    if (settings := snapshot.kubelet_on_disk) is not None:
+        yield file(settings.source.removeprefix("/"), kubelet_yaml(settings))
 
 
 def _kernel(snapshot: Snapshot) -> Iterator[Entry]:

@@ -29,6 +29,10 @@ C2C_LINKS, C2C_SPEED = 170, 172
 RECOVERY = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
 
+RECOVERIES, FAILED_RECOVERIES = 162, 214
+"""NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY, and what counts from NVLink 5 on,
+NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS; the scope is the link."""
+
 NOT_FOUND, UNKNOWN_ERROR, P2P_UNKNOWN = 6, 999, 6
 """NVML_ERROR_NOT_FOUND, NVML_ERROR_UNKNOWN, NVML_P2P_STATUS_UNKNOWN."""
 
@@ -182,6 +186,7 @@ def _health(gpu: Gpu) -> Iterator[str]:
         yield from _known("nvmlDeviceGetTotalEccErrors", (gpu.index, 1, 1), errors.aggregate)
     yield from _known("nvmlDeviceGetRetiredPagesPendingStatus", at, gpu.retired_pages_pending)
     yield from _known("nvmlDeviceGetFieldValue", (gpu.index, RECOVERY), gpu.recovery_action)
+    yield from _known("nvmlDeviceGetCurrentClocksEventReasons", at, gpu.throttle_reasons)
 
 
 def _c2c(gpu: Gpu) -> Iterator[str]:
@@ -254,6 +259,8 @@ def _nvlink(link: NvLink) -> Iterator[str]:
         yield answer("nvmlDeviceGetNvLinkRemoteDeviceType", at, _PEER[link.peer_kind])
     yield from _known("nvmlDeviceGetFieldValue", (link.gpu, FAR_LINK, link.link), link.peer_link)
     yield from _known("nvmlDeviceGetFieldValue", (link.gpu, SPEED, link.link), link.speed_mbps)
+    recoveries = FAILED_RECOVERIES if (link.version or 0) >= 5 else RECOVERIES  # nvml.h
+    yield from _known("nvmlDeviceGetFieldValue", (link.gpu, recoveries, link.link), link.recoveries)
 
 
 def _pair(pair: ReportedPair) -> Iterator[str]:

@@ -1,9 +1,10 @@
 """What composed machines have in common: their software, and how all parts become one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from agent.checks.rdma_errors import LINK_ERRORS
 from agent.model.driver import ConfidentialCompute, NvidiaDriver
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca, NetDevice
@@ -11,10 +12,13 @@ from agent.model.kubelet import KubeletSettings
 from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Kernel, Origin, ProbeIssue, Provenance, Snapshot
+from tests.compose.answers import with_answers
 from tests.compose.cards import BMC_DISPLAY, INTEL_X550, NVIDIA
 from tests.compose.host import Host
-from tests.compose.kubelet import AS_INSTALLED
-from tests.compose.machine import Bystander, Machine
+from tests.compose.host_settings import host_settings
+from tests.compose.kubelet import AS_INSTALLED, as_read
+from tests.compose.kubelet_state import kubelet_state
+from tests.compose.machine import Bystander, Machine, Processor
 from tests.compose.pci_tree import BridgeModel, Leaf, PciTree, Port, Root, leaf, port, root
 
 CAPTURED_AT = datetime(2026, 11, 1, tzinfo=UTC)
@@ -59,6 +63,7 @@ class Software:
     command_line: str = "BOOT_IMAGE=/boot/vmlinuz-6.8.0-60-generic root=/dev/md0 ro iommu=pt"
     modules: tuple[str, ...] = (*NVIDIA_MODULES, *RDMA_MODULES, "nvidia_peermem")
     numa_balancing: str = "0"
+    swappiness: str = "60"
     transparent_hugepages: str = "madvise"
     rdma_netns: str = "shared"
     parameters: Mapping[str, str] = field(default_factory=lambda: PARAMETERS)
@@ -158,20 +163,37 @@ def compose(
         bridges=tree.bridges(it.path for it in everything),
         numa_nodes=host.nodes,
         cpu=host.cpu,
-        hcas=hcas,
+        hcas=tuple(map(_counting, hcas)),
         data_directs=data_directs,
-        management_hcas=management_hcas,
-        kubelet=kubelet,
+        management_hcas=tuple(map(_counting, management_hcas)),
+        kubelet=as_read(kubelet),
+        kubelet_on_disk=as_read(kubelet),
         issues=issues,
     )
     return Machine(
         shape=shape,
         name=name,
-        snapshot=snapshot,
+        snapshot=_complete(snapshot, host.processor),
         processor=host.processor,
         bystanders=bystanders,
         has_whole_cpu_tree=has_whole_cpu_tree,
     )
+
+
+def _complete(snapshot: Snapshot, processor: Processor) -> Snapshot:
+    """Return *snapshot* with what follows from it: of the host, its kubelet and the API server."""
+    found = replace(
+        snapshot,
+        host=host_settings(snapshot, processor),
+        kubelet_state=kubelet_state(snapshot),
+    )
+    return with_answers(found)
+
+
+def _counting(hca: Hca) -> Hca:
+    """Return *hca*, whose ports have counted no error of their link; EFA counts none of these."""
+    counters = {} if hca.hca_type is None else dict.fromkeys(sorted(LINK_ERRORS), 0)
+    return replace(hca, ports=tuple(replace(port, counters=counters) for port in hca.ports))
 
 
 def nvswitch_addresses(tree: PciTree) -> tuple[PciAddress, ...]:
@@ -200,7 +222,11 @@ def _kernel(runs: Software) -> Kernel:
         command_line=runs.command_line,
         machine=runs.machine,
         modules=tuple(sorted(runs.modules)),
-        sysctls={"kernel.numa_balancing": runs.numa_balancing, "vm.zone_reclaim_mode": "0"},
+        sysctls={
+            "kernel.numa_balancing": runs.numa_balancing,
+            "vm.swappiness": runs.swappiness,
+            "vm.zone_reclaim_mode": "0",
+        },
         transparent_hugepages=runs.transparent_hugepages,
         rdma_netns=runs.rdma_netns if "ib_core" in runs.modules else None,
     )

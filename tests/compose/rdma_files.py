@@ -95,8 +95,6 @@ def _port(place: str, port: HcaPort) -> Iterator[Entry]:
             yield file(f"{place}/gid_attrs/types/{gid.index}", gid.type)
         if gid.netdev is not None:
             yield file(f"{place}/gid_attrs/ndevs/{gid.index}", gid.netdev)
-    for name, count in (port.counters or {}).items():
-        yield file(f"{place}/counters/{name}", count)
 
 
 def _char_devices(hca: Hca, device: str) -> Iterator[Entry]:

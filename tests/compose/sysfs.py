@@ -1,12 +1,14 @@
 """A composed machine's `/sys` and `/proc`, as far as this agent and a real kubelet read them."""
 
-from agent.probes.archive import render
-from tests.compose import cpus, host_files, pci_files, rdma_files
+from pathlib import Path
+
+from agent.probes.archive import parse, render, unpack
+from tests.compose import audit_files, cpus, host_files, pci_files, rdma_files
 from tests.compose.machine import Machine
 
 
 def head(machine: Machine) -> str:
-    """Return the comment that says where a machine comes from, for both of its texts."""
+    """Return the comment that says where a machine comes from, for all of its texts."""
     provenance = machine.snapshot.provenance
     assert provenance is not None
     lines = [
@@ -27,3 +29,22 @@ def sysfs_text(machine: Machine) -> str:
             *host_files.entries(machine),
         ],
     )
+
+
+def host_text(machine: Machine) -> str:
+    """Return the archive of what only audits read of *machine*, apart from :func:`sysfs_text`."""
+    return head(machine) + render(audit_files.entries(machine))
+
+
+def unpack_whole(directory: Path, root: Path) -> None:
+    """Write both archives of a machine's *directory* into *root*, which is new or empty."""
+    unpack((directory / "sysfs.txt").read_text("utf-8"), root)
+    for entry in parse((directory / "host.txt").read_text("utf-8")):
+        place = root / entry.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if entry.target is not None:
+            place.symlink_to(entry.target)
+        elif entry.content is not None:
+            place.write_bytes(entry.content)
+        else:
+            place.mkdir(parents=True, exist_ok=True)

@@ -48,6 +48,7 @@ def mesh(
             peer_kind=PeerKind.GPU,
             peer_link=far,
             speed_mbps=NVLINK_MBPS[version],
+            recoveries=0,
         )
         if (peer, far) != _NOWHERE
         else NvLink(gpu=gpu.index, link=number, is_active=False, version=version)
@@ -87,6 +88,7 @@ def fabric(
             peer=switch,
             peer_kind=PeerKind.SWITCH,
             speed_mbps=NVLINK_MBPS[version],
+            recoveries=0,
         )
         for gpu in gpus
         for number, switch in enumerate(far)

@@ -18,11 +18,11 @@ def scan(
     *,
     node: str,
 ) -> Snapshot:
-    """Return what the agent finds.
+    """Return what the agent finds for an audit, which is all that files and NVML tell.
 
     Args:
         directory: holds ``nvml.txt``.
-        root: the unpacked ``sysfs.txt``.
+        root: its unpacked ``sysfs.txt`` and ``host.txt``.
         library: holds our ``libnvidia-ml.so.1``.
         monkeypatch: tells the library of *directory*.
         node: name of the node.
@@ -31,6 +31,6 @@ def scan(
     roots = Roots(sysfs=root / "sys", procfs=root / "proc", host=root)
     supervisor = NvmlSupervisor(library)
     try:
-        return discover(roots, supervisor.scan, node=node, captured_at=CAPTURED_AT)
+        return discover(roots, supervisor.scan, node=node, captured_at=CAPTURED_AT, counters=True)
     finally:
         supervisor.close()

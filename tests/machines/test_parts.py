@@ -12,6 +12,7 @@ from agent.model.nvlink import P2pStatus, PeerAccess
 from agent.model.pci import IommuType
 from agent.model.snapshot import ProbeIssue, Snapshot
 from tests.compose import hca_models, hcas, mig, processors
+from tests.compose.answers import without_answers
 from tests.compose.cards import GENOA_PORT, POWER9_PORT
 from tests.compose.gpus import H100, V100_SXM2, gpus
 from tests.compose.host import Host, host, with_memory_nodes
@@ -19,33 +20,34 @@ from tests.compose.machine import Machine
 from tests.compose.nvml import nvml_text
 from tests.compose.parts import Software, compose
 from tests.compose.pci_tree import PciTree, build, leaf, port, root
-from tests.compose.sysfs import sysfs_text
+from tests.compose.sysfs import host_text, sysfs_text, unpack_whole
 from tests.compose.wiring import down, mesh, pairs
 from tests.machines.pipeline import scan
 
 Find = Callable[[Machine], Snapshot]
+TEXTS = {"nvml.txt": nvml_text, "sysfs.txt": sysfs_text, "host.txt": host_text}
 
 
 @pytest.fixture
 def find(
     tmp_path: Path,
-    host_tree: Callable[[str], Path],
     fake_nvml_library: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Find:
     """Return a function from a machine to what the agent finds on it."""
 
     def found(machine: Machine) -> Snapshot:
-        (tmp_path / "nvml.txt").write_text(nvml_text(machine), "utf-8")
-        archive = host_tree(sysfs_text(machine))
-        return scan(tmp_path, archive, fake_nvml_library, monkeypatch, node=machine.shape)
+        for name, text in TEXTS.items():
+            (tmp_path / name).write_text(text(machine), "utf-8")
+        unpack_whole(tmp_path, tmp_path / "host")
+        return scan(tmp_path, tmp_path / "host", fake_nvml_library, monkeypatch, node=machine.shape)
 
     return found
 
 
 def described(machine: Machine) -> Snapshot:
     """Return what should be found."""
-    return replace(machine.snapshot, provenance=None)
+    return replace(without_answers(machine.snapshot), provenance=None)
 
 
 def made(cpus: Host, tree: PciTree, *, devices: tuple[Hca, ...] = (), **parts: object) -> Machine:
@@ -185,7 +187,9 @@ def test_an_efa_and_a_port_that_is_down_are_found(find: Find) -> None:
         ("rdmap1s0", 0),  # the only node there is, although firmware names none
         ("mlx5_0", 0),
     ]
-    assert [hca.ports for hca in found.hcas or ()] == [hca.ports for hca in devices]
+    described_hcas = machine.snapshot.hcas or ()
+    assert [hca.ports for hca in found.hcas or ()] == [hca.ports for hca in described_hcas]
+    assert [port.counters for port in described_hcas[0].ports] == [{}]
     assert found.cpu == cpus.cpu
     assert found.confidential_compute == machine.snapshot.confidential_compute
 
