@@ -48,7 +48,7 @@ SNAPSHOT = '{"schema": "nodetopo/v1", "gpus": [{"index": 0, "pci": "x"}]}'
         (("explain", "NVL-01"), "did you mean 'NVL-001'?"),
         (("health", "--machine", "dgx-1v", "--only", "nvlnk"), "did you mean 'nvlink'?"),
         (("health", "--machine", "dgx-1v", "--only", "kubelet"), "checks nothing about kubelet"),
-        (("audit", "--machine", "dgx-1v", "--pod", "a/b"), "knows no pods"),
+        (("audit", "--machine", "dgx-1v", "--pod", "a/b"), "no pod a/b on this node"),
         (("audit", "--machine", "dgx-1v", "--manifest", "/nowhere"), "cannot read /nowhere"),
         (("capture",), "-o"),
         (("capture", "--machine", "dgx-1v", "-o", "/"), "/ is a directory"),

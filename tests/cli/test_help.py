@@ -65,6 +65,7 @@ def test_the_commands_of_the_design_are_all_there() -> None:
         "labels",
         "health",
         "audit",
+        "admit",
         "allocate",
         "capture",
         "explain",
