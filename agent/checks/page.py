@@ -27,8 +27,9 @@ swap and interrupts, `host-devices` for device nodes.
 
 ## Your own terms
 
-`--checks-file FILE`, or the setting `checks-file` for the daemon too, names a file that changes
-severities and accepts verdicts for a while:
+`--checks-file FILE`, or the variable `NODETOPO_CHECKS_FILE`, names a file by which `health` and
+`audit` change severities and accept verdicts for a while; the daemon's metrics count by the rules'
+own:
 
 ```yaml
 severities:

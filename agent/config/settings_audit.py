@@ -14,7 +14,9 @@ class AuditSettings:
     checks_file: Path | None = field(
         default=None,
         metadata=option(
-            values.path_or_none, "severities of rules and waivers, YAML or JSON", "FILE"
+            values.path_or_none,
+            "severities and waivers for `health` and `audit`, YAML or JSON",
+            "FILE",
         ),
     )
     kubelet_url: str | None = field(
