@@ -51,7 +51,7 @@ class _Frozen:
         return f"fsync {function} {self._mount}/file"
 
     def is_stuck(self, pid: int) -> bool:
-        return psutil.Process(pid).status() == psutil.STATUS_DISK_SLEEP
+        return _status(pid) == psutil.STATUS_DISK_SLEEP
 
     def release(self) -> None:
         with suppress(subprocess.CalledProcessError):  # it is not frozen any more
@@ -86,6 +86,13 @@ def _run(*command: str) -> str:
     return done.stdout
 
 
+def _status(pid: int) -> str | None:
+    try:
+        return psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
+        return None
+
+
 class _Unreachable:
     """A call that waits for a signal, while none is sent."""
 
@@ -98,7 +105,7 @@ class _Unreachable:
 
     def is_stuck(self, pid: int) -> bool:
         self._pids.add(pid)
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return _status(pid) not in (None, psutil.STATUS_ZOMBIE)
 
     def release(self) -> None:
         self._silence.undo()

@@ -26,6 +26,8 @@ from tests.probes.nvml_pair import READING
 
 GPU0 = "GPU-00000000"
 PATIENCE_S = 60.0
+HANG_S = 2.0
+"""How long a stuck call is waited for: enough for a process that runs already to reach it."""
 
 
 @pytest.fixture
@@ -39,6 +41,15 @@ def _fails(supervisor: NvmlSupervisor) -> NvmlStatus:
     with pytest.raises(NvmlUnavailable):
         supervisor.scan()
     return supervisor.status
+
+
+def _hangs(supervisor: NvmlSupervisor, fake: FakeNvml, fault: str) -> NvmlStatus:
+    """Fail a scan by *fault*, in a child that was started before: a busy machine takes seconds."""
+    assert supervisor.scan() == READING
+    fake.fail(fault)
+    with pytest.MonkeyPatch.context() as impatient:
+        impatient.setattr(supervisor, "_timeout_s", HANG_S)
+        return _fails(supervisor)
 
 
 def _children() -> list[int]:
@@ -64,9 +75,9 @@ def test_a_child_in_uninterruptible_sleep_is_the_only_one_until_it_wakes(
 ) -> None:
     clock = Clock()
     before = set(_children())
-    supervisor = nvml_supervise(timeout_s=1.0, clock=clock)
-    nvml_fake.fail(stuck.fault("nvmlDeviceGetName"))
-    assert _fails(supervisor).cause == "NVML did not answer within 1 s"
+    supervisor = nvml_supervise(timeout_s=PATIENCE_S, clock=clock)
+    status = _hangs(supervisor, nvml_fake, stuck.fault("nvmlDeviceGetName"))
+    assert status.cause == f"NVML did not answer within {HANG_S:g} s"
     (pid,) = set(_children()) - before
     assert stuck.is_stuck(pid)
     for failures in (2, 3, 4):
@@ -81,7 +92,7 @@ def test_a_child_in_uninterruptible_sleep_is_the_only_one_until_it_wakes(
     nvml_fake.fail()
     stuck.release()
     clock.now += 60.0
-    assert eventually(lambda: not psutil.pid_exists(pid) or not stuck.is_stuck(pid))
+    assert eventually(lambda: not stuck.is_stuck(pid), PATIENCE_S)
     assert supervisor.scan() == READING
     assert supervisor.status == NvmlStatus()
     assert len(set(_children()) - before) == 1
@@ -90,9 +101,8 @@ def test_a_child_in_uninterruptible_sleep_is_the_only_one_until_it_wakes(
 def test_close_does_not_wait_for_a_child_in_uninterruptible_sleep(
     nvml_fake: FakeNvml, nvml_supervise: Supervise, stuck: Immortal
 ) -> None:
-    supervisor = nvml_supervise(timeout_s=1.0, on_events=EventLog())
-    nvml_fake.fail(stuck.fault("nvmlDeviceGetName"))
-    _fails(supervisor)
+    supervisor = nvml_supervise(timeout_s=PATIENCE_S, on_events=EventLog())
+    _hangs(supervisor, nvml_fake, stuck.fault("nvmlDeviceGetName"))
     left_behind = supervisor._stuck
     assert left_behind is not None
     assert stuck.is_stuck(left_behind.pid)
