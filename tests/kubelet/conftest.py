@@ -21,10 +21,12 @@ RESOURCE = "nvidia.com/gpu"
 
 
 @pytest.fixture
-def socket_dir() -> Iterator[Path]:
-    """A directory short enough for socket paths, which pytest's own need not be."""
-    with TemporaryDirectory(prefix="nodetopo-") as directory:
-        yield Path(directory)
+def socket_dir(opened: ExitStack) -> Path:
+    """A directory short enough for socket paths, which pytest's own need not be.
+
+    It stays until what was opened in it after is closed.
+    """
+    return Path(opened.enter_context(TemporaryDirectory(prefix="nodetopo-")))
 
 
 @pytest.fixture

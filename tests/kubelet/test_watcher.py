@@ -1,7 +1,7 @@
 """Registration by ``plugins_registry``, under kubelets up to 1.36 and since 1.37."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,9 +37,9 @@ INFO = pb.PluginInfo(type="DevicePlugin", name=RESOURCE, supported_versions=["v1
 
 
 @pytest.fixture
-def registry() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="nodetopo-") as directory:
-        yield Path(directory)
+def registry(opened: ExitStack) -> Path:
+    """A directory that stays until what was opened in it after is closed."""
+    return Path(opened.enter_context(TemporaryDirectory(prefix="nodetopo-")))
 
 
 @pytest.fixture
