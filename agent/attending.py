@@ -32,11 +32,6 @@ class Attending:
             yield "pod events", self.events.run
 
 
-def is_wanted(settings: Settings) -> bool:
-    """Tell whether anything is to be done about pods."""
-    return settings.measure_pods or settings.publish_pod_events or settings.explain_rejections
-
-
 def attending(settings: Settings, store: SnapshotStore) -> Attending:
     """Return the parts that *settings* ask for; the machine comes from *store*."""
     writes = settings.publish_pod_events or settings.explain_rejections

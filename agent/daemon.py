@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from agent.attending import Attending
     from agent.zoning import Zoning
 
+SERVE_FIRST_S = 3.0
+"""How long pods are not looked at after the start: GPUs are offered meanwhile. They are measured
+once a minute, and a pod that was rejected before is explained all the same."""
+
 GRACE_S = 0.5
 """How long the loops get to end; with the rest of a stop it makes less than a second."""
 
@@ -78,7 +82,7 @@ def run(
             settings,
             scene.socket_dir,
             placements,
-            is_simulated=scene.simulated is not None,
+            is_simulated=not scene.is_real,
             known=remembered_gpus(settings, boot_id),
         )
         daemon = Daemon(settings, scene, offering, health=health, reloader=reloader, wake=wake)
@@ -112,7 +116,7 @@ class Daemon:
         self._events = EventPublisher(kubeconfig, node) if settings.publish_events else None
         self._labelling = self._new_labelling() if settings.publish_labels else None
         self._zoning = self._new_zoning()
-        self._attending = self._new_attending()
+        self._attending: Attending | None = None
         self._scanning = Scanning(
             scene=scene,
             store=self._store,
@@ -138,7 +142,7 @@ class Daemon:
             health=health,
             labelling=self._labelling,
             zoning=self._zoning,
-            attending=self._attending,
+            attending=lambda: self._attending,
             events=self._events,
             reloader=reloader,
         )
@@ -158,8 +162,8 @@ class Daemon:
             self._group.start("zones", self._zoning.run)
         if self._events is not None:
             self._group.start("events", self._events.run)
-        for name, loop in () if self._attending is None else self._attending.loops():
-            self._group.start(name, loop)
+        if self._settings.follows_pods and not self._settings.once and self._scene.is_real:
+            self._group.start("attend", self._attend)
         is_ready = self._report(report, metrics_url)
         if self._settings.once:
             self._group.stop()
@@ -196,20 +200,11 @@ class Daemon:
     def _new_zoning(self) -> "Zoning | None":
         """Return what publishes zones and placements, where that is wanted of a real machine."""
         wanted = self._settings.publish_zones or self._settings.annotate_pods
-        if not wanted or self._scene.simulated is not None:
+        if not wanted or not self._scene.is_real:
             return None
         from agent.zoning import zoning  # noqa: PLC0415 - memory that few nodes need
 
         return zoning(self._settings, self._store, self._node_watch())
-
-    def _new_attending(self) -> "Attending | None":
-        """Return what follows pods, where that is wanted and they are those of this machine."""
-        if self._settings.once or self._scene.simulated is not None:
-            return None
-        from agent import attending  # noqa: PLC0415 - memory that not every node needs
-
-        wanted = attending.is_wanted(self._settings)
-        return attending.attending(self._settings, self._store) if wanted else None
 
     def _stop(self) -> None:
         self._group.stop()
@@ -254,6 +249,17 @@ class Daemon:
             self._offered.clear()
             self._offering.prepare()
             structlog.get_logger().debug("first answers worked out")
+
+    def _attend(self, stopping: threading.Event) -> None:
+        """Follow pods, once the kubelet was served: what that takes costs 0.2 s of CPU to load."""
+        if stopping.wait(SERVE_FIRST_S):
+            return
+        from agent.attending import attending  # noqa: PLC0415 - see above
+
+        self._attending = attending(self._settings, self._store)
+        for name, loop in self._attending.loops():
+            self._group.start(name, loop)
+        stopping.wait()
 
     def _serve_metrics(self) -> str | None:
         if self._settings.metrics_address is None:

@@ -66,6 +66,11 @@ class Scene:
     socket_dir: Path
     stand_in: StandInKubelet | None = None
 
+    @property
+    def is_real(self) -> bool:
+        """Whether the machine is the one this runs on, so that its kubelet's pods are there."""
+        return self.simulated is None
+
     def kubelet_has(self, resource: str) -> bool:
         """Tell whether the kubelet took the list; a real one does so once it is registered."""
         return self.stand_in is None or self.stand_in.view(resource) is not None

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.checks.catalogue import HEALTH
 from agent.checks.engine import evaluate
 from agent.checks.rule import Verdict
 from agent.config.settings import Settings
@@ -50,7 +49,8 @@ class Telling:
     Attributes:
         settings: in force now.
         health: ``None`` where GPUs are not watched.
-        labelling, zoning, attending, events: ``None`` where nothing of the kind is published.
+        labelling, zoning, events: ``None`` where nothing of the kind is published.
+        attending: what follows pods; ``None`` before it does, and where nothing is to.
         reloader: ``None`` where settings never change.
     """
 
@@ -61,7 +61,7 @@ class Telling:
     health: HealthWatch | None
     labelling: Labelling | None
     zoning: "Zoning | None"
-    attending: "Attending | None"
+    attending: Callable[[], "Attending | None"]
     events: EventPublisher | None
     reloader: Reloader | None
     _counted: _Counted = field(default_factory=_Counted, init=False)
@@ -74,9 +74,10 @@ class Telling:
         taken = conflicts(states)
         nvml = self.scene.machine.nvml()
         is_registered = {name: state.is_registered for name, state in states.items()}
-        auditing = None if self.attending is None else self.attending.auditing
+        attending = self.attending()
+        auditing = None if attending is None else attending.auditing
         measured = None if auditing is None else auditing.found
-        rejections = None if self.attending is None else self.attending.rejections
+        rejections = None if attending is None else attending.rejections
         return MetricsState(
             snapshot=snapshot,
             not_ready=not_ready(
@@ -114,7 +115,8 @@ class Telling:
 
     def _writers(self) -> Iterator[EventWriter]:
         """Yield what writes Events, about the Node and about pods."""
-        of_pods = None if self.attending is None else self.attending.events
+        attending = self.attending()
+        of_pods = None if attending is None else attending.events
         yield from (one for one in (self.events, of_pods) if one is not None)
 
     def _config(self) -> str | None:
@@ -131,5 +133,8 @@ class Telling:
 
 
 def _verdicts(snapshot: Snapshot) -> dict[str, int]:
+    # The rules cost 0.4 s of CPU, which a daemon that starts spends on serving GPUs.
+    from agent.checks.catalogue import HEALTH  # noqa: PLC0415
+
     counts = Counter(result.verdict for result in evaluate(snapshot, HEALTH).results)
     return {verdict.value: counts[verdict] for verdict in Verdict}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.attending import Attending, attending, is_wanted
+from agent.attending import Attending, attending
 from agent.config.settings import Settings
 from agent.store import SnapshotStore
 
@@ -22,17 +22,17 @@ def loops(found: Attending) -> list[str]:
 
 
 def test_what_nobody_asks_for_is_not_wanted() -> None:
-    assert not is_wanted(NOTHING)
+    assert not NOTHING.follows_pods
     assert loops(with_settings()) == []
 
 
 @pytest.mark.parametrize("name", ["measure_pods", "publish_pod_events", "explain_rejections"])
 def test_each_setting_alone_is_reason_enough(name: str) -> None:
-    assert is_wanted(replace(NOTHING, **{name: True}))  # type: ignore[arg-type]
+    assert replace(NOTHING, **{name: True}).follows_pods  # type: ignore[arg-type]
 
 
 def test_measuring_is_on_unless_told_otherwise_and_writes_nothing() -> None:
-    assert is_wanted(Settings(node_name="gpu-1"))
+    assert Settings(node_name="gpu-1").follows_pods
     found = with_settings(measure_pods=True)
     assert loops(found) == ["pods"]
     assert (found.rejections, found.events) == (None, None)

@@ -216,3 +216,17 @@ def test_metrics_tell_that_the_resource_is_registered(tmp_path: Path) -> None:
                 for _ in range(100)
             )
     assert is_registered
+
+
+def test_what_does_not_serve_gpus_is_loaded_after_they_are_served() -> None:
+    late = ("agent.checks.catalogue", "agent.hints.admission", "agent.attending", "kubernetes")
+    program = f"import sys, agent.daemon; print([m for m in {late} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=environment(),
+        check=True,
+    )
+    assert done.stdout == "[]\n"

@@ -24,7 +24,7 @@ def telling(played: Played, store: SnapshotStore, settings: list[Settings]) -> T
         health=None,
         labelling=None,
         zoning=None,
-        attending=None,
+        attending=lambda: None,
         events=None,
         reloader=None,
     )

@@ -51,3 +51,8 @@ class AuditSettings:
         default=False,
         metadata=switch("explain on a pod why the kubelet rejected it, as Event and in the log"),
     )
+
+    @property
+    def follows_pods(self) -> bool:
+        """Whether anything is to be done about pods that run here or were rejected."""
+        return self.measure_pods or self.publish_pod_events or self.explain_rejections
