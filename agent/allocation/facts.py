@@ -141,7 +141,7 @@ def _generation(gpu: Gpu) -> int:
 def _links(snapshot: Snapshot) -> tuple[tuple[int, ...], ...]:
     counts = usable_nvlinks_between(snapshot)
     # In MIG mode there is no peer access between GPUs (NVIDIA MIG user guide, limitations).
-    whole = {gpu.index for gpu in snapshot.gpus if not (gpu.mig and gpu.mig.is_enabled)}
+    whole = {gpu.index for gpu in snapshot.gpus if not gpu.is_divided}
     order = [gpu.index for gpu in snapshot.gpus]
     return tuple(
         tuple(

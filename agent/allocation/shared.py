@@ -275,7 +275,7 @@ def search(leaves: Leaves, devices: int) -> SetSearch:
 
 def _is_isolated(snapshot: Snapshot, devices: Devices) -> bool:
     own = [gpu for gpu, names in zip(snapshot.gpus, devices.of_gpu, strict=True) if names]
-    return bool(own) and all(gpu.mig is not None and gpu.mig.is_enabled for gpu in own)
+    return bool(own) and all(gpu.is_divided for gpu in own)
 
 
 def _touched(taken: Counts) -> int:

@@ -22,7 +22,7 @@ missing_profiles = missing_of_gpus(
 
 def divided(snapshot: Snapshot) -> tuple[Gpu, ...]:
     """Return the GPUs that are in MIG mode now, by index."""
-    return tuple(gpu for gpu in snapshot.gpus if gpu.mig is not None and gpu.mig.is_enabled)
+    return tuple(gpu for gpu in snapshot.gpus if gpu.is_divided)
 
 
 def existing(snapshot: Snapshot) -> Counter[str]:

@@ -12,7 +12,6 @@ from agent.checks import (
 )
 from agent.checks.inputs import Inputs, gpu_label, has_no_gpus
 from agent.checks.nvlink_inputs import (
-    in_mig,
     is_module,
     knows_links,
     missing_links,
@@ -63,7 +62,7 @@ def _without_links(snapshot: Snapshot) -> Iterator[Finding]:
         return
     known = {link.gpu for link in snapshot.nvlinks} | _unread_gpus(snapshot)
     for gpu in snapshot.gpus:
-        if gpu.index not in known and not in_mig(gpu):
+        if gpu.index not in known and not gpu.is_divided:
             yield Finding(
                 subject=gpu_label(gpu),
                 observed="no NVLinks",
@@ -140,7 +139,7 @@ def _unequal_switch_links(snapshot: Snapshot) -> Iterator[Finding]:
     up = Counter(link.gpu for link in links if link.is_active)
     expected = max(wired.values(), default=0)
     for gpu in snapshot.gpus:
-        is_told = gpu.index not in silent and not (in_mig(gpu) and not wired[gpu.index])
+        is_told = gpu.index not in silent and not (gpu.is_divided and not wired[gpu.index])
         if up[gpu.index] != expected and is_told:
             yield Finding(
                 subject=gpu_label(gpu),

@@ -60,13 +60,8 @@ def modules_without_links(snapshot: Snapshot) -> tuple[str, ...]:
     modules = [gpu for gpu in snapshot.gpus if is_module(gpu)]
     if len(modules) < 2 or snapshot.nvlinks is None:
         return ()
-    linked = {link.gpu for link in snapshot.nvlinks} | {it.index for it in modules if in_mig(it)}
+    linked = {link.gpu for link in snapshot.nvlinks} | {it.index for it in modules if it.is_divided}
     return tuple(gpu.name for gpu in modules if gpu.index not in linked)
-
-
-def in_mig(gpu: Gpu) -> bool:
-    """Return whether *gpu* is in MIG mode, in which it uses no NVLink and may list none."""
-    return gpu.mig is not None and gpu.mig.is_enabled
 
 
 def is_module(gpu: Gpu) -> bool:

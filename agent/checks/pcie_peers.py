@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.checks.inputs import Inputs, has_no_gpus, missing_answers, unknown_of, virtual_machine
-from agent.checks.nvlink_inputs import in_mig, lost
+from agent.checks.nvlink_inputs import lost
 from agent.checks.pcie_pairs import missing_pairs, switch_pairs
 from agent.checks.peer_access import Way, confidential, statuses
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
@@ -21,7 +21,7 @@ REFUSALS = (
 def _told(snapshot: Snapshot) -> Iterator[tuple[str, tuple[P2pStatus | None, ...]]]:
     """Yield each such pair of GPUs with what the driver says of reads and writes, both ways."""
     known = statuses(snapshot, (Way.READ, Way.WRITE))
-    out = {gpu.index for gpu in snapshot.gpus if in_mig(gpu) or gpu.is_lost}
+    out = {gpu.index for gpu in snapshot.gpus if gpu.is_divided or gpu.is_lost}
     for a, b in switch_pairs(snapshot):
         if a.gpu is not None and b.gpu is not None and not {a.gpu, b.gpu} & out:
             yield f"{a.label} and {b.label}", known(a.gpu, b.gpu)

@@ -53,7 +53,7 @@ class Look:
     @property
     def is_partitioned(self) -> bool:
         """Whether MIG is on, which may take the NVLinks down."""
-        return self.gpu is not None and self.gpu.mig is not None and self.gpu.mig.is_enabled
+        return self.gpu is not None and self.gpu.is_divided
 
 
 def look_at(

@@ -20,11 +20,6 @@ def named(gpu: Gpu) -> str:
     return f"{gpu.name} ({gpu.uuid})"
 
 
-def is_divided(gpu: Gpu) -> bool:
-    """Tell whether the GPU is in MIG mode now."""
-    return gpu.mig is not None and gpu.mig.is_enabled
-
-
 def mig_resource(resource: str, profile: str | None) -> str | None:
     """Return the resource of MIG devices of *profile*, in the domain of *resource*.
 
@@ -43,10 +38,10 @@ def breaches(gpus: Sequence[Gpu]) -> Iterator[str]:
     Either no GPU is in MIG mode, or all are, each with a MIG device and all of those alike.
     A lost GPU whose mode was never read breaks no rule.
     """
-    divided = [gpu for gpu in gpus if is_divided(gpu)]
+    divided = [gpu for gpu in gpus if gpu.is_divided]
     if not divided:
         return
-    whole = [gpu for gpu in gpus if not is_divided(gpu) and not (gpu.is_lost and gpu.mig is None)]
+    whole = [gpu for gpu in gpus if not gpu.is_divided and not (gpu.is_lost and gpu.mig is None)]
     if whole:
         yield f"not in MIG mode, while {divided[0].name} is: {_listed(whole)}"
     filled = [(gpu, gpu.mig.instances) for gpu in divided if gpu.mig and gpu.mig.instances]

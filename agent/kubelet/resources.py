@@ -15,7 +15,7 @@ from agent.health.status import GpuHealth, HealthView
 from agent.kubelet.capabilities import Minors, capabilities
 from agent.kubelet.devices import PluginDevice, with_nodes
 from agent.kubelet.exclusion import is_excluded, unused
-from agent.kubelet.mig_rules import breaches, is_divided, mig_resource, named
+from agent.kubelet.mig_rules import breaches, mig_resource, named
 from agent.model.gpu import DISPLAYS, Gpu
 from agent.model.mig import MigInstance
 from agent.model.snapshot import Snapshot
@@ -184,14 +184,14 @@ def _single(node: _Node, resource: str) -> _Named:
     if reasons := tuple(breaches(node.gpus)):
         reason = f"the MIG strategy single wants one profile everywhere: {'; '.join(reasons)}"
         return {}, (Refusal(resource=resource, reason=reason),)
-    divided = [gpu for gpu in node.gpus if is_divided(gpu)]
+    divided = [gpu for gpu in node.gpus if gpu.is_divided]
     if not divided:
         return {resource: _whole(node.gpus, node)}, ()
     return {resource: [_part(gpu, one, node) for gpu, one in _instances(divided)]}, ()
 
 
 def _mixed(node: _Node, resource: str) -> _Named:
-    divided = [gpu for gpu in node.gpus if is_divided(gpu)]
+    divided = [gpu for gpu in node.gpus if gpu.is_divided]
     units = {resource: _whole((gpu for gpu in node.gpus if gpu not in divided), node)}
     refusals = [
         Refusal(resource=None, reason=f"{named(gpu)} is in MIG mode and has no MIG device")

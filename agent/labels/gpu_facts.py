@@ -5,7 +5,7 @@ Facts of GFD are those of its sources, NVIDIA/k8s-device-plugin ``internal/lm``,
 
 from dataclasses import dataclass, replace
 
-from agent.labels.gpu_model import described, first_known, is_partitioned
+from agent.labels.gpu_model import described, first_known
 from agent.labels.label import marked
 from agent.labels.rules import LabelRules, SharedLabel
 from agent.model.mig import MigAttributes
@@ -57,7 +57,7 @@ def whole_gpus(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
         count=len(gpus),
         memory_mib=first_known(gpus, lambda gpu: gpu.memory_mib or None),
     )
-    if is_partitioned(gpus[0]):
+    if gpus[0].is_divided:
         return replace(facts, replicas=0)
     return shared(facts, rules.shared.get(GPU))
 

@@ -29,12 +29,8 @@ def described(snapshot: Snapshot) -> tuple[Gpu, ...]:
     if not counts:
         return ()
     model = min(counts, key=lambda name: (name is None, -counts[name], name or ""))
-    return tuple(sorted((gpu for gpu in gpus if gpu.product == model), key=is_partitioned))
-
-
-def is_partitioned(gpu: Gpu) -> bool:
-    """Return whether the GPU is in MIG mode now."""
-    return gpu.mig is not None and gpu.mig.is_enabled
+    same = (gpu for gpu in gpus if gpu.product == model)
+    return tuple(sorted(same, key=lambda gpu: gpu.is_divided))
 
 
 def first_known(gpus: Iterable[Gpu], fact: Callable[[Gpu], _Fact | None]) -> _Fact | None:

@@ -7,7 +7,7 @@ v0.19.0. Unlike it, a MIG device that could not be read takes no other's labels 
 from collections.abc import Iterable, Mapping, Sequence
 
 from agent.labels.gpu_facts import GPU, ResourceFacts, shared
-from agent.labels.gpu_model import counted, is_partitioned
+from agent.labels.gpu_model import counted
 from agent.labels.label import sanitise
 from agent.labels.rules import LabelRules
 from agent.model.gpu import Gpu
@@ -29,7 +29,7 @@ def single(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
     ``MIG-INVALID``.
     """
     gpus = counted(snapshot)
-    divided = [gpu for gpu in gpus if is_partitioned(gpu)]
+    divided = [gpu for gpu in gpus if gpu.is_divided]
     if not divided:
         return None
     if breach(gpus) is not None:
@@ -50,7 +50,7 @@ def breach(gpus: Sequence[Gpu]) -> str | None:
     Either no GPU is in MIG mode, or all are, each with MIG devices and all of one profile. A
     lost GPU whose mode was never read breaks no rule, nor does a profile that was not.
     """
-    divided = [gpu for gpu in gpus if is_partitioned(gpu)]
+    divided = [gpu for gpu in gpus if gpu.is_divided]
     if any(not gpu.mig.instances for gpu in divided if gpu.mig is not None):
         return "a GPU is in MIG mode without a MIG device"
     if divided and any(_is_whole(gpu) for gpu in gpus):
@@ -91,7 +91,7 @@ def _parts(gpus: Iterable[Gpu]) -> list[_Part]:
 
 
 def _is_whole(gpu: Gpu) -> bool:
-    return not is_partitioned(gpu) and not (gpu.is_lost and gpu.mig is None)
+    return not gpu.is_divided and not (gpu.is_lost and gpu.mig is None)
 
 
 def _name(instance: MigInstance) -> str | None:

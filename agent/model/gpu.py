@@ -155,6 +155,11 @@ class Gpu:
     is_lost: bool = False
 
     @property
+    def is_divided(self) -> bool:
+        """Whether it is known to be in MIG mode, in which it uses no NVLink and may list none."""
+        return self.mig is not None and self.mig.is_enabled
+
+    @property
     def id(self) -> str:
         """The UUID where known, else ``GPU<index>``: the name that other programs see."""
         return self.uuid or self.name

@@ -58,11 +58,7 @@ def usable_nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
 
 def gpus_out_of_nvlink(snapshot: Snapshot) -> frozenset[int]:
     """Return the GPUs that can use no NVLink whatever its state: in MIG mode, or lost."""
-    return frozenset(
-        gpu.index
-        for gpu in snapshot.gpus
-        if gpu.is_lost or (gpu.mig is not None and gpu.mig.is_enabled)
-    )
+    return frozenset(gpu.index for gpu in snapshot.gpus if gpu.is_lost or gpu.is_divided)
 
 
 def active_links(gpu: Gpu, snapshot: Snapshot) -> tuple[NvLink, ...]:

@@ -47,7 +47,7 @@ class Case:
             totals=self.totals,
             rules=rules,
             spread=spread,
-            is_mig=all(gpu.mig is not None and gpu.mig.is_enabled for gpu in own),
+            is_mig=all(gpu.is_divided for gpu in own),
         )
 
     def _totals(self, gpus: int) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ def machine() -> Machine:
         replace(whole[3], mig=Mig(is_enabled=False, is_pending=True)),
         *whole[4:],
     )
-    linked = [gpu for gpu in found if not _is_divided(gpu)]
+    linked = [gpu for gpu in found if not gpu.is_divided]
     nvlinks = fabric(linked, nvswitch_addresses(tree), LINKS_TO_EACH, version=4)
     return compose(
         shape="h100x8-nvswitch-2numa-mig",
@@ -90,15 +90,11 @@ def _divided(gpu: Gpu, profile: str, instances: Sequence[tuple[int, int]]) -> Gp
     return replace(found, mig=replace(found.mig, instances=numbered), remapped_rows=None)
 
 
-def _is_divided(gpu: Gpu) -> bool:
-    return gpu.mig is not None and gpu.mig.is_enabled
-
-
 def _refused(found: Sequence[Gpu]) -> dict[Pair, PeerAccess]:
     """Return that no GPU may reach into one in MIG mode, nor that one out of it."""
     return {
         (a.index, b.index): NO_ACCESS
         for a in found
         for b in found
-        if a is not b and (_is_divided(a) or _is_divided(b))
+        if a is not b and (a.is_divided or b.is_divided)
     }

@@ -25,7 +25,7 @@ _UNITS = ((1 << 20, "Gi"), (1 << 10, "Mi"), (1, "Ki"))
 
 def resources(snapshot: Snapshot) -> tuple[Resource, ...]:
     """Return what our plugin offers here: with MIG devices each profile by its own name."""
-    has_mig = any(gpu.mig is not None and gpu.mig.is_enabled for gpu in snapshot.gpus)
+    has_mig = any(gpu.is_divided for gpu in snapshot.gpus)
     rules = Rules(mig=MigStrategy.MIXED if has_mig else MigStrategy.NONE)
     return offer(snapshot, rules, {}).resources
 

@@ -77,7 +77,7 @@ def _gpu(gpu: Gpu) -> Iterator[Line]:
         yield Line(text=f"{gpu.memory_mib / 1024:.0f} GiB")
     if gpu.memory_numa_node is not None:
         yield Line(text=f"is NUMA {gpu.memory_numa_node}")
-    if gpu.mig is not None and gpu.mig.is_enabled:
+    if gpu.mig is not None and gpu.is_divided:
         profiles = [instance.profile or "?" for instance in gpu.mig.instances]
         yield Line(text="MIG" if profiles else "MIG, empty")
         for profile in sorted(set(profiles)):
