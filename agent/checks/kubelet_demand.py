@@ -1,15 +1,17 @@
 """What the Topology Manager sees of a pod, and where the devices are that it would get."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 from agent.checks.inputs import Inputs, because
 from agent.checks.kubelet_inputs import MILLI
 from agent.checks.qos import is_gpu_resource, uses_gpus
 from agent.model.kubelet import KubeletSettings
-from agent.model.pod import Container, ContainerKind, Pod
+from agent.model.pod import Container, Pod
+from agent.model.pod_amounts import at_once
 from agent.model.qos_class import HUGE_PAGES, QosClass, asks_as_a_pod, class_of
 from agent.model.snapshot import Snapshot
 
@@ -79,13 +81,14 @@ def demands(pod: Pod, settings: KubeletSettings) -> tuple[Demand, ...]:
     # The CPU and Memory Managers pass over pods with resources of their own
     # (1.36 pkg/kubelet/cm/cpumanager/policy_static.go, memorymanager/policy_static.go).
     is_pinned = not asks_as_a_pod(pod) and class_of(pod) == QosClass.GUARANTEED
-    amounts = [_seen(container, is_pinned=is_pinned) for container in pod.containers]
+    seen = partial(_seen, is_pinned=is_pinned)
     name = f"{pod.namespace}/{pod.name}"
     if settings.topology_manager_scope == _POD_SCOPE:
-        return (Demand(subject=name, amounts=_together(pod, amounts)),)
+        amounts = {kind: amount for kind, amount in at_once(pod, seen).items() if amount > 0}
+        return (Demand(subject=name, amounts=amounts),)
     return tuple(
-        Demand(subject=f"{name} container {container.name}", amounts=amount)
-        for container, amount in zip(pod.containers, amounts, strict=True)
+        Demand(subject=f"{name} container {container.name}", amounts=seen(container))
+        for container in pod.containers
     )
 
 
@@ -101,19 +104,6 @@ def _seen(container: Container, *, is_pinned: bool) -> Mapping[str, int]:
 
 def _asked(container: Container) -> Mapping[str, int] | None:
     return container.requests if container.requests is not None else container.limits
-
-
-def _together(pod: Pod, amounts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
-    """Add up as the kubelet does: sidecars stay, other init containers end before the rest."""
-    running: Counter[str] = Counter()
-    peak: Counter[str] = Counter()
-    pairs = zip(pod.containers, amounts, strict=True)
-    for container, amount in sorted(pairs, key=lambda pair: pair[0].kind is ContainerKind.APP):
-        if container.kind is ContainerKind.INIT:
-            peak |= running + Counter(amount)
-        else:
-            running += Counter(amount)
-    return running | peak
 
 
 def places(snapshot: Snapshot, resource: str) -> Places | None:
@@ -136,7 +126,7 @@ def _is_one_device_each(snapshot: Snapshot) -> bool:
     """Return whether each GPU is one device, as far as can be told without asking the kubelet."""
     status = snapshot.node_status
     count = None if status is None or status.capacity is None else status.capacity.get(GPU)
-    is_cut = any(gpu.mig is not None and gpu.mig.is_enabled for gpu in snapshot.gpus)
+    is_cut = any(gpu.is_divided for gpu in snapshot.gpus)
     return not is_cut and count in (None, len(snapshot.gpus))
 
 

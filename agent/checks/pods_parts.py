@@ -12,7 +12,8 @@ from agent.checks.qos_pods import (
     pod_name,
     uses_gpus,
 )
-from agent.model.pod import Container, ContainerKind, Pod
+from agent.model.pod import Container, Pod
+from agent.model.pod_amounts import at_once
 from agent.model.snapshot import Snapshot
 
 __all__ = ["container_name", "is_gpu_resource", "live", "missing_pods", "pod_name", "uses_gpus"]
@@ -96,20 +97,12 @@ def others(container: Container) -> tuple[str, ...]:
 def effective(pod: Pod) -> Mapping[str, int]:
     """Return resource → amount that a node must have free for *pod*.
 
-    The sum over app containers and sidecars, or what an init container asks for beside the
-    sidecars before it, if that is more; CPU, memory and huge pages of the pod as a whole
+    What its containers hold at once, but CPU, memory and huge pages of the pod as a whole
     replace their sums (k8s.io/component-helpers ``resource.PodRequests``, 1.36).
     """
-    running: Counter[str] = Counter()
-    peak: Counter[str] = Counter()
-    for container in pod.containers:
-        # Init containers and sidecars come before app containers: only sidecars run so far.
-        if container.kind is ContainerKind.INIT:
-            peak |= running + Counter(asked(container))
-        else:
-            running += Counter(asked(container))
+    held = {name: amount for name, amount in at_once(pod, asked).items() if amount > 0}
     whole = {**(pod.limits or {}), **(pod.requests or {})}
-    return {**(peak | running), **{name: whole[name] for name in whole if not is_extended(name)}}
+    return {**held, **{name: whole[name] for name in whole if not is_extended(name)}}
 
 
 def listed(names: Iterable[str]) -> str:

@@ -15,13 +15,13 @@ from agent.hints.admission_node import Node
 from agent.hints.admission_request import (
     MILLICORES,
     amount_of,
-    at_once,
     is_pinned,
     pinned_memory,
     whole_cpus,
 )
 from agent.hints.admission_room import left
 from agent.model.pod import Container, Pod
+from agent.model.pod_amounts import at_once
 
 MOST_STEPS = 64
 """Amounts that are tried in one direction, the nearest; a machine has this many only where every
@@ -91,7 +91,7 @@ class Ends:
 def ends_of(node: Node, pod: Pod, container: Container, name: str) -> Ends:
     """Return where the answer of *node* to what *container* of *pod* asks of *name* changes."""
     asked = amount_of(name, container)
-    others = at_once(pod, partial(amount_of, name)) - asked
+    others = at_once(pod, lambda one: {name: amount_of(name, one)}).get(name, 0) - asked
     ends = partial(_ends, name=name, asked=asked, others=others, room=left(node, name))
     if name == "cpu" and node.cpus is not None and whole_cpus(pod, container):
         layout = node.cpus.layout

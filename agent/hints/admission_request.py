@@ -4,20 +4,14 @@ Source: kubernetes 1.36 pkg/kubelet/cm/cpumanager/policy_static.go (guaranteedCP
 memorymanager/policy_static.go (getContainerRequestedResources) and devicemanager/topology_hints.go.
 """
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 
 from agent.model.pod import Container, ContainerKind, Pod
+from agent.model.pod_amounts import at_once
 from agent.model.qos_class import HUGE_PAGES, QosClass, asks_as_a_pod
 
 MILLICORES = 1000
 """Millicores in a CPU."""
-
-
-def in_order(pod: Pod) -> tuple[Container, ...]:
-    """Return the containers in the order in which the kubelet serves them: init ones first."""
-    first = tuple(one for one in pod.containers if one.kind is not ContainerKind.APP)
-    return first + tuple(one for one in pod.containers if one.kind is ContainerKind.APP)
 
 
 def is_memory(resource: str) -> bool:
@@ -54,42 +48,23 @@ def devices(container: Container, known: Iterable[str]) -> dict[str, int]:
 
 def pod_cpus(pod: Pod) -> int:
     """Return how many CPUs the whole pod needs at once."""
-    return at_once(pod, lambda container: whole_cpus(pod, container))
+    return at_once(pod, lambda one: {"cpu": whole_cpus(pod, one)}).get("cpu", 0)
 
 
 def pod_memory(pod: Pod) -> dict[str, int]:
     """Return the memory that the whole pod needs at once, of kinds that app containers ask for."""
     apps = (one for one in pod.containers if one.kind is ContainerKind.APP)
     kinds = {kind for app in apps for kind in pinned_memory(app)}
-    return {kind: at_once(pod, partial(amount_of, kind)) for kind in sorted(kinds)}
+    found = at_once(pod, pinned_memory)
+    return {kind: found[kind] for kind in sorted(kinds)}
 
 
 def pod_devices(pod: Pod, known: Iterable[str]) -> dict[str, int]:
     """Return the devices that the whole pod needs at once, by resource."""
     names = tuple(known)
-    asked = {name for one in pod.containers for name in devices(one, names)}
-    return {name: at_once(pod, partial(_limited, name)) for name in sorted(asked)}
+    return dict(sorted(at_once(pod, lambda one: devices(one, names)).items()))
 
 
 def amount_of(resource: str, container: Container) -> int:
     """Return how much of *resource* a container requests."""
     return (container.requests or {}).get(resource, 0)
-
-
-def _limited(resource: str, container: Container) -> int:
-    return (container.limits or {}).get(resource, 0)
-
-
-def at_once(pod: Pod, amount: Callable[[Container], int]) -> int:
-    """Return the most of something that containers of *pod* have at any one time.
-
-    Init containers run one by one, beside the sidecars that began before them (KEP-753).
-    """
-    sidecars = peak = 0
-    for container in in_order(pod):
-        if container.kind is ContainerKind.SIDECAR:
-            sidecars += amount(container)
-        elif container.kind is ContainerKind.INIT:
-            peak = max(peak, sidecars + amount(container))
-    apps = sum(amount(one) for one in pod.containers if one.kind is ContainerKind.APP)
-    return max(peak, apps + sidecars)

@@ -5,14 +5,13 @@ pkg/scheduler/framework/plugins/noderesources/fit.go (fitsRequest). A resource w
 name that the node does not have is passed over.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from agent.hints.admission_node import Node
 from agent.hints.admission_refusal import Refusal
-from agent.hints.admission_request import amount_of, at_once, is_memory
+from agent.hints.admission_request import is_memory
 from agent.model.pod import Pod
+from agent.model.pod_amounts import at_once, summed
 
 _FIRST = ("cpu", "memory")
 """What is checked first; the rest follows in no fixed order, by name here."""
@@ -20,9 +19,7 @@ _FIRST = ("cpu", "memory")
 
 def requested(pod: Pod) -> dict[str, int]:
     """Return what *pod* asks for at once; what it states as a whole replaces its containers'."""
-    names = {name for one in pod.containers for name in one.requests or {}}
-    found = {name: at_once(pod, partial(amount_of, name)) for name in names}
-    return {**found, **(pod.requests or {})}
+    return {**at_once(pod, lambda one: one.requests or {}), **(pod.requests or {})}
 
 
 def check_room(node: Node, pod: Pod) -> Node:
@@ -43,11 +40,6 @@ def check_room(node: Node, pod: Pod) -> Node:
             words = f"Node didn't have enough resource: {name}, requested: {asked[name]}"
             raise Refusal(f"OutOf{name}", f"{words}, used: {used}, capacity: {rest + used}")
     return replace(node, room=replace(room, requested=summed(room.requested, asked)))
-
-
-def summed(amounts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    """Return both together, by resource."""
-    return {name: amounts.get(name, 0) + more.get(name, 0) for name in {**amounts, **more}}
 
 
 def left(node: Node, name: str) -> int | None:

@@ -16,6 +16,7 @@ from agent.hints.admission_room import check_room
 from agent.model.kubelet_state import HeldMemory
 from agent.model.numa import CpuSet
 from agent.model.pod import Container, ContainerKind, Pod
+from agent.model.pod_amounts import started
 
 _UNALIGNED = Hint(None, preferred=False)
 
@@ -63,7 +64,7 @@ def pass_through(node: Node, pod: Pod, uid: str, prefer: Preference) -> Passage:
             container=one,
             exclusive_cpus=asks.whole_cpus(pod, one) if node.cpus is not None else 0,
         )
-        for one in asks.in_order(pod)
+        for one in started(pod)
     )
     try:
         _admit(after, pod, uid, shares, prefer)

@@ -11,10 +11,11 @@ from agent.hints.admission_merge import NONE, POLICIES, SCOPES, Merger
 from agent.hints.admission_missing import Missing, check_nodes
 from agent.hints.admission_node import Node, Room
 from agent.hints.admission_options import flag, number
-from agent.hints.admission_room import requested, summed
+from agent.hints.admission_room import requested
 from agent.hints.admission_sources import Holders, holders
 from agent.model.kubelet import KubeletSettings
 from agent.model.pod import Pod
+from agent.model.pod_amounts import summed
 from agent.model.snapshot import Snapshot
 
 _USUAL_LIMIT = 8

@@ -5,14 +5,13 @@ Facts from Kubernetes 1.36: ``SetDefaults_Pod``, ``defaultHugePagePodLimits`` an
 LimitRanger (plugin/pkg/admission/limitranger).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
-from agent.model.pod import Container, ContainerKind, Pod
+from agent.model.pod import Container, Pod
+from agent.model.pod_amounts import at_once
 from agent.model.qos_class import COUNTED, HUGE_PAGES, qos_class
 from agent.probes.pod_manifest_limits import Defaults
-
-Amounts = Mapping[str, int]
 
 
 def defaulted(pod: Pod, ranges: Iterable[Defaults] = ()) -> Pod:
@@ -51,37 +50,12 @@ def _at_pod_level(pod: Pod) -> Pod:
     """Complete pod-level resources, if the pod states any."""
     limits = pod.limits or {}
     if limits or pod.requests:
-        held = _together([(each.kind, each.limits or {}) for each in pod.containers])
+        held = at_once(pod, lambda each: each.limits or {})
         pages = {name: amount for name, amount in held.items() if name.startswith(HUGE_PAGES)}
         free = {name: amount for name, amount in pages.items() if name not in (pod.requests or {})}
         limits = {**free, **limits}
     if not limits:
         return pod
-    asked = _together([(each.kind, each.requests or {}) for each in pod.containers])
+    asked = at_once(pod, lambda each: each.requests or {})
     counted = {name: amount for name, amount in asked.items() if name in COUNTED}
     return replace(pod, limits=limits, requests={**limits, **counted, **(pod.requests or {})})
-
-
-def _together(parts: Iterable[tuple[ContainerKind, Amounts]]) -> Amounts:
-    """Return what the pod holds at its greediest moment: while starting, or while running.
-
-    Init containers and sidecars come first, in their order
-    (k8s.io/component-helpers resource.AggregateContainerRequests).
-    """
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for kind, amounts in parts:
-        wanted = _sum(running, amounts)
-        if kind is ContainerKind.INIT:
-            peak = _max(peak, wanted)
-        else:
-            running = wanted
-    return _max(peak, running)
-
-
-def _sum(a: Amounts, b: Amounts) -> dict[str, int]:
-    return {name: a.get(name, 0) + b.get(name, 0) for name in {**a, **b}}
-
-
-def _max(a: Amounts, b: Amounts) -> dict[str, int]:
-    return {name: max(a.get(name, 0), b.get(name, 0)) for name in {**a, **b}}

@@ -8,7 +8,7 @@ from agent.hints.admission import admit
 from agent.hints.admission_hint import Hint
 from agent.hints.admission_memory import Memory, MemoryNode
 from agent.hints.admission_refusal import Refusal
-from agent.hints.admission_request import at_once, pod_devices
+from agent.hints.admission_request import pod_devices
 from agent.model.gpu import Gpu
 from agent.model.node_status import NodeStatus
 from agent.model.pod import ContainerKind, Pod
@@ -53,7 +53,6 @@ def test_a_pod_needs_at_once_what_init_containers_and_sidecars_need_beside_each_
     )
 
     assert pod_devices(one, [GPU]) == {GPU: 5}
-    assert at_once(replace(one, containers=one.containers[2:]), lambda _: 1) == 2
 
 
 def test_scope_pod_counts_init_containers() -> None:
