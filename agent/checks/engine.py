@@ -134,13 +134,13 @@ def judged(
     missing: tuple[str, ...],
     severity: Severity,
 ) -> Result:
-    """Return what *findings*, and what is *missing*, make of *rule*."""
+    """Return what *findings*, and what is *missing*, make of *rule*; each input is named once."""
     return Result(
         rule=rule,
         severity=severity,
         verdict=_verdict(severity, has_findings=bool(findings), is_complete=not missing),
         findings=findings,
-        missing=missing,
+        missing=tuple(dict.fromkeys(missing)),
     )
 
 

@@ -77,6 +77,15 @@ def test_a_rule_that_says_nothing_about_the_node_neither_passes_nor_fails() -> N
     assert report.summary == Summary(passed=0, warned=0, failed=0, unknown=0, waived=0, skipped=1)
 
 
+def test_an_input_that_two_needs_miss_is_named_once_in_its_first_place() -> None:
+    rule_ = replace(
+        a_rule(Severity.ERROR, finds=False, misses=True),
+        needs=lambda _: ("GPUs", "NUMA nodes", "GPUs"),
+    )
+    (result,) = evaluate(healthy(), [rule_]).results
+    assert result.missing == ("GPUs", "NUMA nodes")
+
+
 def test_the_summary_counts_each_result_once() -> None:
     rules = (
         a_rule(Severity.ERROR, finds=False, misses=False),
