@@ -12,7 +12,7 @@ from agent.model.snapshot import Snapshot
 from agent.probes.kubelet_state import read_kubelet_state
 from agent.probes.pod_cgroups import with_cgroups
 from agent.probes.pod_uids import uids_by_holdings
-from agent.probes.podresources import PodResources, assigned
+from agent.probes.podresources import PodResources
 
 
 class HeldPods:
@@ -20,10 +20,9 @@ class HeldPods:
 
     def __init__(self, settings: Settings) -> None:
         """Read nothing yet."""
-        self._socket: Path = settings.pod_resources_socket
         self._sysfs: Path = settings.sysfs_root
         self._host: Path = settings.host_root
-        self._kubelet = PodResources(self._socket)
+        self._kubelet = PodResources(settings.pod_resources_socket)
 
     def read(self, snapshot: Snapshot) -> Snapshot:
         """Return *snapshot* with the node's pods, what the kubelet offers, and its state.
@@ -32,7 +31,7 @@ class HeldPods:
             UnreadableError: the kubelet does not answer.
         """
         offer = self._kubelet.offer()
-        pods = assigned(self._socket)
+        pods = self._kubelet.assigned()
         root = None if snapshot.kubelet is None else snapshot.kubelet.root_directory
         state, _issues = read_kubelet_state(self._host, root)
         uids = uids_by_holdings(pods, state)

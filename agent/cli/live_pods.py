@@ -1,6 +1,7 @@
 """What the kubelet and the API server tell of a live node, beside its hardware and files."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import TypeVar
 
@@ -79,17 +80,13 @@ def _of_api_server(snapshot: Snapshot, settings: Settings, asking: _Asking) -> S
 
 
 def _of_pod_resources(snapshot: Snapshot, settings: Settings, asking: _Asking) -> Snapshot:
-    from agent.probes.podresources import PodResources, assigned  # noqa: PLC0415 - grpc: 21 MiB
+    from agent.probes.podresources import PodResources  # noqa: PLC0415 - grpc: 21 MiB
 
-    socket = settings.pod_resources_socket
-    given = asking.ask("podresources", "kubelet", lambda: assigned(socket))
-    if given is None:
-        return snapshot
-    kubelet = PodResources(socket)
-    try:
+    with closing(PodResources(settings.pod_resources_socket)) as kubelet:
+        given = asking.ask("podresources", "kubelet", kubelet.assigned)
+        if given is None:
+            return snapshot
         offer = asking.ask("podresources", "kubelet", kubelet.offer)
-    finally:
-        kubelet.close()
     return replace(snapshot, offer=offer, pods=join(snapshot.pods, given))
 
 

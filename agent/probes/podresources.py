@@ -50,7 +50,7 @@ class PodResources:
         """Return what pods of this node can be given, given or not; unhealthy devices left out.
 
         Raises:
-            UnreadableError: as :func:`assigned` does.
+            UnreadableError: as :meth:`assigned` does.
         """
         answer = self._ask(ALLOCATABLE)
         return NodeOffer(
@@ -59,11 +59,24 @@ class PodResources:
             memory=_pieces(answer.memory),
         )
 
+    def assigned(self) -> tuple[Pod, ...]:
+        """Return the active pods of this node with what the kubelet assigned to each container.
+
+        Pods by namespace and name, devices by resource, ids sorted: the kubelet's own order
+        changes from call to call. There is no UID and no spec in this source, init containers
+        that finished are left out, and a sidecar looks like any container.
+
+        Raises:
+            UnreadableError: no socket, no permission, no answer in time, or an error.
+        """
+        pods = map(_pod, self._ask(LIST).pod_resources)
+        return tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name)))
+
     def held(self) -> tuple[PodHolding, ...]:
         """Return every active pod of this node with what it was given, by namespace and name.
 
         Raises:
-            UnreadableError: as :func:`assigned` does.
+            UnreadableError: as :meth:`assigned` does.
         """
         found = map(_holding, self._ask(LIST).pod_resources)
         return tuple(sorted(found, key=lambda pod: (pod.namespace, pod.name)))
@@ -82,21 +95,6 @@ class PodResources:
         return _ask(self._channel, self._socket, method, self._timeout_s)
 
 
-def assigned(socket: Path, *, timeout_s: float = 5.0) -> tuple[Pod, ...]:
-    """Return the active pods of this node with what the kubelet assigned to each container.
-
-    Pods by namespace and name, devices by resource, ids sorted: the kubelet's own order
-    changes from call to call. There is no UID and no spec in this source, init containers
-    that finished are left out, and a sidecar looks like any container.
-
-    Raises:
-        UnreadableError: no socket, no permission, no answer in *timeout_s*, or an error.
-    """
-    _check(socket)
-    pods = (_pod(pod) for pod in _list(socket, timeout_s).pod_resources)
-    return tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name)))
-
-
 def _check(socket: Path) -> os.stat_result:
     if len(os.fsencode(socket.absolute())) > MAX_PATH_BYTES:
         raise UnreadableError(
@@ -110,14 +108,6 @@ def _check(socket: Path) -> os.stat_result:
             f"cannot reach the kubelet's pod resources at {socket}: {error.strerror}",
             "start the kubelet, or mount its pod-resources directory here",
         ) from error
-
-
-def _list(socket: Path, timeout_s: float) -> Any:
-    channel = _channel(socket)
-    try:
-        return _ask(channel, socket, LIST, timeout_s)
-    finally:
-        channel.close()
 
 
 def _channel(socket: Path) -> Any:

@@ -1,11 +1,12 @@
 """One simulated node: a real kubelet that is shown the machine of a test directory."""
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from agent.model.pod import Pod
-from agent.probes.podresources import assigned
+from agent.probes.podresources import PodResources
 from tests.lab import checkpoint, namespace
 from tests.lab.allocatable import healthy
 from tests.lab.checkpoint import Checkpoint
@@ -191,7 +192,8 @@ class Node:
 
     def pod_resources(self) -> tuple[Pod, ...]:
         """Return what the kubelet assigned to each pod."""
-        return assigned(self.pod_resources_socket)
+        with closing(PodResources(self.pod_resources_socket)) as kubelet:
+            return kubelet.assigned()
 
     def healthy(self, resource: str) -> frozenset[str]:
         """Return the ids of *resource* that the kubelet holds for healthy, given out or not."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,10 +13,15 @@ from agent.errors import UnreadableError
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
 from agent.probes.pb import podresources_pb2 as pb
-from agent.probes.podresources import assigned
+from agent.probes.podresources import PodResources
 
 Answer = Callable[[pb.ListPodResourcesRequest, grpc.ServicerContext], pb.ListPodResourcesResponse]
 Serve = Callable[[Answer], Path]
+
+
+def assigned(socket: Path, *, timeout_s: float = 5.0) -> tuple[Pod, ...]:
+    with closing(PodResources(socket, timeout_s=timeout_s)) as kubelet:
+        return kubelet.assigned()
 
 
 @pytest.fixture
