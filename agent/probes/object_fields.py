@@ -28,7 +28,7 @@ def object_at(parent: Object, field: str, at: str) -> Object:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise DecodeError(_join(at, field), f"expected an object, found {type(value).__name__}")
+        raise DecodeError(path_of(at, field), f"expected an object, found {type(value).__name__}")
     return value
 
 
@@ -42,9 +42,9 @@ def items(parent: Object, field: str, at: str) -> Iterator[tuple[str, Object]]:
     if found is None:
         return
     if not isinstance(found, list):
-        raise DecodeError(_join(at, field), f"expected a list, found {type(found).__name__}")
+        raise DecodeError(path_of(at, field), f"expected a list, found {type(found).__name__}")
     for position, item in enumerate(found):
-        place = f"{_join(at, field)}[{position}]"
+        place = f"{path_of(at, field)}[{position}]"
         if not isinstance(item, Mapping):
             raise DecodeError(place, f"expected an object, found {type(item).__name__}")
         yield place, item
@@ -59,7 +59,7 @@ def text_at(parent: Object, field: str, at: str) -> str | None:
     value = parent.get(field)
     if value is None or isinstance(value, str):
         return value
-    raise DecodeError(_join(at, field), f"expected a text, found {type(value).__name__}")
+    raise DecodeError(path_of(at, field), f"expected a text, found {type(value).__name__}")
 
 
 def texts_at(parent: Object, field: str, at: str) -> dict[str, str]:
@@ -69,7 +69,7 @@ def texts_at(parent: Object, field: str, at: str) -> dict[str, str]:
         DecodeError: it is something else.
     """
     found = object_at(parent, field, at)
-    place = _join(at, field)
+    place = path_of(at, field)
     return {str(name): text_at(found, name, place) or "" for name in found}
 
 
@@ -82,7 +82,7 @@ def flag_at(parent: Object, field: str, at: str) -> bool:
     value = parent.get(field)
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise DecodeError(_join(at, field), f"expected true or false, found {type(value).__name__}")
+    raise DecodeError(path_of(at, field), f"expected true or false, found {type(value).__name__}")
 
 
 def count_at(parent: Object, field: str, at: str) -> int | None:
@@ -95,7 +95,7 @@ def count_at(parent: Object, field: str, at: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_AMOUNT:
-        raise DecodeError(_join(at, field), "expected a whole number, at least 0")
+        raise DecodeError(path_of(at, field), "expected a whole number, at least 0")
     return value
 
 
@@ -106,7 +106,7 @@ def amounts(parent: Object, field: str, at: str) -> dict[str, int]:
         DecodeError: it is no object of quantities of at least zero.
     """
     found = object_at(parent, field, at)
-    place = _join(at, field)
+    place = path_of(at, field)
     return {
         str(name): amount(value, f"{place}.{name}", is_cpu=name == "cpu")
         for name, value in found.items()
@@ -135,5 +135,6 @@ def amount(value: Any, at: str, *, is_cpu: bool = False) -> int:
     return min(found, MAX_AMOUNT)
 
 
-def _join(at: str, field: str) -> str:
+def path_of(at: str, field: str) -> str:
+    """Return the path of *field* of the object at the path *at*."""
     return f"{at}.{field}" if at else field

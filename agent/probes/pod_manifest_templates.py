@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from agent.errors import DecodeError
-from agent.probes.object_fields import Object, count_at
+from agent.probes.object_fields import Object, count_at, path_of
 from agent.probes.pod_manifest_kinds import Place
 
 MAX_REPLICAS = 1 << 31
@@ -54,7 +54,7 @@ def templates(document: Object, place: Place) -> Iterator[Template]:
     for way in _ways([_Step(pattern="", path="", content=document)], place):
         found = way[-1]
         if not isinstance(found.content.get("spec"), Mapping):
-            raise DecodeError(_join(found.path, "spec"), "missing, or not an object")
+            raise DecodeError(path_of(found.path, "spec"), "missing, or not an object")
         yield Template(
             path=found.path,
             content=found.content,
@@ -74,14 +74,14 @@ def _ways(way: list[_Step], place: Place) -> Iterator[list[_Step]]:
     below = _below(here, name)
     if not below and not place.is_optional:
         problem = "missing, or not an object" if name.isidentifier() else "missing, or empty"
-        raise DecodeError(_join(here.path, name.rstrip("[]{}")), problem)
+        raise DecodeError(path_of(here.path, name.rstrip("[]{}")), problem)
     for step in below:
         yield from _ways([*way, step], place)
 
 
 def _below(here: _Step, name: str) -> list[_Step]:
     field = name.rstrip("[]{}")
-    pattern, path = _join(here.pattern, name), _join(here.path, field)
+    pattern, path = path_of(here.pattern, name), path_of(here.path, field)
     value = here.content.get(field)
     found: list[_Step]
     if value is None:
@@ -128,7 +128,3 @@ def _count(way: list[_Step], path: str) -> int | None:
     parent, _, field = path.rpartition(".")
     holder = next(step for step in way if step.pattern == parent)
     return count_at(holder.content, field, holder.path)
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

@@ -270,7 +270,7 @@ def test_the_question_is_answered_while_nothing_else_is(
     assert eventually(lambda: bool(list(registry.glob("nodetopo-*"))))
     target = f"unix://{registry}/{plugin.state.endpoint}"
     channel = opened.enter_context(grpc.insecure_channel(target))
-    assert service.RegistrationStub(channel).GetInfo(pb.InfoRequest(), timeout=1.0) == INFO
+    assert service.RegistrationStub(channel).GetInfo(pb.InfoRequest(), timeout=WAIT_S) == INFO
 
 
 def test_a_registration_by_the_watcher_needs_its_directory(socket_dir: Path) -> None:
