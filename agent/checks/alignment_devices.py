@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.checks.qos import is_gpu_resource
+from agent.checks.qos_pods import is_gpu_resource
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca
 from agent.model.pci import PciAddress

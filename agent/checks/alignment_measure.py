@@ -9,7 +9,7 @@ from agent.checks.alignment_nvlink import NvlinkSets
 from agent.checks.alignment_parts import Cpus, Memory, cpus_of, memory_of
 from agent.checks.alignment_record import Apart, Missing, NvlinkSpan, Part, PodAlignment
 from agent.checks.alignment_verdict import Machine
-from agent.checks.qos import uses_gpus
+from agent.checks.qos_pods import uses_gpus
 from agent.model.pod import Container, ContainerKind, Pod
 from agent.model.snapshot import Snapshot
 

@@ -184,6 +184,10 @@ def first_of(
     return skips
 
 
+nothing_to_align = first_of(no_gpus, one_numa_node)
+"""Why rules about alignment say nothing here."""
+
+
 def unknown_of(what: str, names: Iterable[str]) -> Inputs:
     """Return "*what* of a, b" as one missing input; nothing when there are no *names*."""
     joined = ", ".join(names)

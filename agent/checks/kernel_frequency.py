@@ -1,8 +1,7 @@
 """Rules on how fast CPUs run, and how deep they sleep."""
 
-from agent.checks.inputs import Inputs
+from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kernel_inputs import missing, of_host
-from agent.checks.kubelet_inputs import without_gpus
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.host import IdleState
 from agent.model.snapshot import Snapshot
@@ -29,7 +28,7 @@ def _without_scaling(snapshot: Snapshot) -> str | None:
             return "the kernel scales no frequency"
         if of_host(snapshot, lambda host: host.is_vm):
             return "a virtual machine's host chooses frequencies"
-    return without_gpus(snapshot)
+    return no_gpus(snapshot)
 
 
 def _missing_governors(snapshot: Snapshot) -> Inputs:
@@ -62,7 +61,7 @@ def _idle_states(snapshot: Snapshot) -> tuple[IdleState, ...] | None:
 def _without_idling(snapshot: Snapshot) -> str | None:
     if of_host(snapshot, lambda host: host.is_vm):
         return "a virtual machine's host puts CPUs to sleep"
-    return without_gpus(snapshot)
+    return no_gpus(snapshot)
 
 
 def _missing_idle_states(snapshot: Snapshot) -> Inputs:

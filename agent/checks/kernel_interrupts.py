@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from agent.checks.inputs import Inputs, missing_gpus, missing_numa_nodes
+from agent.checks.inputs import Inputs, missing_gpus, missing_numa_nodes, no_gpus, nothing_to_align
 from agent.checks.kernel_inputs import CPU_STATE, cpu_list, missing, of_host
-from agent.checks.kubelet_inputs import without_alignment, without_gpus
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.hca import Hca, HcaKind
 from agent.model.host import Interrupts
@@ -25,7 +24,7 @@ def _interrupts(snapshot: Snapshot) -> tuple[Interrupts, ...] | None:
 def _without_adapters(snapshot: Snapshot) -> str | None:
     if snapshot.hcas is not None and not any(_adapters(snapshot)):
         return "no HCA"
-    return without_alignment(snapshot)
+    return nothing_to_align(snapshot)
 
 
 def _missing_interrupts(snapshot: Snapshot) -> Inputs:
@@ -103,7 +102,7 @@ def _without_exclusive(snapshot: Snapshot) -> str | None:
         return "no container has CPUs of its own"
     if snapshot.hcas is not None and not any(_adapters(snapshot)):
         return "no HCA"
-    return without_gpus(snapshot)
+    return no_gpus(snapshot)
 
 
 def _missing_exclusive(snapshot: Snapshot) -> Inputs:

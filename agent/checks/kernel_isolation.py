@@ -2,9 +2,8 @@
 
 import re
 
-from agent.checks.inputs import Inputs
+from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kernel_inputs import CPU_STATE, cpu_list, missing
-from agent.checks.kubelet_inputs import without_gpus
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
@@ -40,7 +39,7 @@ def _knows_apart(snapshot: Snapshot) -> bool:
 def _without_apart(snapshot: Snapshot) -> str | None:
     if _knows_apart(snapshot) and not _set_apart(snapshot):
         return "the kernel keeps no CPU apart"
-    return without_gpus(snapshot)
+    return no_gpus(snapshot)
 
 
 def _missing_apart(snapshot: Snapshot) -> Inputs:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from agent.checks.inputs import Inputs, missing_gpus, missing_numa_nodes
+from agent.checks.inputs import Inputs, missing_gpus, missing_numa_nodes, no_gpus, nothing_to_align
 from agent.checks.kernel_inputs import (
     cgroup_version,
     missing,
@@ -11,14 +11,7 @@ from agent.checks.kernel_inputs import (
     of_host,
     sysctl,
 )
-from agent.checks.kubelet_inputs import (
-    lacking,
-    place,
-    running,
-    version,
-    without_alignment,
-    without_gpus,
-)
+from agent.checks.kubelet_inputs import lacking, place, running, version
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.host import SwapArea
 from agent.model.kubelet import KubeletSettings
@@ -44,7 +37,7 @@ def _swaps(snapshot: Snapshot) -> tuple[SwapArea, ...] | None:
 
 
 def _without_swap(snapshot: Snapshot) -> str | None:
-    return "no swap" if _swaps(snapshot) == () else without_gpus(snapshot)
+    return "no swap" if _swaps(snapshot) == () else no_gpus(snapshot)
 
 
 def _missing_swap(snapshot: Snapshot) -> Inputs:
@@ -127,7 +120,7 @@ def _without_huge_pages(snapshot: Snapshot) -> str | None:
     nodes = _of_cpus(snapshot)
     if nodes and all(node.hugepages for node in nodes) and not any(_sizes(nodes)):
         return "no huge pages are set aside"
-    return without_alignment(snapshot)
+    return nothing_to_align(snapshot)
 
 
 def _sizes(nodes: tuple[NumaNode, ...]) -> Iterator[int]:
@@ -217,7 +210,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.WARNING,
         needs=missing_sysctl("kernel.numa_balancing"),
         check=_above("kernel.numa_balancing", 0),
-        skips=without_alignment,
+        skips=nothing_to_align,
         remedy="set kernel.numa_balancing = 0 in /etc/sysctl.d, then run `sysctl --system`",
         reference=f"{_ADMIN}/sysctl/kernel.html#numa-balancing",
     ),
@@ -231,7 +224,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.WARNING,
         needs=missing_sysctl("vm.zone_reclaim_mode"),
         check=_above("vm.zone_reclaim_mode", 0),
-        skips=without_alignment,
+        skips=nothing_to_align,
         remedy="set vm.zone_reclaim_mode = 0 in /etc/sysctl.d, then run `sysctl --system`",
         reference=f"{_ADMIN}/sysctl/vm.html#zone-reclaim-mode",
     ),
@@ -245,7 +238,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.INFO,
         needs=_missing_huge_page_setting,
         check=_never,
-        skips=without_gpus,
+        skips=no_gpus,
         remedy="write madvise to /sys/kernel/mm/transparent_hugepage/enabled, and "
         "transparent_hugepage=madvise on the kernel's command line",
         reference=f"{_ADMIN}/mm/transhuge.html",

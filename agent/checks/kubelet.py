@@ -15,9 +15,9 @@ from agent.checks import (
     kubelet_numa,
     kubelet_options,
 )
-from agent.checks.inputs import missing_setting, needs_alignment
+from agent.checks.inputs import missing_setting, needs_alignment, nothing_to_align
 from agent.checks.kubelet_bugs import MANY_NODES, QUICK_SINCE
-from agent.checks.kubelet_inputs import place, version, without_alignment
+from agent.checks.kubelet_inputs import place, version
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes_release import release
@@ -63,7 +63,7 @@ def _without_pinning(snapshot: Snapshot) -> str | None:
     """Tell that the Memory Manager must not pin memory here (KUB-021)."""
     if _has_many_nodes(snapshot):
         return f"more than {MANY_NODES} NUMA nodes, with which policy Static stalls"
-    return without_alignment(snapshot)
+    return nothing_to_align(snapshot)
 
 
 def _without_hints(snapshot: Snapshot) -> str | None:
@@ -71,7 +71,7 @@ def _without_hints(snapshot: Snapshot) -> str | None:
     found = release(version(snapshot))
     if _has_many_nodes(snapshot) and found is not None and found < QUICK_SINCE:
         return f"more than {MANY_NODES} NUMA nodes, with which this kubelet stalls"
-    return without_alignment(snapshot)
+    return nothing_to_align(snapshot)
 
 
 def _has_many_nodes(snapshot: Snapshot) -> bool:
@@ -89,7 +89,7 @@ _POLICIES: tuple[Rule, ...] = (
         severity=Severity.ERROR,
         needs=missing_setting("cpuManagerPolicy", _cpu_policy),
         check=_expect("cpuManagerPolicy", _cpu_policy, ("static",)),
-        skips=without_alignment,
+        skips=nothing_to_align,
         remedy="set cpuManagerPolicy: static with reservedSystemCPUs; drain the node, delete "
         "cpu_manager_state and restart the kubelet",
         reference=f"{_TASKS}/cpu-management-policies/",

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from agent.checks.inputs import Inputs, missing_gpus, missing_numa_nodes
-from agent.checks.kubelet_inputs import lacking, running, version, without_gpus
+from agent.checks.inputs import Inputs, missing_gpus, missing_numa_nodes, no_gpus
+from agent.checks.kubelet_inputs import lacking, running, version
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubernetes_release import Release, patch, release
 from agent.model.snapshot import Snapshot
@@ -109,7 +109,7 @@ def _needs(snapshot: Snapshot) -> Inputs:
 def _known_bugs(snapshot: Snapshot) -> tuple[Finding, ...]:
     text = version(snapshot)
     found = release(text)
-    if found is None or without_gpus(snapshot) is not None:
+    if found is None or no_gpus(snapshot) is not None:
         return ()
     return tuple(_found(snapshot, f"kubelet {text}", found, patch(text)))
 
@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.WARNING,
         needs=_needs,
         check=_known_bugs,
-        skips=without_gpus,
+        skips=no_gpus,
         remedy="update the kubelet, or avoid what brings the bug about as the finding says",
         reference=f"{_ISSUES}/135541",
     ),

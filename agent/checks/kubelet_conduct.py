@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from agent.checks.inputs import Inputs
-from agent.checks.kubelet_inputs import missing_settings, place, running, without_gpus
+from agent.checks.inputs import Inputs, no_gpus
+from agent.checks.kubelet_inputs import missing_settings, place, running
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.snapshot import Snapshot
 
@@ -27,7 +27,7 @@ _DOCS = "https://kubernetes.io/docs"
 
 def _few_pids(snapshot: Snapshot) -> tuple[Finding, ...]:
     settings = running(snapshot)
-    if settings is None or without_gpus(snapshot) is not None:
+    if settings is None or no_gpus(snapshot) is not None:
         return ()
     limit = settings.pod_pids_limit
     if limit is None or limit <= 0 or limit >= _FEW_PIDS:  # below 1 there is no limit
@@ -103,7 +103,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.INFO,
         needs=missing_settings(running, "podPidsLimit"),
         check=_few_pids,
-        skips=without_gpus,
+        skips=no_gpus,
         remedy="raise podPidsLimit and restart the kubelet",
         reference=f"{_DOCS}/concepts/policy/pid-limiting/",
     ),

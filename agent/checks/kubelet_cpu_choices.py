@@ -1,15 +1,7 @@
 """Rules on options of the CPU Manager that give pods better CPUs."""
 
-from agent.checks.inputs import Inputs
-from agent.checks.kubelet_inputs import (
-    is_on,
-    missing_settings,
-    place,
-    starting,
-    unless,
-    version,
-    without_gpus,
-)
+from agent.checks.inputs import Inputs, no_gpus
+from agent.checks.kubelet_inputs import is_on, missing_settings, place, starting, unless, version
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes_release import Release, release
@@ -34,7 +26,7 @@ def _static(snapshot: Snapshot) -> KubeletSettings | None:
     settings = starting(snapshot)
     is_known = settings is not None and settings.cpu_manager_options is not None
     is_static = is_known and settings is not None and settings.cpu_manager_policy == _STATIC
-    return settings if is_static and without_gpus(snapshot) is None else None
+    return settings if is_static and no_gpus(snapshot) is None else None
 
 
 def _off(settings: KubeletSettings, option: str) -> tuple[Finding, ...]:

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from agent.checks.inputs import Inputs
+from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kubelet_inputs import (
-    MILLI,
     is_cpu_list,
     missing_settings,
     missing_settings_and_nodes,
@@ -13,11 +12,11 @@ from agent.checks.kubelet_inputs import (
     starting,
     unless,
     unreadable,
-    without_gpus,
 )
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubelet import KubeletSettings
 from agent.model.numa import CpuSet
+from agent.model.quantity import MILLICORES
 from agent.model.snapshot import Snapshot
 
 _FIELD = "reservedSystemCPUs"
@@ -41,7 +40,7 @@ def reserved_cpus(settings: KubeletSettings) -> CpuSet | None:
 def _static(snapshot: Snapshot) -> KubeletSettings | None:
     settings = starting(snapshot)
     is_static = settings is not None and settings.cpu_manager_policy == _STATIC
-    return settings if is_static and without_gpus(snapshot) is None else None
+    return settings if is_static and no_gpus(snapshot) is None else None
 
 
 _needs_settings = missing_settings(starting, "cpuManagerPolicy", *_AMOUNTS)
@@ -84,7 +83,7 @@ def _cgroups_beside(settings: KubeletSettings) -> Iterator[Finding]:
 
 
 def _bad_amount(settings: KubeletSettings, online: CpuSet | None) -> Iterator[Finding]:
-    millicores = reserved(settings, "cpu", per_unit=MILLI)
+    millicores = reserved(settings, "cpu", per_unit=MILLICORES)
     if millicores is None:
         return
     subject = " and ".join(place(settings, field) for field in _AMOUNTS)
@@ -98,7 +97,7 @@ def _bad_amount(settings: KubeletSettings, online: CpuSet | None) -> Iterator[Fi
 
 def _whole(millicores: int) -> int:
     # The kubelet takes the ceiling: a part of a CPU cannot be kept from others.
-    return -(-millicores // MILLI)
+    return -(-millicores // MILLICORES)
 
 
 def _needs_cores(snapshot: Snapshot) -> Inputs:
@@ -128,7 +127,7 @@ def _split_by_list(settings: KubeletSettings, cores: Sequence[CpuSet]) -> tuple[
 
 
 def _split_by_amount(settings: KubeletSettings, threads: int) -> tuple[Finding, ...]:
-    millicores = reserved(settings, "cpu", per_unit=MILLI)
+    millicores = reserved(settings, "cpu", per_unit=MILLICORES)
     if not millicores or _whole(millicores) % threads == 0:
         return ()
     observed = f"{_whole(millicores)} CPUs, with {threads} to a core"

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
-from agent.checks.inputs import Inputs, because
-from agent.checks.kubelet_inputs import MILLI
-from agent.checks.qos import is_gpu_resource, uses_gpus
+from agent.checks.inputs import Inputs
+from agent.checks.qos_pods import GPU, is_gpu_resource, missing_pods, uses_gpus
 from agent.model.kubelet import KubeletSettings
 from agent.model.pod import Container, Pod
 from agent.model.pod_amounts import at_once
 from agent.model.qos_class import HUGE_PAGES, QosClass, asks_as_a_pod, class_of
+from agent.model.quantity import MILLICORES
 from agent.model.snapshot import Snapshot
 
-GPU = "nvidia.com/gpu"
 CPU = "cpu"
 MEMORY = "memory"
 
@@ -57,7 +56,7 @@ def wanting(snapshot: Snapshot) -> Iterator[Pod]:
 def missing_demands(snapshot: Snapshot) -> Inputs:
     """Need the pods, what their containers ask for, and where the GPUs are that they ask for."""
     if snapshot.pods is None:
-        return (f"pods were not read{because(snapshot, 'pods')}",)
+        return missing_pods(snapshot)
     unclear = tuple(
         f"resources of container {container.name} in {pod.namespace}/{pod.name}"
         for pod in wanting(snapshot)
@@ -98,7 +97,7 @@ def _seen(container: Container, *, is_pinned: bool) -> Mapping[str, int]:
     if not is_pinned:
         return seen
     kinds = {name: n for name, n in asked.items() if name == MEMORY or name.startswith(HUGE_PAGES)}
-    cpus, rest = divmod(asked.get(CPU, 0), MILLI)
+    cpus, rest = divmod(asked.get(CPU, 0), MILLICORES)
     return seen | {name: n for name, n in kinds.items() if n > 0} | ({} if rest else {CPU: cpus})
 
 

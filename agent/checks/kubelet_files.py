@@ -2,22 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 
-from agent.checks.inputs import Inputs, because, missing_gpus, missing_numa_nodes
+from agent.checks.inputs import Inputs, because, missing_gpus, missing_numa_nodes, no_gpus
 from agent.checks.kubelet_cpus import reserved_cpus
-from agent.checks.kubelet_inputs import (
-    MILLI,
-    amount,
-    is_on,
-    lacking,
-    place,
-    reserved,
-    starting,
-    without_gpus,
-)
+from agent.checks.kubelet_inputs import amount, is_on, lacking, place, reserved, starting
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import CpuState, MemoryState
 from agent.model.numa import CpuSet, NumaNode
+from agent.model.quantity import MILLICORES
 from agent.model.snapshot import Snapshot
 
 _ROOT = "/var/lib/kubelet"
@@ -57,7 +49,7 @@ def _needs_cpu(snapshot: Snapshot) -> Inputs:
 
 def _bad_cpu_state(snapshot: Snapshot) -> tuple[Finding, ...]:
     settings, state = starting(snapshot), _cpu_state(snapshot)
-    if settings is None or state is None or without_gpus(snapshot) is not None:
+    if settings is None or state is None or no_gpus(snapshot) is not None:
         return ()
     subject = _file(settings, "cpu_manager_state")
     if settings.cpu_manager_policy is None:
@@ -138,8 +130,8 @@ def _spare(settings: KubeletSettings) -> int:
     cpus = reserved_cpus(settings)
     if cpus is not None:
         return len(cpus)
-    millicores = reserved(settings, "cpu", per_unit=MILLI)
-    return -1 if millicores is None else -(-millicores // MILLI)
+    millicores = reserved(settings, "cpu", per_unit=MILLICORES)
+    return -1 if millicores is None else -(-millicores // MILLICORES)
 
 
 def _memory_state(snapshot: Snapshot) -> MemoryState | None:
@@ -161,7 +153,7 @@ def _needs_memory(snapshot: Snapshot) -> Inputs:
 
 def _bad_memory_state(snapshot: Snapshot) -> tuple[Finding, ...]:
     settings, state = starting(snapshot), _memory_state(snapshot)
-    if settings is None or state is None or without_gpus(snapshot) is not None:
+    if settings is None or state is None or no_gpus(snapshot) is not None:
         return ()
     subject = _file(settings, "memory_manager_state")
     if settings.memory_manager_policy is None:
@@ -241,7 +233,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.ERROR,
         needs=_needs_cpu,
         check=_bad_cpu_state,
-        skips=without_gpus,
+        skips=no_gpus,
         remedy="drain the node, stop the kubelet, delete cpu_manager_state, start the kubelet",
         reference=f"{_SOURCE}/cpumanager/policy_static.go",
     ),
@@ -255,7 +247,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.ERROR,
         needs=_needs_memory,
         check=_bad_memory_state,
-        skips=without_gpus,
+        skips=no_gpus,
         remedy="drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
         reference=f"{_SOURCE}/memorymanager/policy_static.go",
     ),

@@ -8,21 +8,15 @@ from typing import Any
 from agent.checks.inputs import (
     Inputs,
     because,
-    has_no_gpus,
-    has_one_numa_node,
     missing_gpus,
     missing_numa_nodes,
+    no_gpus,
 )
 from agent.checks.rule import Finding
+from agent.model.go_bool import go_bool
 from agent.model.kubelet import KubeletSettings
 from agent.model.quantity import quantity
 from agent.model.snapshot import Snapshot
-
-MILLI = 1000
-"""Millicores in a CPU."""
-
-NO_GPU = "no GPU"
-ONE_NUMA_NODE = "one NUMA node"
 
 ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {
@@ -52,8 +46,6 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 """Fields of KubeletConfiguration v1beta1, and where :class:`KubeletSettings` has them."""
 
 _Settings = Callable[[Snapshot], KubeletSettings | None]
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-_FALSE = ("0", "f", "F", "FALSE", "false", "False")
 _LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 
 
@@ -98,18 +90,6 @@ def missing_settings_and_nodes(source: _Settings, *fields: str) -> Callable[[Sna
     return missing
 
 
-def without_gpus(snapshot: Snapshot) -> str | None:
-    """Tell that the node has no GPU, where that is known."""
-    return NO_GPU if has_no_gpus(snapshot) else None
-
-
-def without_alignment(snapshot: Snapshot) -> str | None:
-    """Tell that there is nothing to align on this node, where that is known."""
-    if has_no_gpus(snapshot):
-        return NO_GPU
-    return ONE_NUMA_NODE if has_one_numa_node(snapshot) else None
-
-
 def unless(source: _Settings, field: str, *values: str) -> Callable[[Snapshot], str | None]:
     """Skip where *field* is known and is none of *values*, and where there is no GPU."""
 
@@ -117,7 +97,7 @@ def unless(source: _Settings, field: str, *values: str) -> Callable[[Snapshot], 
         settings = source(snapshot)
         value = None if settings is None else stated(settings, field)
         if value is None or value in values:
-            return without_gpus(snapshot)
+            return no_gpus(snapshot)
         return f"{field} is {value}"
 
     return skips
@@ -175,14 +155,9 @@ def unreadable(settings: KubeletSettings, resource: str) -> Iterator[Finding]:
             yield Finding(subject=place(settings, field), observed=observed, expected="a quantity")
 
 
-def boolean(text: str) -> bool | None:
-    """Return a truth value as Go's ``strconv.ParseBool`` reads it; ``None`` for any other text."""
-    return True if text in _TRUE else False if text in _FALSE else None
-
-
 def is_on(options: Mapping[str, str] | None, name: str) -> bool:
     """Return whether a policy option is stated and true."""
-    return boolean((options or {}).get(name, "")) is True
+    return go_bool((options or {}).get(name, "")) is True
 
 
 def is_cpu_list(text: str) -> bool:

@@ -2,24 +2,11 @@
 
 from collections.abc import Callable
 
-from agent.checks.inputs import Inputs
-from agent.checks.kubelet_demand import (
-    GPU,
-    demands,
-    missing_demands,
-    most_on_one_node,
-    places,
-    wanting,
-)
-from agent.checks.kubelet_inputs import (
-    missing_settings_and_nodes,
-    place,
-    running,
-    unless,
-    without_alignment,
-)
+from agent.checks.inputs import Inputs, nothing_to_align
+from agent.checks.kubelet_demand import demands, missing_demands, most_on_one_node, places, wanting
+from agent.checks.kubelet_inputs import missing_settings_and_nodes, place, running, unless
 from agent.checks.kubelet_widths import missing_widths, uneven
-from agent.checks.qos import uses_gpus
+from agent.checks.qos_pods import GPU, uses_gpus
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubelet import KubeletSettings
 from agent.model.pod import ContainerKind, Pod
@@ -36,13 +23,13 @@ _DOCS = "https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/"
 def _skips(*policies: str) -> Callable[[Snapshot], str | None]:
     """Skip nodes with nothing to align, and those with another policy than *policies*."""
     other = unless(running, _POLICY, *policies)
-    return lambda snapshot: without_alignment(snapshot) or other(snapshot)
+    return lambda snapshot: nothing_to_align(snapshot) or other(snapshot)
 
 
 def _in_force(snapshot: Snapshot, *policies: str) -> KubeletSettings | None:
     settings = running(snapshot)
     is_one = settings is not None and settings.topology_manager_policy in policies
-    return settings if is_one and without_alignment(snapshot) is None else None
+    return settings if is_one and nothing_to_align(snapshot) is None else None
 
 
 def _needs_fit(snapshot: Snapshot) -> Inputs:

@@ -5,7 +5,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 
-from agent.checks.inputs import Inputs
+from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kubelet_inputs import (
     amount,
     missing_settings,
@@ -16,7 +16,6 @@ from agent.checks.kubelet_inputs import (
     starting,
     unless,
     unreadable,
-    without_gpus,
 )
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubelet import KubeletSettings
@@ -44,7 +43,7 @@ def _static(snapshot: Snapshot) -> KubeletSettings | None:
     if settings is None or settings.memory_manager_policy != _STATIC:
         return None
     is_known = settings.reserved_memory is not None
-    return settings if is_known and without_gpus(snapshot) is None else None
+    return settings if is_known and no_gpus(snapshot) is None else None
 
 
 def _threshold(settings: KubeletSettings, capacity: int | None) -> int | None:
@@ -181,7 +180,7 @@ def _huge_pages(snapshot: Snapshot) -> tuple[Finding, ...]:
 
 def _nothing_kept(snapshot: Snapshot) -> tuple[Finding, ...]:
     settings = running(snapshot)
-    if settings is None or without_gpus(snapshot) is not None:
+    if settings is None or no_gpus(snapshot) is not None:
         return ()
     if reserved(settings, _MEMORY) != 0:
         return tuple(unreadable(settings, _MEMORY))
@@ -231,7 +230,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.WARNING,
         needs=missing_settings(running, "systemReserved", "kubeReserved"),
         check=_nothing_kept,
-        skips=without_gpus,
+        skips=no_gpus,
         remedy="set systemReserved: {memory: ...} or kubeReserved: {memory: ...} to what the "
         "system needs under load (with policy Static adapt reservedMemory too) and restart the "
         "kubelet",

@@ -2,15 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from agent.checks.inputs import Inputs
-from agent.checks.kubelet_inputs import (
-    is_on,
-    missing_settings_and_nodes,
-    place,
-    starting,
-    unless,
-    without_gpus,
-)
+from agent.checks.inputs import Inputs, no_gpus
+from agent.checks.kubelet_inputs import is_on, missing_settings_and_nodes, place, starting, unless
 from agent.checks.kubelet_option_levels import CLOSEST, LEAST_NODES, MAX_NODES, limit
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubelet import KubeletSettings
@@ -36,7 +29,7 @@ def _where_aligned(find: _Check) -> Callable[[Snapshot], tuple[Finding, ...]]:
         is_known = settings is not None and settings.topology_manager_options is not None
         if not is_known or settings is None or snapshot.numa_nodes is None:
             return ()
-        if settings.topology_manager_policy not in _POLICIES or without_gpus(snapshot) is not None:
+        if settings.topology_manager_policy not in _POLICIES or no_gpus(snapshot) is not None:
             return ()
         return tuple(find(settings, tuple(node.id for node in snapshot.numa_nodes)))
 

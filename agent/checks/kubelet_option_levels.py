@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.checks.kubelet_inputs import boolean
+from agent.model.go_bool import go_bool
 from agent.model.kubernetes_release import Release
 
 NEWEST: Release = (1, 37)
@@ -110,7 +110,7 @@ def bad_values(manager: Manager, options: Mapping[str, str]) -> Iterator[tuple[s
         if name == MAX_NODES:
             if limit(options[name]) is None:
                 yield name, f"a whole number, at least {LEAST_NODES}"
-        elif boolean(options[name]) is None:
+        elif go_bool(options[name]) is None:
             yield name, "true or false"
 
 
@@ -122,5 +122,5 @@ def limit(text: str) -> int | None:
 
 def clashes(manager: Manager, options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the pairs of options that are on and that the kubelet does not take together."""
-    on = {name for name, value in options.items() if boolean(value)}
+    on = {name for name, value in options.items() if go_bool(value)}
     return tuple(pair for pair in manager.exclusive if on.issuperset(pair))

@@ -3,17 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.checks.inputs import Inputs, missing_gpus
-from agent.checks.kubelet_inputs import (
-    is_on,
-    lacking,
-    place,
-    starting,
-    stated,
-    unless,
-    version,
-    without_gpus,
-)
+from agent.checks.inputs import Inputs, missing_gpus, no_gpus
+from agent.checks.kubelet_inputs import is_on, lacking, place, starting, stated, unless, version
 from agent.checks.kubelet_option_levels import (
     CPU,
     NEWEST,
@@ -88,7 +79,7 @@ _TOPOLOGY = _Stated(TOPOLOGY, "topologyManagerPolicy", "topologyManagerPolicyOpt
 
 def _bad_cpu_options(snapshot: Snapshot) -> tuple[Finding, ...]:
     settings = starting(snapshot)
-    if settings is None or without_gpus(snapshot) is not None:
+    if settings is None or no_gpus(snapshot) is not None:
         return ()
     if settings.cpu_manager_policy == "none":
         return tuple(_options_of_none(settings))
@@ -122,7 +113,7 @@ def _by_socket(snapshot: Snapshot, settings: KubeletSettings) -> Iterator[Findin
 
 def _bad_topology_options(snapshot: Snapshot) -> tuple[Finding, ...]:
     settings = starting(snapshot)
-    if settings is None or without_gpus(snapshot) is not None:
+    if settings is None or no_gpus(snapshot) is not None:
         return ()
     if settings.topology_manager_policy not in _TOPOLOGY_POLICIES:
         return ()
@@ -140,7 +131,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.ERROR,
         needs=_CPU.needs,
         check=_bad_cpu_options,
-        skips=without_gpus,
+        skips=no_gpus,
         remedy="take the option out of cpuManagerPolicyOptions, or state its feature gate in "
         "featureGates, before the kubelet restarts",
         reference=f"{_SOURCE}/cpumanager/policy_options.go",

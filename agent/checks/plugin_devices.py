@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from agent.checks.inputs import (
     Inputs,
     because,
-    has_one_numa_node,
     missing_numa_nodes,
+    one_numa_node,
 )
-from agent.checks.kubelet_inputs import ONE_NUMA_NODE
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.node_status import NodeStatus
 from agent.model.snapshot import Snapshot
@@ -91,10 +90,6 @@ def _needs_places(snapshot: Snapshot) -> Inputs:
     is_known = snapshot.offer is not None or state is not None
     devices = () if is_known else (f"devices of the kubelet{because(snapshot, 'kubelet')}",)
     return devices + missing_numa_nodes(snapshot)
-
-
-def _one_node(snapshot: Snapshot) -> str | None:
-    return ONE_NUMA_NODE if has_one_numa_node(snapshot) else None
 
 
 def _mixed(snapshot: Snapshot) -> tuple[Finding, ...]:
@@ -191,7 +186,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.WARNING,
         needs=_needs_places,
         check=_mixed,
-        skips=_one_node,
+        skips=one_numa_node,
         remedy="update the plugin or the firmware so that each device has its NUMA node in "
         "/sys/bus/pci/devices/*/numa_node, or configure the plugin to report none",
         reference="https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/"

@@ -3,16 +3,8 @@
 from collections.abc import Iterator
 
 from agent.checks.inputs import Inputs, missing_gpus
-from agent.checks.pods_parts import (
-    GPU,
-    container_name,
-    jobs,
-    listed,
-    missing_of_gpu_pods,
-    missing_pods,
-    whole_gpus,
-    with_gpus,
-)
+from agent.checks.pods_parts import jobs, listed, missing_of_gpu_pods, whole_gpus, with_gpus
+from agent.checks.qos_pods import GPU, container_name, missing_pods
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 
 from agent.checks.inputs import Inputs
 from agent.checks.pods_parts import (
-    MIG,
     effective,
     is_extended,
     is_rdma,
@@ -12,12 +11,12 @@ from agent.checks.pods_parts import (
     missing_offer,
     missing_specs,
     offered,
-    pod_name,
     waiting,
 )
-from agent.checks.qos import MILLICORES, is_gpu_resource, uses_gpus
+from agent.checks.qos_pods import MIG, is_gpu_resource, pod_name, uses_gpus
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pod import Pod
+from agent.model.quantity import MILLICORES
 from agent.model.snapshot import Snapshot
 
 GIB = 1 << 30

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from agent.checks.inputs import Inputs
 from agent.checks.nvlink_inputs import knows_links
 from agent.checks.pods_environment import missing_environment
-from agent.checks.pods_parts import container_name, jobs, listed, pod_name, with_gpus
+from agent.checks.pods_parts import jobs, listed, with_gpus
 from agent.checks.pods_spread import has_nvlink, spans_nodes, together
+from agent.checks.qos_pods import container_name, pod_name
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot

@@ -13,7 +13,8 @@ from agent.checks.nccl_variables import (
     is_foreign,
 )
 from agent.checks.pods_environment import missing_environment
-from agent.checks.pods_parts import container_name, listed, live
+from agent.checks.pods_parts import listed
+from agent.checks.qos_pods import container_name, live
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pod import Container
 from agent.model.snapshot import Snapshot

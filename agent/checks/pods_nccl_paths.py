@@ -11,8 +11,9 @@ from agent.checks.inputs import Inputs, because
 from agent.checks.nvlink_inputs import knows_links
 from agent.checks.pods_adapters import adapters
 from agent.checks.pods_environment import missing_environment
-from agent.checks.pods_parts import container_name, is_rdma, others, whole_gpus, with_gpus
+from agent.checks.pods_parts import is_rdma, others, whole_gpus, with_gpus
 from agent.checks.pods_spread import has_nvlink, is_spread, spans_nodes
+from agent.checks.qos_pods import container_name
 from agent.checks.rule import Finding
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot

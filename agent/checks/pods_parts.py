@@ -5,25 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from agent.checks.inputs import Inputs
 from agent.checks.qos_pods import (
+    GPU,
     container_name,
     is_gpu_resource,
     live,
     missing_pods,
-    pod_name,
     uses_gpus,
 )
 from agent.model.pod import Container, Pod
 from agent.model.pod_amounts import at_once
 from agent.model.snapshot import Snapshot
-
-__all__ = ["container_name", "is_gpu_resource", "live", "missing_pods", "pod_name", "uses_gpus"]
-
-GPU = "nvidia.com/gpu"
-"""The resource of NVIDIA's device plugin for whole GPUs, and for MIG devices by its strategy
-``single`` (NVIDIA/k8s-device-plugin v0.19.0)."""
-
-MIG = "nvidia.com/mig-"
-"""How the resources of its strategy ``mixed`` begin; a profile's name follows."""
 
 FEW = 5
 """Names that one sentence lists before it counts the rest."""

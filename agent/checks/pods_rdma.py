@@ -2,7 +2,6 @@
 
 from agent.checks.inputs import Inputs, because
 from agent.checks.pods_parts import (
-    container_name,
     is_rdma,
     jobs,
     listed,
@@ -13,6 +12,7 @@ from agent.checks.pods_parts import (
     with_gpus,
 )
 from agent.checks.pods_spread import is_spread, network_hcas, spans_nodes
+from agent.checks.qos_pods import container_name
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot

@@ -1,11 +1,7 @@
 """Rule on ``/dev/shm`` of containers with several GPUs."""
 
-from agent.checks.pods_parts import (
-    container_name,
-    missing_of_gpu_pods,
-    whole_gpus,
-    with_gpus,
-)
+from agent.checks.pods_parts import missing_of_gpu_pods, whole_gpus, with_gpus
+from agent.checks.qos_pods import container_name
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pod import Container, SharedMemory
 from agent.model.snapshot import Snapshot

@@ -3,10 +3,8 @@
 from agent.checks import qos_pinning, qos_pod_level
 from agent.checks.inputs import Inputs
 from agent.checks.qos_pods import (
-    MILLICORES,
     container_name,
     gpu_pods,
-    is_gpu_resource,
     is_whole,
     level,
     live,
@@ -18,8 +16,6 @@ from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pod import Container, Pod
 from agent.model.qos_class import PodLevel, QosClass, asks_as_a_pod, class_of, shortfalls
 from agent.model.snapshot import Snapshot
-
-__all__ = ["MILLICORES", "RULES", "is_gpu_resource", "uses_gpus"]
 
 
 def _not_guaranteed(snapshot: Snapshot) -> tuple[Finding, ...]:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from agent.checks.inputs import Inputs, has_one_numa_node, missing_numa_nodes
-from agent.checks.kubelet_inputs import ONE_NUMA_NODE, lacking
+from agent.checks.inputs import Inputs, missing_numa_nodes, one_numa_node
+from agent.checks.kubelet_inputs import lacking
 from agent.checks.qos_pods import (
-    MILLICORES,
     container_name,
     gpu_pods,
     is_whole,
@@ -19,6 +18,7 @@ from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubelet import KubeletSettings
 from agent.model.pod import Container, ContainerKind, Pod
 from agent.model.qos_class import QosClass, asks_as_a_pod, class_of
+from agent.model.quantity import MILLICORES
 from agent.model.snapshot import Snapshot
 
 _SETTINGS = ("cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope")
@@ -116,10 +116,6 @@ def _missing_trap(snapshot: Snapshot) -> Inputs:
     return absent + missing_numa_nodes(snapshot) + lacking(snapshot, snapshot.kubelet, *_SETTINGS)
 
 
-def _on_one_node(snapshot: Snapshot) -> str | None:
-    return ONE_NUMA_NODE if has_one_numa_node(snapshot) else None
-
-
 RULES: tuple[Rule, ...] = (
     Rule(
         code="QOS-005",
@@ -147,7 +143,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.INFO,
         needs=_missing_trap,
         check=_trapped,
-        skips=_on_one_node,
+        skips=one_numa_node,
         remedy="give the init container a part of a CPU, such as 1500m, request equal to limit, "
         "which keeps the pod Guaranteed and takes no CPUs; or set topologyManagerScope: pod",
         reference="https://github.com/kubernetes/kubernetes/issues/123816",

@@ -6,10 +6,17 @@ from agent.checks.inputs import Inputs, because
 from agent.checks.kubelet_inputs import version
 from agent.model.pod import Container, Pod
 from agent.model.qos_class import PodLevel, pod_level
+from agent.model.quantity import MILLICORES
 from agent.model.snapshot import Snapshot
 
-MILLICORES = 1000
-"""Millicores in a CPU."""
+GPU = "nvidia.com/gpu"
+"""The resource of NVIDIA's device plugin for whole GPUs, and for MIG devices by its strategy
+``single`` (NVIDIA/k8s-device-plugin v0.19.0)."""
+
+MIG = "nvidia.com/mig-"
+"""How the resources of its strategy ``mixed`` begin; a profile's name follows."""
+
+_SHARED = "nvidia.com/gpu.shared"
 
 _FINISHED = ("Succeeded", "Failed")
 _TRIALS = "ClusterPolicy"
@@ -17,13 +24,10 @@ _TRIALS = "ClusterPolicy"
 privileged, with all GPUs or any one, for some seconds (NVIDIA/gpu-operator v25.3
 ``validator/main.go``)."""
 
-_GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
-_MIG_PREFIX = "nvidia.com/mig-"
-
 
 def is_gpu_resource(name: str) -> bool:
     """Return whether *name* is a resource of NVIDIA's device plugin that stands for GPUs."""
-    return name in _GPU_RESOURCES or name.startswith(_MIG_PREFIX)
+    return name in (GPU, _SHARED) or name.startswith(MIG)
 
 
 def uses_gpus(container: Container) -> bool | None:

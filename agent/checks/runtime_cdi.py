@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from agent.checks.inputs import Inputs
+from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kernel_inputs import missing
-from agent.checks.kubelet_inputs import without_gpus
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.checks.runtime_inputs import (
     configs,
@@ -30,7 +29,7 @@ def _without_specs(snapshot: Snapshot) -> str | None:
     known = specs(snapshot)
     if known is not None and not of_gpus(snapshot) and not any(map(_is_broken, known)):
         return "no CDI specification of GPUs"
-    return without_gpus(snapshot)
+    return no_gpus(snapshot)
 
 
 def _is_broken(spec: CdiSpec) -> bool:
@@ -93,7 +92,7 @@ def _absent(snapshot: Snapshot) -> tuple[Finding, ...]:
 def _without_plugins(snapshot: Snapshot) -> str | None:
     if specs(snapshot) is not None and not of_plugins(snapshot):
         return "no device plugin hands GPUs over by CDI"
-    return without_gpus(snapshot)
+    return no_gpus(snapshot)
 
 
 def _missing_switch(snapshot: Snapshot) -> Inputs:

@@ -1,8 +1,8 @@
 """Rules on control groups."""
 
-from agent.checks.inputs import Inputs
+from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kernel_inputs import cgroup_version, missing, missing_cgroup, of_host
-from agent.checks.kubelet_inputs import lacking, place, running, version, without_gpus
+from agent.checks.kubelet_inputs import lacking, place, running, version
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.checks.runtime_inputs import edits_specifications, of_gpus
 from agent.model.kubernetes_release import release
@@ -32,7 +32,7 @@ def _without_systemd(snapshot: Snapshot) -> str | None:
         return "CDI specifications of GPUs are there"
     if edits_specifications(snapshot):
         return "NVIDIA's runtime hands GPUs over by CDI"
-    return without_gpus(snapshot)
+    return no_gpus(snapshot)
 
 
 def _missing_links(snapshot: Snapshot) -> Inputs:
@@ -64,7 +64,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.WARNING,
         needs=missing_cgroup,
         check=_old_cgroup,
-        skips=without_gpus,
+        skips=no_gpus,
         remedy="boot with systemd.unified_cgroup_hierarchy=1, or move to a distribution that uses "
         "cgroup v2 from the start",
         reference="https://kubernetes.io/docs/concepts/architecture/cgroups/",

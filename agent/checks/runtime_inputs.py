@@ -1,8 +1,7 @@
 """What the rules on container runtimes share."""
 
-from agent.checks.inputs import Inputs
+from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kernel_inputs import missing, of_host
-from agent.checks.kubelet_inputs import without_gpus
 from agent.model.host import CdiSpec, ContainerToolkit, RuntimeConfig
 from agent.model.kubernetes_release import release
 from agent.model.snapshot import Snapshot
@@ -49,7 +48,7 @@ def without_toolkit(snapshot: Snapshot) -> str | None:
     known = configs(snapshot)
     if known is not None and not any(config.nvidia_runtimes for config in known):
         return NOT_NVIDIAS
-    return without_gpus(snapshot)
+    return no_gpus(snapshot)
 
 
 def edits_specifications(snapshot: Snapshot) -> bool:

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from agent.checks.inputs import Inputs
+from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kernel_inputs import missing, of_host
-from agent.checks.kubelet_inputs import without_gpus
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.hca import HcaKind
 from agent.model.host import RuntimeConfig, RuntimeProcess
@@ -44,7 +43,7 @@ def _without_rdma(snapshot: Snapshot) -> str | None:
     known = snapshot.hcas
     if known is not None and all(hca.kind is HcaKind.SOFTWARE for hca in known):
         return "no RDMA device"
-    return without_gpus(snapshot)
+    return no_gpus(snapshot)
 
 
 def _missing_memlock(snapshot: Snapshot) -> Inputs:
@@ -119,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.INFO,
         needs=_missing_open_files,
         check=_few_files,
-        skips=without_gpus,
+        skips=no_gpus,
         remedy="set LimitNOFILE=1048576 in a drop-in of containerd.service or crio.service and "
         "restart it",
         reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/"

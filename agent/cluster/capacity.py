@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from agent.cluster.cluster import Cluster
 from agent.cluster.gang import Gang
 from agent.cluster.node import ClusterNode
+from agent.model.go_bool import go_bool
 
 COUNT = "nvidia.com/gpu.count"
 """GPUs of a node, as GFD and this program publish them."""
@@ -97,9 +98,5 @@ def is_closed(node: ClusterNode) -> bool:
         return False
     told = labels.get("node-role.kubernetes.io/mig-enabled")
     if told is not None:
-        return told in _TRUE
+        return go_bool(told) is True
     return any(key.startswith("nvidia.com/mig-") and key.endswith(".count") for key in labels)
-
-
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-"""What Go's strconv.ParseBool takes for true."""

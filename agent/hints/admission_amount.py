@@ -1,8 +1,8 @@
 """Amounts of resources as people write them in a manifest."""
 
-from agent.hints.admission_request import MILLICORES, is_memory
+from agent.hints.admission_request import is_memory
 from agent.model.qos_class import HUGE_PAGES
-from agent.model.quantity import quantity
+from agent.model.quantity import MILLICORES, quantity
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _SUFFIXES = ("", "Ki", "Mi", "Gi")

@@ -7,12 +7,11 @@ from agent.hints.admission_cpu_take import NotEnoughCpusError
 from agent.hints.admission_cpus import CpuOptions, Cpus, take_by_options
 from agent.hints.admission_missing import Missing, check_nodes
 from agent.hints.admission_options import flag
-from agent.hints.admission_request import MILLICORES
 from agent.hints.admission_sources import Held, Holders, held_cpus
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import CpuState
 from agent.model.numa import CpuSet
-from agent.model.quantity import quantity
+from agent.model.quantity import MILLICORES, quantity
 from agent.model.snapshot import Snapshot
 
 _OPTIONS = tuple(CpuOptions.__dataclass_fields__)

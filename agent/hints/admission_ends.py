@@ -12,16 +12,11 @@ from typing import Any
 
 from agent.hints.admission_amount import grain_of
 from agent.hints.admission_node import Node
-from agent.hints.admission_request import (
-    MILLICORES,
-    amount_of,
-    is_pinned,
-    pinned_memory,
-    whole_cpus,
-)
+from agent.hints.admission_request import amount_of, is_pinned, pinned_memory, whole_cpus
 from agent.hints.admission_room import left
 from agent.model.pod import Container, Pod
 from agent.model.pod_amounts import at_once
+from agent.model.quantity import MILLICORES
 
 MOST_STEPS = 64
 """Amounts that are tried in one direction, the nearest; a machine has this many only where every

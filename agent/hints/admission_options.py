@@ -3,10 +3,7 @@
 from collections.abc import Mapping
 
 from agent.hints.admission_missing import Missing
-
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-_FALSE = ("0", "f", "F", "FALSE", "false", "False")
-"""What Go's ``strconv.ParseBool`` takes."""
+from agent.model.go_bool import go_bool
 
 
 def flag(options: Mapping[str, str] | None, name: str) -> bool:
@@ -16,9 +13,10 @@ def flag(options: Mapping[str, str] | None, name: str) -> bool:
         Missing: the kubelet does not start with its value.
     """
     text = (options or {}).get(name, "false")
-    if text not in (*_TRUE, *_FALSE):
+    found = go_bool(text)
+    if found is None:
         raise Missing(f"a kubelet that starts: option {name} is {text!r}")
-    return text in _TRUE
+    return found
 
 
 def number(options: Mapping[str, str] | None, name: str, usual: int) -> int:

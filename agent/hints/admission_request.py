@@ -9,9 +9,7 @@ from collections.abc import Iterable
 from agent.model.pod import Container, ContainerKind, Pod
 from agent.model.pod_amounts import at_once
 from agent.model.qos_class import HUGE_PAGES, QosClass, asks_as_a_pod
-
-MILLICORES = 1000
-"""Millicores in a CPU."""
+from agent.model.quantity import MILLICORES
 
 
 def is_memory(resource: str) -> bool:

@@ -17,6 +17,7 @@ from agent.model.kubelet_state import HeldMemory
 from agent.model.numa import CpuSet
 from agent.model.pod import Container, ContainerKind, Pod
 from agent.model.pod_amounts import started
+from agent.model.quantity import MILLICORES
 
 _UNALIGNED = Hint(None, preferred=False)
 
@@ -93,7 +94,7 @@ def _merge(node: Node, asked: "_Asked", shares: tuple[Share, ...]) -> None:
     for share in shares:
         share.asked = {
             **asked.devices,
-            "cpu": asked.cpus * asks.MILLICORES,
+            "cpu": asked.cpus * MILLICORES,
             **asked.memory,
         }
         share.hints = {name: hints for one in told for name, hints in one.items()}

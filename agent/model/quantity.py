@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
 from types import MappingProxyType
 
+MILLICORES = 1000
+"""Millicores in a CPU."""
+
 _QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,3}))?")
 SUFFIX: Mapping[str, Decimal] = MappingProxyType(
     {

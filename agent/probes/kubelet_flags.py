@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.errors import DecodeError
+from agent.model.go_bool import go_bool
 from agent.probes.kubelet_merge import Merge
 
 
@@ -81,12 +82,10 @@ def _text(values: list[str]) -> str:
 
 
 def _switch(values: list[str]) -> bool:
-    word = values[-1]
-    if word in ("1", "t", "T", "true", "TRUE", "True"):  # Go strconv.ParseBool
-        return True
-    if word in ("0", "f", "F", "false", "FALSE", "False"):
-        return False
-    raise ValueError(f"neither true nor false: {word[:40]!r}")
+    found = go_bool(values[-1])
+    if found is None:
+        raise ValueError(f"neither true nor false: {values[-1][:40]!r}")
+    return found
 
 
 def _whole(values: list[str]) -> int:

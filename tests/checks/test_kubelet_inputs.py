@@ -4,7 +4,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from agent.checks.kubelet_inputs import ATTRIBUTES, amount, boolean, place, reserved, version
+from agent.checks.kubelet_inputs import ATTRIBUTES, amount, place, reserved, version
+from agent.model.go_bool import go_bool
 from agent.model.kubelet import KubeletSettings
 from tests.checks.judge import NODE, SETTINGS, healthy
 
@@ -45,7 +46,7 @@ def test_a_setting_is_named_with_what_states_it(origins: dict[str, str] | None, 
     [("true", True), ("0", False), ("f", False), ("TRUE", True), ("yes", None), ("", None)],
 )
 def test_truth_is_read_as_go_reads_it(text: str, value: bool | None) -> None:
-    assert boolean(text) is value
+    assert go_bool(text) is value
 
 
 def test_reservations_add_up_and_are_unknown_with_a_part() -> None:

@@ -1,20 +1,11 @@
 """NVIDIA's values as text, from a flag or a variable."""
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from agent.config import values
 from agent.config.nvidia.names import Kind, Name
-
-_SWITCH: Mapping[str, bool] = MappingProxyType(
-    {
-        **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
-        **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
-    }
-)
-"""What Go's ``strconv.ParseBool`` takes."""
+from agent.model.go_bool import go_bool
 
 _DURATION = re.compile(r"infinite|0|[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+")
 """Go's ``time.ParseDuration``, and NVIDIA's word for ever (api/config/v1/duration.go)."""
@@ -30,9 +21,10 @@ def read(name: Name, text: str) -> Any:
     """
     match name.kind:
         case Kind.SWITCH:
-            if text not in _SWITCH:
+            switch = go_bool(text)
+            if switch is None:
                 raise ValueError("neither true nor false")
-            return _SWITCH[text]
+            return switch
         case Kind.WORD:
             return values.one_of(name.words)(text)
         case Kind.WORDS:
