@@ -1,4 +1,4 @@
-"""The loops that follow the pods of this node: measured, told of, explained when rejected."""
+"""The loops beside what serves GPUs: the node judged, its pods measured, rejections explained."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from agent.auditing import Auditing
 from agent.config.settings import Settings
+from agent.judging import TermsFile
+from agent.node_audit import NodeAudit
 from agent.publish.pod_events import PodEventPublisher
 from agent.rejections import Rejections
 from agent.store import SnapshotStore
@@ -17,12 +19,15 @@ Loop = Callable[[threading.Event], None]
 class Attending:
     """The parts; each is ``None`` where the settings do not ask for it."""
 
+    node: NodeAudit | None
     auditing: Auditing | None
     rejections: Rejections | None
     events: PodEventPublisher | None
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
         """Yield each loop with its name; each takes a thread."""
+        if self.node is not None:
+            yield "audit", self.node.run
         if self.auditing is not None:
             yield "pods", self.auditing.run
         if self.rejections is not None:
@@ -32,13 +37,14 @@ class Attending:
             yield "pod events", self.events.run
 
 
-def attending(settings: Settings, store: SnapshotStore) -> Attending:
+def attending(settings: Settings, store: SnapshotStore, terms: TermsFile) -> Attending:
     """Return the parts that *settings* ask for; the machine comes from *store*."""
     writes = settings.publish_pod_events or settings.explain_rejections
     events = PodEventPublisher(settings.kubeconfig, settings.node_name) if writes else None
     measures = settings.measure_pods or settings.publish_pod_events
     post = events.post if events is not None and settings.publish_pod_events else None
     return Attending(
+        node=NodeAudit(settings, store, terms) if settings.audit_node else None,
         auditing=Auditing(settings, store, post=post) if measures else None,
         rejections=(
             Rejections(settings, store, post=events.post)

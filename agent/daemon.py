@@ -5,7 +5,6 @@ last good one found; nothing that reads the store waits for hardware or for the 
 """
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -14,11 +13,13 @@ import structlog
 
 from agent import logs, signals
 from agent.actors import ActorGroup
+from agent.beats import Beats
 from agent.config.settings import Settings
 from agent.errors import AgentError
 from agent.health.notices import Notice
 from agent.health_file import read_boot_id
 from agent.health_watch import HealthWatch
+from agent.judging import TermsFile
 from agent.label_places import places
 from agent.label_wishes import LabelWishes
 from agent.labelling import Labelling
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     from agent.zoning import Zoning
 
 SERVE_FIRST_S = 3.0
-"""How long pods are not looked at after the start: GPUs are offered meanwhile. They are measured
-once a minute, and a pod that was rejected before is explained all the same."""
+"""How long node and pods are not looked at after the start: GPUs are offered meanwhile. Pods are
+measured once a minute, and one that was rejected before is explained all the same."""
 
 GRACE_S = 0.5
 """How long the loops get to end; with the rest of a stop it makes less than a second."""
@@ -73,6 +74,7 @@ def run(
     logs.configure(settings.log_format, settings.log_level)
     with ExitStack() as stack:
         placements = Placements.of(settings)  # before a child is started for a setting that fails
+        terms = TermsFile(settings.checks_file)
         wake = threading.Event()
         boot_id = read_boot_id(settings.procfs_root)
         health = remembered_health(settings, boot_id, wake.set)
@@ -85,7 +87,9 @@ def run(
             is_simulated=not scene.is_real,
             known=remembered_gpus(settings, boot_id),
         )
-        daemon = Daemon(settings, scene, offering, health=health, reloader=reloader, wake=wake)
+        daemon = Daemon(
+            settings, scene, offering, terms=terms, health=health, reloader=reloader, wake=wake
+        )
         stack.callback(daemon.close)
         return daemon.run(report)
 
@@ -99,6 +103,7 @@ class Daemon:
         scene: Scene,
         offering: Offering,
         *,
+        terms: TermsFile,
         health: HealthWatch | None,
         reloader: Reloader | None,
         wake: threading.Event,
@@ -106,11 +111,12 @@ class Daemon:
         self._settings = settings
         self._scene = scene
         self._offering = offering
+        self._terms = terms
         self._reloader = reloader
         self._group = ActorGroup()
         self._store = SnapshotStore()
         self._metrics: MetricsServer | None = None
-        self._beats: dict[str, float] = {}
+        self._beats = Beats()
         self._offered = threading.Event()
         kubeconfig, node = settings.kubeconfig, settings.node_name
         self._events = EventPublisher(kubeconfig, node) if settings.publish_events else None
@@ -123,7 +129,7 @@ class Daemon:
             health=health,
             interval_s=lambda: self._settings.scan_interval_s,
             on_scan=wake.set,
-            beat=lambda: self._beat("scan"),
+            beat=lambda: self._beats.beat("scan"),
         )
         self._upkeep = Upkeep(
             store=self._store,
@@ -138,6 +144,7 @@ class Daemon:
             settings=lambda: self._settings,
             scene=scene,
             store=self._store,
+            terms=terms.terms,
             offering=offering,
             health=health,
             labelling=self._labelling,
@@ -162,7 +169,7 @@ class Daemon:
             self._group.start("zones", self._zoning.run)
         if self._events is not None:
             self._group.start("events", self._events.run)
-        if self._settings.follows_pods and not self._settings.once and self._scene.is_real:
+        if self._settings.attends and not self._settings.once and self._scene.is_real:
             self._group.start("attend", self._attend)
         is_ready = self._report(report, metrics_url)
         if self._settings.once:
@@ -230,12 +237,12 @@ class Daemon:
 
     def _scan(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
-            self._beat("scan")
+            self._beats.beat("scan")
             self._scanning.step(stopping)
 
     def _keep_up(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
-            self._beat("upkeep")
+            self._beats.beat("upkeep")
             self._upkeep.step()
             if self._upkeep.failure is not None and not stopping.is_set():
                 structlog.get_logger().error("daemon ends", problem=self._upkeep.failure)
@@ -251,12 +258,12 @@ class Daemon:
             structlog.get_logger().debug("first answers worked out")
 
     def _attend(self, stopping: threading.Event) -> None:
-        """Follow pods, once the kubelet was served: what that takes costs 0.2 s of CPU to load."""
+        """Judge and follow, once the kubelet was served: that costs 0.5 s of CPU to load."""
         if stopping.wait(SERVE_FIRST_S):
             return
         from agent.attending import attending  # noqa: PLC0415 - see above
 
-        self._attending = attending(self._settings, self._store)
+        self._attending = attending(self._settings, self._store, self._terms)
         for name, loop in self._attending.loops():
             self._group.start(name, loop)
         stopping.wait()
@@ -266,7 +273,7 @@ class Daemon:
             return None
         try:
             address, state = self._settings.metrics_address, self._telling.state
-            server = serve_metrics(address, state, self._silence_s)
+            server = serve_metrics(address, state, self._beats.silence_s)
         except AgentError as error:
             # A taken port must not keep GPUs from being served.
             structlog.get_logger().warning("metrics not served", error=str(error))
@@ -274,14 +281,6 @@ class Daemon:
         self._metrics = server
         structlog.get_logger().info("metrics served", url=server.url)
         return server.url
-
-    def _beat(self, loop: str) -> None:
-        self._beats[loop] = time.monotonic()
-
-    def _silence_s(self) -> float:
-        """Return for how long the slowest of the loops has not come around."""
-        beats = tuple(self._beats.values())  # other threads add to it
-        return time.monotonic() - min(beats) if beats else 0.0
 
     def _report(self, report: Callable[[Ready], None] | None, metrics_url: str | None) -> bool:
         """Wait for the registration, show it, and tell whether there was something to show."""

@@ -1,14 +1,13 @@
 """What the daemon tells of itself when it is asked: metrics, and whether it is ready."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.checks.engine import evaluate
-from agent.checks.rule import Verdict
+from agent.checks.terms import Terms
 from agent.config.settings import Settings
 from agent.health_watch import HealthWatch
+from agent.judging import Judged, judged
 from agent.labelling import Labelling
 from agent.model.snapshot import Snapshot
 from agent.notices import conflicts
@@ -27,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class _Counted:
-    """Verdicts of the health checks, counted once for each generation of the snapshot.
+    """Verdicts of the health checks, found once for each generation of the snapshot.
 
     Scrapes and probes ask every few seconds, and a steady node has a steady generation.
     """
 
     def __init__(self) -> None:
-        self._last: tuple[int, Mapping[str, int]] | None = None
+        self._last: tuple[tuple[int, Terms], Judged] | None = None
 
-    def of(self, current: Versioned) -> Mapping[str, int]:
-        last = self._last
-        if last is None or last[0] != current.generation:
-            last = self._last = current.generation, _verdicts(current.snapshot)
+    def of(self, current: Versioned, terms: Terms) -> Judged:
+        last, key = self._last, (current.generation, terms)
+        if last is None or last[0] != key:
+            last = self._last = key, _judged(current.snapshot, terms)
         return last[1]
 
 
@@ -50,13 +49,16 @@ class Telling:
         settings: in force now.
         health: ``None`` where GPUs are not watched.
         labelling, zoning, events: ``None`` where nothing of the kind is published.
-        attending: what follows pods; ``None`` before it does, and where nothing is to.
+        terms: of the checks, as of now.
+        attending: what judges the node and follows pods; ``None`` before it does, and where
+            nothing is to.
         reloader: ``None`` where settings never change.
     """
 
     settings: Callable[[], Settings]
     scene: Scene
     store: SnapshotStore
+    terms: Callable[[], Terms]
     offering: Offering
     health: HealthWatch | None
     labelling: Labelling | None
@@ -77,6 +79,7 @@ class Telling:
         attending = self.attending()
         auditing = None if attending is None else attending.auditing
         measured = None if auditing is None else auditing.found
+        reports = dict(self._reports(current))
         rejections = None if attending is None else attending.rejections
         return MetricsState(
             snapshot=snapshot,
@@ -98,7 +101,8 @@ class Telling:
             publish_refused=0 if self.labelling is None else self.labelling.refused,
             zone_writes=0 if self.zoning is None else self.zoning.writes,
             zone_errors=0 if self.zoning is None else self.zoning.errors,
-            check_counts={} if current is None else {"health": self._counted.of(current)},
+            check_counts={report: found.counts for report, found in reports.items()},
+            checks_broken={report: found.broken for report, found in reports.items()},
             health={} if self.health is None else self.health.view,
             xid_counts={} if self.health is None else self.health.counts,
             nvml_failures=nvml.failures,
@@ -112,6 +116,15 @@ class Telling:
             rejections_explained=0 if rejections is None else rejections.explained,
             rejections_given_up=0 if rejections is None else rejections.given_up,
         )
+
+    def _reports(self, current: Versioned | None) -> Iterator[tuple[str, Judged]]:
+        """Yield ``health`` and ``audit`` with what they say, as far as there is something yet."""
+        if current is not None:
+            yield "health", self._counted.of(current, self.terms())
+        attending = self.attending()
+        audit = None if attending is None or attending.node is None else attending.node.found
+        if audit is not None:
+            yield "audit", audit
 
     def _writers(self) -> Iterator[EventWriter]:
         """Yield what writes Events, about the Node and about pods."""
@@ -132,9 +145,8 @@ class Telling:
         return found
 
 
-def _verdicts(snapshot: Snapshot) -> dict[str, int]:
+def _judged(snapshot: Snapshot, terms: Terms) -> Judged:
     # The rules cost 0.4 s of CPU, which a daemon that starts spends on serving GPUs.
     from agent.checks.catalogue import HEALTH  # noqa: PLC0415
 
-    counts = Counter(result.verdict for result in evaluate(snapshot, HEALTH).results)
-    return {verdict.value: counts[verdict] for verdict in Verdict}
+    return judged(snapshot, HEALTH, terms)

@@ -1,4 +1,4 @@
-"""Which loops follow pods, by what the settings ask for, and what they hand to each other."""
+"""Which loops judge the node and follow pods, by what the settings ask for."""
 
 import threading
 from dataclasses import replace
@@ -8,13 +8,15 @@ import pytest
 
 from agent.attending import Attending, attending
 from agent.config.settings import Settings
+from agent.judging import TermsFile
 from agent.store import SnapshotStore
 
-NOTHING = Settings(node_name="gpu-1", measure_pods=False)
+NOTHING = Settings(node_name="gpu-1", audit_node=False, measure_pods=False)
 
 
 def with_settings(**wanted: bool) -> Attending:
-    return attending(replace(NOTHING, **wanted), SnapshotStore())  # type: ignore[arg-type]
+    settings = replace(NOTHING, **wanted)  # type: ignore[arg-type]
+    return attending(settings, SnapshotStore(), TermsFile(None))
 
 
 def loops(found: Attending) -> list[str]:
@@ -22,17 +24,26 @@ def loops(found: Attending) -> list[str]:
 
 
 def test_what_nobody_asks_for_is_not_wanted() -> None:
-    assert not NOTHING.follows_pods
+    assert not NOTHING.attends
     assert loops(with_settings()) == []
 
 
-@pytest.mark.parametrize("name", ["measure_pods", "publish_pod_events", "explain_rejections"])
+@pytest.mark.parametrize(
+    "name", ["audit_node", "measure_pods", "publish_pod_events", "explain_rejections"]
+)
 def test_each_setting_alone_is_reason_enough(name: str) -> None:
-    assert replace(NOTHING, **{name: True}).follows_pods  # type: ignore[arg-type]
+    assert replace(NOTHING, **{name: True}).attends  # type: ignore[arg-type]
+
+
+def test_the_node_is_judged_unless_told_otherwise_and_nothing_is_written() -> None:
+    assert Settings(node_name="gpu-1").audit_node
+    found = with_settings(audit_node=True)
+    assert loops(found) == ["audit"]
+    assert (found.auditing, found.rejections, found.events) == (None, None, None)
 
 
 def test_measuring_is_on_unless_told_otherwise_and_writes_nothing() -> None:
-    assert Settings(node_name="gpu-1").follows_pods
+    assert Settings(node_name="gpu-1").attends
     found = with_settings(measure_pods=True)
     assert loops(found) == ["pods"]
     assert (found.rejections, found.events) == (None, None)
@@ -70,13 +81,14 @@ def test_a_misaligned_pod_has_no_event_where_only_rejections_are_asked_for() -> 
 def test_every_loop_ends_when_it_is_told_to(tmp_path: Path) -> None:
     settings = replace(
         NOTHING,
+        audit_node=True,
         publish_pod_events=True,
         explain_rejections=True,
         kubeconfig=tmp_path / "none",
         pod_resources_socket=tmp_path / "none.sock",
     )
     stopping = threading.Event()
-    found = attending(settings, SnapshotStore())
+    found = attending(settings, SnapshotStore(), TermsFile(None))
     threads = [threading.Thread(target=run, args=(stopping,)) for _, run in found.loops()]
     for thread in threads:
         thread.start()

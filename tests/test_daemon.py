@@ -193,8 +193,9 @@ def test_first_answers_are_worked_out_when_devices_are_offered_and_when_settings
         assert "first answers worked out" in events
 
 
-def test_a_bandwidth_table_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
-    shown = once("--machine", "dgx-1v", "--bandwidth-table", str(tmp_path / "none.yaml"))
+@pytest.mark.parametrize("setting", ["--bandwidth-table", "--checks-file"])
+def test_a_file_of_ours_that_cannot_be_read_stops_the_start(tmp_path: Path, setting: str) -> None:
+    shown = once("--machine", "dgx-1v", setting, str(tmp_path / "none.yaml"))
     assert shown.returncode == 2
     assert "none.yaml is not a file" in shown.stderr.splitlines()[-1]
 

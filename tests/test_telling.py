@@ -1,6 +1,14 @@
 """What the daemon tells of itself while things change."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+
+from agent.attending import attending
+from agent.checks.catalogue import AUDIT
+from agent.checks.terms import USUAL, Terms, Waiver
 from agent.config.settings import Settings
+from agent.judging import TermsFile, judged
 from agent.model.nvml_event import NvmlStatus
 from agent.scene import Machine, Scene
 from agent.store import SnapshotStore
@@ -13,13 +21,19 @@ WHOLE = node("h100x8-nvswitch-2numa-8cx7")
 GPU = "nvidia.com/gpu"
 
 
-def telling(played: Played, store: SnapshotStore, settings: list[Settings]) -> Telling:
-    """Return what tells of *played* and *store*; the last of *settings* is in force."""
+def telling(
+    played: Played,
+    store: SnapshotStore,
+    settings: list[Settings],
+    terms: Sequence[Terms] = (USUAL,),
+) -> Telling:
+    """Return what tells of *played* and *store*; the last of *settings* and *terms* is in force."""
     machine = Machine(read=lambda: WHOLE, reread=lambda: None, nvml=NvmlStatus)
     return Telling(
         settings=lambda: settings[-1],
         scene=Scene(machine=machine, simulated=None, socket_dir=played.directory),
         store=store,
+        terms=lambda: terms[-1],
         offering=played.offering,
         health=None,
         labelling=None,
@@ -58,6 +72,37 @@ def test_the_resource_that_is_missing_is_that_of_the_settings_in_force() -> None
         assert dict(told.state().is_registered) == {GPU: False}
         settings.append(Settings(node_name="n", resource_name="acme.com/gpu"))
         assert dict(told.state().is_registered) == {"acme.com/gpu": False}
+
+
+def test_waivers_of_the_terms_count_and_end_with_them() -> None:
+    store = SnapshotStore()
+    store.publish(node("h100x8-nvswitch-2numa-broken"))
+    terms = [USUAL]
+    with playing() as played:
+        told = telling(played, store, [Settings(node_name="n")], terms)
+        usual = told.state()
+        code = next(iter(usual.checks_broken["health"]))
+        waiver = Waiver(code=code, reason="known", until=date(2026, 11, 21))
+        terms.append(Terms(waivers=(waiver,), today=date(2026, 11, 21)))
+        assert told.state().check_counts["health"]["waived"] == 1
+        assert code not in told.state().checks_broken["health"]
+        terms.append(Terms(waivers=(waiver,), today=date(2026, 11, 22)))
+        assert told.state().check_counts == usual.check_counts
+
+
+def test_the_audit_is_told_once_there_is_one() -> None:
+    settings = Settings(node_name="n", measure_pods=False)
+    store = SnapshotStore()
+    store.publish(WHOLE)
+    found = attending(settings, store, TermsFile(None))
+    assert found.node is not None
+    with playing() as played:
+        told = replace(telling(played, store, [settings]), attending=lambda: found)
+        assert set(told.state().check_counts) == {"health"}
+        found.node.found = judged(replace(WHOLE, kubelet=None), AUDIT, USUAL)
+        assert set(told.state().check_counts) == {"health", "audit"}
+        assert told.state().check_counts["audit"] == found.node.found.counts
+        assert told.state().checks_broken["audit"] == found.node.found.broken
 
 
 def test_the_verdicts_of_the_checks_are_those_of_the_latest_snapshot() -> None:

@@ -10,9 +10,6 @@ from agent.model.kubelet import KubeletSettings, ReservedMemory
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
 
-_ANSWERED = "configz"
-"""The source of settings that the kubelet itself answered with."""
-
 _CPUS = "reservedSystemCPUs"
 _PARTS = 1000
 
@@ -21,7 +18,7 @@ def _missing(snapshot: Snapshot) -> Inputs:
     reason = because(snapshot, "kubelet")
     disk, force = snapshot.kubelet_on_disk, snapshot.kubelet
     absent = () if disk is not None else (f"kubelet settings on disk{reason}",)
-    if force is not None and force.source == _ANSWERED:
+    if force is not None and force.is_told:
         return absent
     is_dated = disk is not None and disk.changed_since_start is not None
     return absent if is_dated else (*absent, f"settings in force (configz){reason}")
@@ -31,7 +28,7 @@ def _drift(snapshot: Snapshot) -> tuple[Finding, ...]:
     disk, force = snapshot.kubelet_on_disk, snapshot.kubelet
     if disk is None:
         return ()
-    if force is not None and force.source == _ANSWERED:
+    if force is not None and force.is_told:
         return tuple(_differences(force, disk))
     return tuple(
         Finding(

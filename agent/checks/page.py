@@ -28,8 +28,8 @@ swap and interrupts, `host-devices` for device nodes.
 ## Your own terms
 
 `--checks-file FILE`, or the variable `NODETOPO_CHECKS_FILE`, names a file by which `health` and
-`audit` change severities and accept verdicts for a while; the daemon's metrics count by the rules'
-own:
+`audit` change severities and accept verdicts for a while, on the command line and in the daemon,
+which reads a changed file anew:
 
 ```yaml
 severities:
@@ -44,6 +44,15 @@ waivers:
 A waived verdict stays what it is and is counted apart; it fails no command. After its last day the
 waiver holds no more, and the report says so beside the verdict. Waivers of some findings only leave
 the others.
+
+## In the daemon
+
+`health` is judged whenever the node changes, and `audit` every ten minutes (`audit-node`, on by
+default), on what the agent reads on its node: nothing is asked of the API server, so rules on
+requests and limits of pods are unknown there. Metrics: `nodetopo_checks{report,verdict}` counts
+verdicts, those that do not apply as `skipped`; `nodetopo_check_broken{report,code,verdict}` is 1
+for each check that fails or warns and is not waived. A change of those is a line in the log, `node
+audited`. [operations.md](operations.md#alerts) has an alert.
 
 ## All checks
 """

@@ -15,7 +15,7 @@ class AuditSettings:
         default=None,
         metadata=option(
             values.path_or_none,
-            "severities and waivers for `health` and `audit`, YAML or JSON",
+            "severities and waivers for `health`, `audit` and the metrics of both, YAML or JSON",
             "FILE",
         ),
     )
@@ -39,6 +39,10 @@ class AuditSettings:
         default=False,
         metadata=switch("accept any certificate of the kubelet, which most sign themselves"),
     )
+    audit_node: bool = field(
+        default=True,
+        metadata=switch("judge the node as `audit` does, for metrics, every ten minutes"),
+    )
     measure_pods: bool = field(
         default=True,
         metadata=switch("measure how pods with GPUs are aligned, for metrics, once a minute"),
@@ -53,6 +57,7 @@ class AuditSettings:
     )
 
     @property
-    def follows_pods(self) -> bool:
-        """Whether anything is to be done about pods that run here or were rejected."""
-        return self.measure_pods or self.publish_pod_events or self.explain_rejections
+    def attends(self) -> bool:
+        """Whether the node is judged, or anything is done about pods that run or were rejected."""
+        follows_pods = self.measure_pods or self.publish_pod_events or self.explain_rejections
+        return self.audit_node or follows_pods

@@ -16,6 +16,10 @@ class ReservedMemory:
     limits: Mapping[str, str]
 
 
+CONFIGZ = "configz"
+"""The source of settings that the kubelet told itself, by its endpoint ``/configz``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
     """Settings that decide alignment, with where they were learnt.
@@ -68,6 +72,11 @@ class KubeletSettings:
     swap_behavior: str | None = None
     pod_pids_limit: int | None = None
     max_pods: int | None = None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the kubelet told them itself, so that they are in force."""
+        return self.source == CONFIGZ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,10 @@ were stated.
 """
 
 from agent.errors import DecodeError
-from agent.model.kubelet import KubeletSettings
+from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.probes import bounded_json
 from agent.probes.kubelet_fields import settings_of
 
-SOURCE = "configz"
 COMPONENT = "kubeletconfig"
 """The name under which the kubelet registers (cmd/kubelet/app/server.go, initConfigz)."""
 
@@ -34,6 +33,6 @@ def settings_from_configz(text: str) -> KubeletSettings:
     if not isinstance(config, dict) or _ALWAYS_THERE not in config:
         raise DecodeError(COMPONENT, "no configuration of a kubelet", _ASK)
     try:
-        return settings_of(config, SOURCE)
+        return settings_of(config, CONFIGZ)
     except DecodeError as error:
         raise error.under(COMPONENT) from None

@@ -14,7 +14,7 @@ from agent.probes.nvml import NvmlReading
 NO_READING = NvmlReading()
 """What is known of GPUs where NVML is not there, or was not asked: nothing."""
 
-__all__ = ["NO_READING", "Roots", "addresses", "ask", "discover", "join"]
+__all__ = ["NO_READING", "Roots", "addresses", "ask", "discover", "join", "with_audit_facts"]
 
 
 def discover(
@@ -40,6 +40,18 @@ def discover(
         join(reading, facts, is_asked=nvml is not None), node=node, captured_at=captured_at
     )
     return _for_audits(found, reader, facts) if counters else found
+
+
+def with_audit_facts(snapshot: Snapshot, roots: Roots) -> Snapshot:
+    """Return *snapshot* with what :func:`discover` reads for audits, read anew; NVML is not asked.
+
+    Settings that a kubelet told itself stay beside those of its files.
+    """
+    reader = Host(roots)
+    facts = reader.read((gpu.pci for gpu in snapshot.gpus if gpu.pci is not None), counters=True)
+    found = _for_audits(replace(snapshot, hcas=facts.pci.hcas), reader, facts)
+    is_told = snapshot.kubelet is not None and snapshot.kubelet.is_told
+    return replace(found, kubelet=snapshot.kubelet) if is_told else found
 
 
 def _for_audits(found: Snapshot, reader: Host, facts: HostFacts) -> Snapshot:

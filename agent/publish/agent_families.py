@@ -15,6 +15,14 @@ def _probe_issues(state: MetricsState) -> Samples:
     return {(probe,): probes.count(probe) for probe in sorted(set(probes))}
 
 
+def _broken(state: MetricsState) -> Samples:
+    return {
+        (report, code, verdict): 1
+        for report, found in state.checks_broken.items()
+        for code, verdict in found.items()
+    }
+
+
 AGENT_FAMILIES = (
     Family(
         name="build_info",
@@ -50,9 +58,17 @@ AGENT_FAMILIES = (
     ),
     Family(
         name="checks",
-        text="Checks by report and verdict",
+        text="Checks by report (`health`, `audit`) and verdict: `pass`, `warn`, `fail`, `unknown`, "
+        "`waived`, or `skipped` where a check says nothing about this node",
         labels=("report", "verdict"),
         samples=lambda state: by_two_names(state.check_counts),
+    ),
+    Family(
+        name="check_broken",
+        text="1 for each check that fails or warns and is not waived; its code says what and why "
+        "(`nodetopo explain CODE`)",
+        labels=("report", "code", "verdict"),
+        samples=_broken,
     ),
     Family(
         name="label_writes",

@@ -20,6 +20,7 @@ class MetricsState:
         devices: resource → ``healthy`` or ``unhealthy`` → devices that the kubelet was told of.
         allocations: resource → containers that got devices of it.
         check_counts: report (``health``, ``audit``) → verdict → number of checks.
+        checks_broken: report → code of a check that is broken → ``fail`` or ``warn``.
         health: by GPU; empty where health is not watched.
         xid_counts: (GPU uuid, XID) → how often it was seen.
         nvml_failures: readings in a row that NVML did not give.
@@ -48,6 +49,7 @@ class MetricsState:
     zone_writes: int = 0
     zone_errors: int = 0
     check_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    checks_broken: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     health: HealthView = field(default_factory=dict)
     xid_counts: Mapping[tuple[str, int], int] = field(default_factory=dict)
     nvml_failures: int = 0

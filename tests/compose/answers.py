@@ -7,14 +7,13 @@ account may do: with the DaemonSet's RBAC and its component configz. No pod runs
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.model.kubelet import KubeletMetrics, KubeletSettings
+from agent.model.kubelet import CONFIGZ, KubeletMetrics, KubeletSettings
 from agent.model.node_status import NodeStatus
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedMemory
 from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.quantity import quantity
 from agent.model.snapshot import Snapshot
-from agent.probes.configz import SOURCE
 from tests.compose.kubelet_state import healthy_ids, huge_page_kind, resources
 
 VERSION = "v1.36.3"
@@ -66,7 +65,7 @@ def without_answers(snapshot: Snapshot) -> Snapshot:
 
 def _configz(on_disk: KubeletSettings) -> KubeletSettings:
     return replace(
-        on_disk, source=SOURCE, origins=None, changed_since_start=None, unloaded_drop_ins=None
+        on_disk, source=CONFIGZ, origins=None, changed_since_start=None, unloaded_drop_ins=None
     )
 
 

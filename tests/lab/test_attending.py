@@ -92,7 +92,11 @@ def test_the_daemon_counts_tells_and_explains_and_repeats_no_secret(attended: Au
     assert explained["message"].startswith("TopologyAffinityError: ")
     assert {one["source"]["host"] for one in (misaligned, explained)} == {node.name}
 
+    assert any(line.startswith('nodetopo_checks{report="audit",verdict="pass"}') for line in page)
+    assert any(line.startswith('nodetopo_check_broken{code="KUB-') for line in page)
+
     log = node.agent.log_since_start()
+    assert "node audited" in log
     assert "pod misaligned" in log
     assert "rejection explained" in log
     assert SECRET not in log + json.dumps([misaligned, explained])

@@ -50,6 +50,15 @@ def test_checks_are_counted_by_report_and_verdict() -> None:
     assert samples(state, "nodetopo_checks") == {("audit", "pass"): 4.0, ("audit", "fail"): 1.0}
 
 
+def test_each_broken_check_is_named_with_its_report_and_verdict() -> None:
+    broken = {"health": {}, "audit": {"KUB-003": "fail", "KRN-002": "warn"}}
+    state = MetricsState(snapshot=None, checks_broken=broken)
+    assert samples(state, "nodetopo_check_broken") == {
+        ("KUB-003", "audit", "fail"): 1.0,
+        ("KRN-002", "audit", "warn"): 1.0,
+    }
+
+
 def test_the_generation_is_told() -> None:
     state = MetricsState(snapshot=None, generation=7)
     assert samples(state, "nodetopo_snapshot_generation") == {(): 7.0}
@@ -186,6 +195,7 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
         devices={"nvidia.com/gpu": {"healthy": 8}},
         allocations={"nvidia.com/gpu": 1},
         check_counts={"health": {"pass": 9}},
+        checks_broken={"audit": {"KUB-003": "fail"}},
         health={GPU0: BROKEN},
         xid_counts={(GPU0, 79): 1},
         config="a100",

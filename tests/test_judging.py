@@ -1,0 +1,97 @@
+"""The daemon's reports: what is counted, and on which terms."""
+
+import os
+from datetime import date
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent.checks.catalogue import AUDIT, HEALTH
+from agent.checks.engine import evaluate
+from agent.checks.rule import Severity, Verdict
+from agent.checks.terms import USUAL, Terms, Waiver
+from agent.errors import InputError
+from agent.judging import TermsFile, judged
+from tests.kubelet.machines import node
+
+BROKEN = node("h100x8-nvswitch-2numa-broken")
+DAY = date(2026, 11, 21)
+WAIVER = Waiver(code="NVL-001", reason="ticket 7", until=date(2027, 1, 31))
+
+
+@pytest.mark.parametrize("rules", [HEALTH, AUDIT], ids=["health", "audit"])
+def test_every_rule_is_counted_once_and_what_is_broken_is_named(rules: tuple[object, ...]) -> None:
+    found = judged(BROKEN, rules, USUAL)  # type: ignore[arg-type]
+    assert sum(found.counts.values()) == len(rules)
+    assert len(found.broken) == found.counts["fail"] + found.counts["warn"] > 0
+    results = evaluate(BROKEN, rules, USUAL).results  # type: ignore[arg-type]
+    verdicts = {result.rule.code: result.verdict for result in results}
+    assert all(verdicts[code] is Verdict(word) for code, word in found.broken.items())
+
+
+def test_what_is_waived_is_counted_apart_and_not_broken() -> None:
+    usual = judged(BROKEN, HEALTH, USUAL)
+    code = next(iter(usual.broken))
+    waiver = Waiver(code=code, reason="known", until=DAY)
+    found = judged(BROKEN, HEALTH, Terms(waivers=(waiver,), today=DAY))
+    assert (usual.counts["waived"], found.counts["waived"]) == (0, 1)
+    assert set(usual.broken) - set(found.broken) == {code}
+
+
+class File:
+    """A file of checks, and the day on which it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.day = DAY
+        self._writes = 0
+        self.write("severities: {KUB-004: info}")
+        self.terms = TermsFile(path, today=lambda: self.day)
+
+    def write(self, text: str) -> None:
+        """Replace it, as a ConfigMap's is, by one of another time."""
+        self._writes += 1
+        new = self.path.with_suffix(f".{self._writes}")
+        new.write_text(text, "utf-8")
+        os.utime(new, ns=(self._writes, self._writes))
+        new.replace(self.path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> File:
+    return File(tmp_path / "checks.yaml")
+
+
+def test_without_a_file_nothing_is_changed() -> None:
+    assert TermsFile(None).terms() is USUAL
+
+
+def test_a_file_that_cannot_be_read_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a file"):
+        TermsFile(tmp_path / "none.yaml")
+
+
+def test_a_changed_file_is_taken_and_the_day_is_always_todays(file: File) -> None:
+    assert file.terms.terms() == Terms(severities={"KUB-004": Severity.INFO}, today=DAY)
+    file.write("waivers: [{code: NVL-001, reason: ticket 7, until: 2027-01-31}]")
+    file.day = date(2027, 2, 1)
+    found = file.terms.terms()
+    assert found == Terms(waivers=(WAIVER,), today=file.day)
+    assert found.expired("NVL-001") == (WAIVER,)
+
+
+def test_what_does_not_do_changes_nothing_and_is_logged_once(file: File) -> None:
+    before = file.terms.terms()
+    file.write("severities: {KUB-004: loud}")
+    with capture_logs() as logs:
+        assert [file.terms.terms() for _ in range(3)] == [before] * 3
+    assert [(line["event"], line["log_level"]) for line in logs] == [
+        ("checks-file not taken", "warning")
+    ]
+    file.path.unlink()
+    with capture_logs() as logs:
+        assert [file.terms.terms() for _ in range(2)] == [before] * 2
+    assert len(logs) == 1
+    file.write("severities: {}")
+    assert file.terms.terms() == Terms(today=DAY)

@@ -1,0 +1,131 @@
+"""Judging the node in the daemon: what it reads, what it finds, and when it says so."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent.checks.catalogue import AUDIT
+from agent.checks.terms import USUAL
+from agent.config.settings import Settings
+from agent.judging import TermsFile, judged
+from agent.model.kubelet import CONFIGZ, KubeletSettings
+from agent.model.snapshot import Snapshot
+from agent.node_audit import AUDIT_S, NodeAudit
+from agent.probes.discover import Roots, discover
+from agent.probes.nvml import NvmlReading
+from agent.store import SnapshotStore
+from tests.compose.sysfs import unpack_whole
+from tests.kubelet.machines import NODES, node
+
+SHAPE = "h100x8-nvswitch-2numa-8cx7"
+H100 = node(SHAPE)
+TOLD = KubeletSettings(source=CONFIGZ, topology_manager_policy="none", cpu_manager_policy="none")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """All files of the machine."""
+    unpack_whole(NODES / SHAPE, tmp_path)
+    return tmp_path
+
+
+def with_files(root: Path, store: SnapshotStore) -> NodeAudit:
+    settings = Settings(
+        node_name="gpu-1",
+        sysfs_root=root / "sys",
+        procfs_root=root / "proc",
+        host_root=root,
+        pod_resources_socket=root / "none.sock",
+    )
+    return NodeAudit(settings, store, TermsFile(None))
+
+
+def with_read(read: Callable[[Snapshot], Snapshot]) -> tuple[NodeAudit, SnapshotStore]:
+    store = SnapshotStore()
+    audit = NodeAudit(Settings(node_name="gpu-1"), store, TermsFile(None), read=read)
+    return audit, store
+
+
+def test_nothing_is_found_before_the_node_was_read() -> None:
+    audit, store = with_read(lambda snapshot: snapshot)
+    assert (audit.step() < AUDIT_S, audit.found) == (True, None)
+    store.publish(H100)
+    assert (audit.step(), audit.found) == (AUDIT_S, judged(H100, AUDIT, USUAL))
+
+
+def test_it_finds_what_a_whole_reading_finds_but_for_pods(root: Path) -> None:
+    roots = Roots(sysfs=root / "sys", procfs=root / "proc", host=root)
+    scans = [
+        discover(
+            roots,
+            lambda: NvmlReading(gpus=H100.gpus),
+            node="gpu-1",
+            captured_at=None,
+            counters=full,
+        )
+        for full in (False, True)
+    ]
+    store = SnapshotStore()
+    store.publish(scans[0])
+    audit = with_files(root, store)
+    audit.step()
+    assert audit.found == judged(replace(scans[1], pods=None), AUDIT, USUAL)
+    assert audit.found != judged(scans[0], AUDIT, USUAL)
+
+
+def test_what_the_kubelet_told_itself_is_in_force_and_its_files_stand_beside(root: Path) -> None:
+    store = SnapshotStore()
+    store.publish(replace(H100, kubelet=TOLD, pods=None, offer=None))
+    audit = with_files(root, store)
+    audit.step()
+    assert audit.found is not None
+    assert audit.found.broken["KUB-003"] == "fail"  # of what runs, not of what the files say
+    assert "KUB-024" in audit.found.broken  # that they differ
+
+
+def test_one_line_for_each_change_of_what_is_broken() -> None:
+    now = [H100]
+    audit, store = with_read(lambda _: now[-1])
+    store.publish(H100)
+    with capture_logs() as logs:
+        audit.step()
+        audit.step()
+        now.append(replace(H100, kubelet=TOLD))
+        audit.step()
+        audit.step()
+    assert [line["event"] for line in logs] == ["node audited"] * 2
+    assert "KUB-003" in logs[1]["broken"]
+    assert logs[1]["fail"] > logs[0]["fail"]
+
+
+def test_a_bug_of_ours_leaves_nothing_known_and_ends_nothing() -> None:
+    def read(snapshot: Snapshot) -> Snapshot:
+        if store.current is not None and store.current.generation > 1:
+            raise ZeroDivisionError("a bug")
+        return snapshot
+
+    audit, store = with_read(read)
+    store.publish(H100)
+    audit.step()
+    assert audit.found is not None
+    store.publish(replace(H100, node="other"))
+    with capture_logs() as logs:
+        assert audit.step() == AUDIT_S
+    assert [line["log_level"] for line in logs] == ["error"]
+    assert not audit.found
+
+
+@pytest.mark.timeout(60)
+def test_it_ends_when_it_is_told_to() -> None:
+    audit, store = with_read(lambda snapshot: snapshot)
+    store.publish(H100)
+    stopping = threading.Event()
+    thread = threading.Thread(target=audit.run, args=(stopping,))
+    thread.start()
+    stopping.set()
+    thread.join(30)
+    assert not thread.is_alive()
