@@ -39,9 +39,10 @@ class Bug:
     issue: int
 
 
-_RESTARTS: dict[Release, tuple[int, int]] = {(1, 25): (10, 12), (1, 26): (5, 7), (1, 27): (2, 4)}
+_RESTARTS: dict[Release, tuple[int, int]] = {(1, 25): (10, 13), (1, 26): (5, 8), (1, 27): (2, 5)}
 """First and last patch release that has #118559: pull request 116376 brought it, 118635 ended it
-(1.27: pull request 119432, 1.26: 119706, 1.25: 119707)."""
+(1.27: pull request 119432, 1.26: 119706, 1.25: 119707; none of them is yet in 1.27.5, 1.26.8 and
+1.25.13, pkg/kubelet/cm/devicemanager/manager.go)."""
 
 
 def _ends_pods(found: Release, patched: int | None) -> bool:
@@ -75,7 +76,7 @@ BUGS: tuple[Bug, ...] = (
         has=_ends_pods,
         strikes=lambda snapshot: bool(snapshot.gpus),
         effect="ends running pods with devices when it restarts",
-        cure="1.25.13, 1.26.8, 1.27.5 or newer",
+        cure="1.25.14, 1.26.9, 1.27.6 or newer",
         issue=118559,
     ),
     Bug(
@@ -109,9 +110,7 @@ def _needs(snapshot: Snapshot) -> Inputs:
 def _known_bugs(snapshot: Snapshot) -> tuple[Finding, ...]:
     text = version(snapshot)
     found = release(text)
-    if found is None or no_gpus(snapshot) is not None:
-        return ()
-    return tuple(_found(snapshot, f"kubelet {text}", found, patch(text)))
+    return () if found is None else tuple(_found(snapshot, f"kubelet {text}", found, patch(text)))
 
 
 def _found(

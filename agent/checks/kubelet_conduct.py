@@ -27,7 +27,7 @@ _DOCS = "https://kubernetes.io/docs"
 
 def _few_pids(snapshot: Snapshot) -> tuple[Finding, ...]:
     settings = running(snapshot)
-    if settings is None or no_gpus(snapshot) is not None:
+    if settings is None:
         return ()
     limit = settings.pod_pids_limit
     if limit is None or limit <= 0 or limit >= _FEW_PIDS:  # below 1 there is no limit

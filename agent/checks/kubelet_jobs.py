@@ -29,7 +29,7 @@ def _skips(*policies: str) -> Callable[[Snapshot], str | None]:
 def _in_force(snapshot: Snapshot, *policies: str) -> KubeletSettings | None:
     settings = running(snapshot)
     is_one = settings is not None and settings.topology_manager_policy in policies
-    return settings if is_one and nothing_to_align(snapshot) is None else None
+    return settings if is_one else None
 
 
 def _needs_fit(snapshot: Snapshot) -> Inputs:

@@ -5,7 +5,6 @@ from dataclasses import fields, replace
 import pytest
 
 from agent.checks.kubelet_inputs import ATTRIBUTES, amount, place, reserved, version
-from agent.model.go_bool import go_bool
 from agent.model.kubelet import KubeletSettings
 from tests.checks.judge import NODE, SETTINGS, healthy
 
@@ -39,14 +38,6 @@ def test_every_setting_has_its_field_of_the_configuration() -> None:
 )
 def test_a_setting_is_named_with_what_states_it(origins: dict[str, str] | None, words: str) -> None:
     assert place(replace(SETTINGS, origins=origins), "systemReserved") == words
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("true", True), ("0", False), ("f", False), ("TRUE", True), ("yes", None), ("", None)],
-)
-def test_truth_is_read_as_go_reads_it(text: str, value: bool | None) -> None:
-    assert go_bool(text) is value
 
 
 def test_reservations_add_up_and_are_unknown_with_a_part() -> None:

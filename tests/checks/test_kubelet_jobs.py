@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from agent.checks.kubelet_demand import most_on_one_node, width
+from agent.checks.rule import Verdict
 from agent.model.kubelet_state import MemoryBlock, MemoryState
 from agent.model.mig import Mig
+from agent.model.node_status import NodeStatus
 from agent.model.pod import AssignedDevices, Container, ContainerKind, Pod
 from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot
@@ -79,6 +81,15 @@ def test_with_scope_pod_the_containers_count_together() -> None:
     assert [(one.subject, one.observed) for one in found] == [("ml/job", "5 nvidia.com/gpu")]
 
 
+def test_what_is_rejected_fails_what_may_be_apart_warns_and_what_is_left_is_remarked() -> None:
+    two = pod(container("a", gpu=5), container("b", gpu=1))
+    uneven = restricted(pod(container(gpu=8, cpu=4_000, memory=GIB)))
+    assert result("KUB-005", with_pods(two)).verdict is Verdict.FAIL
+    assert result("KUB-006", with_pods(two)).verdict is Verdict.PASS
+    assert result("KUB-007", uneven).verdict is Verdict.FAIL
+    assert result("KUB-008", with_pods(two)).verdict is Verdict.WARN
+
+
 def test_init_containers_come_before_the_others_and_sidecars_stay() -> None:
     init = container("init", ContainerKind.INIT, gpu=3)
     sidecar = container("side", ContainerKind.SIDECAR, gpu=1)
@@ -129,7 +140,28 @@ def test_a_device_near_two_nodes_counts_for_both() -> None:
 
 
 def test_devices_on_very_many_nodes_are_not_counted_out() -> None:
+    assert width(tuple((node,) for node in range(12)), 2) == 2
     assert width(tuple((node,) for node in range(13)), 2) is None
+
+
+@pytest.mark.parametrize("status", [NODE, replace(NODE, capacity=None), None])
+def test_without_the_kubelets_list_each_gpu_is_where_the_machine_has_it(
+    status: NodeStatus | None,
+) -> None:
+    whole = replace(with_pods(pod(container(gpu=5))), offer=None, node_status=status)
+    assert [one.expected for one in result("KUB-005", whole).findings] == [
+        "at most 4, as many as one NUMA node has"
+    ]
+    adrift = (replace(whole.gpus[0], numa_node=None), *whole.gpus[1:])
+    assert missing("KUB-005", replace(whole, gpus=adrift)) == ("NUMA nodes of nvidia.com/gpu",)
+
+
+def test_where_parts_of_gpus_are_only_the_kubelet_knows() -> None:
+    parts = ("nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb")
+    one, none = (Container(name="c", limits=dict.fromkeys(parts, count)) for count in (1, 0))
+    whole = replace(with_pods(pod(one)), offer=None)
+    assert missing("KUB-005", whole) == tuple(f"NUMA nodes of {name}" for name in sorted(parts))
+    assert result("KUB-005", replace(whole, pods=(pod(none),))).missing == ()
 
 
 @pytest.mark.parametrize("code", ["KUB-005", "KUB-006"])
@@ -154,6 +186,14 @@ def test_only_single_numa_node_demands_one_node(policy: str) -> None:
     assert skipped("KUB-005", snapshot) == f"topologyManagerPolicy is {policy}"
 
 
+@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
+def test_every_policy_that_aligns_may_place_containers_apart(policy: str) -> None:
+    two = pod(container("a", gpu=1), container("b", gpu=1))
+    snapshot = with_pods(two, topology_manager_policy=policy)
+    assert observed("KUB-008", snapshot) == ["GPUs in containers a, b"]
+    assert skipped("KUB-006", snapshot) is None
+
+
 @pytest.mark.parametrize("code", ["KUB-005", "KUB-006", "KUB-007", "KUB-008"])
 def test_one_numa_node_has_nothing_to_align(code: str) -> None:
     whole = healthy()
@@ -161,9 +201,11 @@ def test_one_numa_node_has_nothing_to_align(code: str) -> None:
 
 
 def test_what_fits_is_remarked_without_any_pod() -> None:
-    assert observed("KUB-006", replace(healthy(), pods=None)) == [
-        "single-numa-node: at most 4 of 8 nvidia.com/gpu"
-    ]
+    (finding,) = result("KUB-006", replace(healthy(), pods=None)).findings
+    assert (finding.observed, finding.expected) == (
+        "single-numa-node: at most 4 of 8 nvidia.com/gpu",
+        "best-effort or restricted, if jobs are to span NUMA nodes",
+    )
     assert observed("KUB-006", node(topology_manager_policy="best-effort")) == []
 
 

@@ -106,31 +106,6 @@ def test_many_nodes_matter_only_to_a_policy_that_aligns(policy: str) -> None:
     assert len(found) == (0 if policy == "none" else 1)
 
 
-@pytest.mark.parametrize(
-    ("version", "count"),
-    [
-        ("v1.25.9", 0),
-        ("v1.25.10", 1),
-        ("v1.25.13", 0),
-        ("v1.26.7", 1),
-        ("v1.26.8", 0),
-        ("v1.27.2", 1),
-        ("v1.27.4+k3s1", 1),
-        ("v1.27.5", 0),
-        ("v1.28.0", 0),
-        ("v1.27", 0),
-    ],
-)
-def test_releases_that_end_pods_at_a_restart_are_known_by_their_patch(
-    version: str, count: int
-) -> None:
-    found = observed("KUB-021", of_version(version, node()))
-    assert (
-        found
-        == ["ends running pods with devices when it restarts (kubernetes issue 118559)"][:count]
-    )
-
-
 def test_a_version_that_is_not_known_or_no_version_is_unknown() -> None:
     assert missing("KUB-021", of_version(None, node())) == ("version of the kubelet",)
     assert missing("KUB-021", of_version("master", node())) == ("version of the kubelet",)
