@@ -1,5 +1,6 @@
 """Which loops judge the node and follow pods, by what the settings ask for."""
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +8,20 @@ from pathlib import Path
 import pytest
 
 from agent.attending import Attending, attending
+from agent.checks.catalogue import AUDIT
+from agent.checks.terms import USUAL
+from agent.cli.live_pods import with_pods
 from agent.config.settings import Settings
-from agent.judging import TermsFile
+from agent.judging import TermsFile, judged
+from agent.probes.discover import Roots, discover
+from agent.probes.nvml import NvmlReading
+from agent.probes.pb import podresources_pb2 as pb
 from agent.store import SnapshotStore
+from tests.compose.sysfs import unpack_whole
+from tests.kubelet.machines import NODES, node
+from tests.probes.test_podresources_kept import GPU, device, serving, socket
+
+__all__ = ["socket"]
 
 NOTHING = Settings(node_name="gpu-1", audit_node=False, measure_pods=False)
 
@@ -96,3 +108,51 @@ def test_every_loop_ends_when_it_is_told_to(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(30)
     assert not any(thread.is_alive() for thread in threads)
+
+
+WORKER = pb.ContainerResources(name="worker", devices=[device("GPU-1", 0)], cpu_ids=[2, 3])
+LISTED = pb.ListPodResourcesResponse(
+    pod_resources=[pb.PodResources(namespace="ml", name="job-0", containers=[WORKER])]
+)
+HELD = {
+    "PodUID": "11111111-2222-3333-4444-555555555555",
+    "ContainerName": "worker",
+    "ResourceName": GPU,
+    "DeviceIDs": {"0": ["GPU-1"]},
+    "AllocResp": "",
+}
+
+
+def test_it_judges_as_an_audit_of_a_node_without_an_api_server_does(
+    tmp_path: Path, socket: Path
+) -> None:
+    shape = "h100x8-nvswitch-2numa-8cx7"
+    unpack_whole(NODES / shape, tmp_path)
+    checkpoint = tmp_path / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [HELD]}, "Checksum": 1}))
+    settings = Settings(
+        node_name="gpu-1",
+        sysfs_root=tmp_path / "sys",
+        procfs_root=tmp_path / "proc",
+        host_root=tmp_path,
+        pod_resources_socket=socket,
+        kubeconfig=tmp_path / "none",
+    )
+    roots = Roots(sysfs=tmp_path / "sys", procfs=tmp_path / "proc", host=tmp_path)
+    scans = [
+        discover(
+            roots,
+            lambda: NvmlReading(gpus=node(shape).gpus),
+            node="gpu-1",
+            captured_at=None,
+            counters=full,
+        )
+        for full in (False, True)
+    ]
+    store = SnapshotStore()
+    store.publish(scans[0])
+    ours = attending(settings, store, TermsFile(None)).node
+    assert ours is not None
+    with serving(socket, LISTED):
+        ours.step()
+        assert ours.found == judged(with_pods(scans[1], settings), AUDIT, USUAL)

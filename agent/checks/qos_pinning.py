@@ -28,7 +28,7 @@ def _running(snapshot: Snapshot) -> Iterator[tuple[Pod, Container]]:
     """Yield the containers that run now: those with an id, and all that the kubelet lists alone."""
     for pod in live(snapshot):
         for container in pod.containers:
-            is_listed = pod.uid is None and container.cpus is not None
+            is_listed = container.requests is None and container.cpus is not None
             if container.id is not None or is_listed:
                 yield pod, container
 
