@@ -1,5 +1,6 @@
 """How the daemon judges: on the terms of ``checks-file``, into what metrics tell of a report."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -67,35 +68,46 @@ class TermsFile:
         """
         self._path = path
         self._today = today
+        self._lock = threading.Lock()
         self._seen = None if path is None else _state(path)
         self._terms = USUAL if path is None else _load(path, today())
+        self._problem: str | None = None
 
     def terms(self) -> Terms:
         """Return the terms of today."""
         if self._path is None:
             return USUAL
-        found = _state(self._path)
-        if found != self._seen:
-            self._seen = found
-            self._take(self._path)
-        return replace(self._terms, today=self._today())
+        today = self._today()
+        with self._lock:  # who read an older file must not have the last word
+            found = _state(self._path)
+            if found != self._seen:
+                self._seen = found
+                self._take(self._path, today)
+            return replace(self._terms, today=today)
 
-    def _take(self, path: Path) -> None:
+    def _take(self, path: Path, today: date) -> None:
+        before, problem = replace(self._terms, today=today), self._problem
         try:
-            self._terms = _load(path, self._today())
+            self._terms, self._problem = _load(path, today), None
         except AgentError as error:
-            structlog.get_logger().warning("checks-file not taken", problem=str(error))
-        else:
+            self._problem = str(error)
+            if self._problem != problem:
+                structlog.get_logger().warning("checks-file not taken", problem=self._problem)
+            return
+        if problem is not None or self._terms != before:
             structlog.get_logger().info("checks-file taken", path=str(path))
 
 
-def _state(path: Path) -> tuple[int, int, int] | None:
-    """Return what is another one for another content; a ConfigMap's file is replaced as a link."""
+def _state(path: Path) -> tuple[int, ...] | None:
+    """Return what is another one for another content, or where another may read it.
+
+    A ConfigMap's file is another one behind the same link.
+    """
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
 def _load(path: Path, today: date) -> Terms:

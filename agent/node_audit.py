@@ -53,6 +53,7 @@ class NodeAudit:
         self._terms = terms
         self._held = HeldPods(settings)
         self._read = read or self._whole
+        self._problem: str | None = None
         self.found: Judged | None = None
 
     def run(self, stopping: threading.Event) -> None:
@@ -71,13 +72,20 @@ class NodeAudit:
         try:
             self._take(judged(self._read(current.snapshot), AUDIT, self._terms.terms()))
         except Exception as error:  # noqa: BLE001 - a file of anybody's must not end what offers GPUs
-            self.found = None
-            structlog.get_logger().error("node not audited: a bug of ours", problem=repr(error))
+            self._failed(error)
         return AUDIT_S
+
+    def _failed(self, error: Exception) -> None:
+        """Know nothing until the next look; a problem that lasts is told of once."""
+        problem = repr(error)
+        if problem != self._problem:
+            log = structlog.get_logger()
+            log.error("node not audited: a bug of ours", problem=problem, exc_info=error)
+        self.found, self._problem = None, problem
 
     def _take(self, found: Judged) -> None:
         before = None if self.found is None else self.found.broken
-        self.found = found
+        self.found, self._problem = found, None
         if found.broken != before:
             structlog.get_logger().info(
                 "node audited", broken=sorted(found.broken), **dict(found.counts)

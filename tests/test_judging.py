@@ -1,7 +1,8 @@
 """The daemon's reports: what is counted, and on which terms."""
 
 import os
-from datetime import date
+from collections import Counter
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,9 @@ def test_every_rule_is_counted_once_and_what_is_broken_is_named(rules: tuple[obj
     assert sum(found.counts.values()) == len(rules)
     assert len(found.broken) == found.counts["fail"] + found.counts["warn"] > 0
     results = evaluate(BROKEN, rules, USUAL).results  # type: ignore[arg-type]
+    kinds = Counter("skipped" if one.skipped else one.verdict.value for one in results)
+    words = ("pass", "warn", "fail", "unknown", "waived", "skipped")
+    assert found.counts == {word: kinds[word] for word in words}
     verdicts = {result.rule.code: result.verdict for result in results}
     assert all(verdicts[code] is Verdict(word) for code, word in found.broken.items())
 
@@ -81,6 +85,44 @@ def test_a_changed_file_is_taken_and_the_day_is_always_todays(file: File) -> Non
     assert found.expired("NVL-001") == (WAIVER,)
 
 
+def test_a_file_that_stays_the_same_is_not_taken_again(file: File) -> None:
+    with capture_logs() as logs:
+        assert file.terms.terms() == file.terms.terms()
+    assert logs == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_moved", "written_ns"),
+    [
+        ("severities: {KUB-005: info}", True, 1),
+        ("severities: {KUB-005: info}", False, 2),
+        ("severities: {KUB-005: error}", False, 1),
+    ],
+    ids=["another inode", "another time", "another size"],
+)
+def test_a_file_that_is_another_in_one_way_alone_is_taken(
+    file: File, text: str, is_moved: bool, written_ns: int
+) -> None:
+    place = file.path.with_suffix(".new") if is_moved else file.path
+    place.write_text(text, "utf-8")
+    os.utime(place, ns=(written_ns, written_ns))
+    place.replace(file.path)
+    with capture_logs() as logs:
+        assert [set(file.terms.terms().severities) for _ in range(2)] == [{"KUB-005"}] * 2
+    assert [(line["event"], line["path"]) for line in logs] == [
+        ("checks-file taken", str(file.path))
+    ]
+
+
+def test_the_day_is_todays_where_nobody_says_another(tmp_path: Path) -> None:
+    path = tmp_path / "checks.yaml"
+    path.write_text("{}", "utf-8")
+    before = datetime.now(UTC).date()
+    found = TermsFile(path).terms().today
+    assert found is not None
+    assert before <= found <= datetime.now(UTC).date()
+
+
 def test_what_does_not_do_changes_nothing_and_is_logged_once(file: File) -> None:
     before = file.terms.terms()
     file.write("severities: {KUB-004: loud}")
@@ -89,6 +131,7 @@ def test_what_does_not_do_changes_nothing_and_is_logged_once(file: File) -> None
     assert [(line["event"], line["log_level"]) for line in logs] == [
         ("checks-file not taken", "warning")
     ]
+    assert "loud" in logs[0]["problem"]
     file.path.unlink()
     with capture_logs() as logs:
         assert [file.terms.terms() for _ in range(2)] == [before] * 2

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from agent.checks.catalogue import AUDIT
 from agent.checks.terms import USUAL
 from agent.config.settings import Settings
+from agent.held_pods import HeldPods
 from agent.judging import TermsFile, judged
 from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.model.snapshot import Snapshot
@@ -52,7 +53,8 @@ def with_read(read: Callable[[Snapshot], Snapshot]) -> tuple[NodeAudit, Snapshot
 
 def test_nothing_is_found_before_the_node_was_read() -> None:
     audit, store = with_read(lambda snapshot: snapshot)
-    assert (audit.step() < AUDIT_S, audit.found) == (True, None)
+    assert 0 < audit.step() < AUDIT_S
+    assert not audit.found
     store.publish(H100)
     assert (audit.step(), audit.found) == (AUDIT_S, judged(H100, AUDIT, USUAL))
 
@@ -97,7 +99,7 @@ def test_one_line_for_each_change_of_what_is_broken() -> None:
         now.append(replace(H100, kubelet=TOLD))
         audit.step()
         audit.step()
-    assert [line["event"] for line in logs] == ["node audited"] * 2
+    assert [(line["event"], line["log_level"]) for line in logs] == [("node audited", "info")] * 2
     assert "KUB-003" in logs[1]["broken"]
     assert logs[1]["fail"] > logs[0]["fail"]
 
@@ -114,18 +116,55 @@ def test_a_bug_of_ours_leaves_nothing_known_and_ends_nothing() -> None:
     assert audit.found is not None
     store.publish(replace(H100, node="other"))
     with capture_logs() as logs:
-        assert audit.step() == AUDIT_S
-    assert [line["log_level"] for line in logs] == ["error"]
+        assert [audit.step(), audit.step()] == [AUDIT_S] * 2
+    assert [(line["log_level"], line["problem"]) for line in logs] == [
+        ("error", "ZeroDivisionError('a bug')")
+    ]
     assert not audit.found
 
 
 @pytest.mark.timeout(60)
-def test_it_ends_when_it_is_told_to() -> None:
-    audit, store = with_read(lambda snapshot: snapshot)
+def test_it_ends_when_it_is_told_to_and_leaves_the_kubelet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = []
+
+    def close(held: HeldPods) -> None:
+        left.append(held)
+
+    monkeypatch.setattr(HeldPods, "close", close)
+    stopping, reading = threading.Event(), threading.Event()
+    reads: list[Snapshot] = []
+
+    def read(snapshot: Snapshot) -> Snapshot:
+        reads.append(snapshot)
+        reading.set()
+        return snapshot
+
+    audit, store = with_read(read)
     store.publish(H100)
-    stopping = threading.Event()
     thread = threading.Thread(target=audit.run, args=(stopping,))
     thread.start()
+    assert reading.wait(30)
     stopping.set()
     thread.join(30)
     assert not thread.is_alive()
+    assert reads == [H100]
+    assert len(left) == 1
+
+
+@pytest.mark.timeout(60)
+def test_between_two_looks_it_waits() -> None:
+    waits: list[float | None] = []
+
+    class Stopping(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            if len(waits) == 2:
+                self.set()
+            return self.is_set()
+
+    audit, store = with_read(lambda snapshot: snapshot)
+    store.publish(H100)
+    audit.run(Stopping())
+    assert waits == [AUDIT_S, AUDIT_S]

@@ -1,13 +1,23 @@
 """What the daemon tells of itself while things change."""
 
+import os
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
+from typing import Any
 
+import pytest
+from structlog.testing import capture_logs
+
+from agent import judging
 from agent.attending import attending
 from agent.checks.catalogue import AUDIT
+from agent.checks.rule import Severity
 from agent.checks.terms import USUAL, Terms, Waiver
 from agent.config.settings import Settings
+from agent.errors import InputError
 from agent.judging import TermsFile, judged
 from agent.model.nvml_event import NvmlStatus
 from agent.scene import Machine, Scene
@@ -88,6 +98,65 @@ def test_waivers_of_the_terms_count_and_end_with_them() -> None:
         assert code not in told.state().checks_broken["health"]
         terms.append(Terms(waivers=(waiver,), today=date(2026, 11, 22)))
         assert told.state().check_counts == usual.check_counts
+
+
+def test_a_file_of_terms_counts_as_soon_as_it_may_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "checks.yaml"
+    path.write_text("{}", "utf-8")
+    terms = TermsFile(path)
+    with monkeypatch.context() as forbidden, capture_logs() as logs:
+
+        def refuse(*_: object) -> Terms:
+            raise InputError(f"cannot read {path}: Permission denied", "check the path")
+
+        forbidden.setattr(judging, "_load", refuse)
+        path.write_text("severities: {KUB-004: info}", "utf-8")
+        path.chmod(0o000)
+        assert [dict(terms.terms().severities) for _ in range(2)] == [{}, {}]
+        before = path.stat()
+        while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of files is coarse
+            path.chmod(0o444)
+    assert len(logs) == 1
+    assert dict(terms.terms().severities) == {"KUB-004": Severity.INFO}
+
+
+def test_a_file_of_terms_that_is_only_touched_is_no_news(tmp_path: Path) -> None:
+    path, good = tmp_path / "checks.yaml", "severities: {KUB-004: info}"
+    path.write_text(good, "utf-8")
+    terms = TermsFile(path, today=lambda: date(2026, 11, 21))
+    with capture_logs() as logs:
+        for seconds, text in enumerate((good, "loud", "loud", good, good, "loud")):
+            path.write_text(text, "utf-8")
+            os.utime(path, (seconds, seconds))
+            assert dict(terms.terms().severities) == {"KUB-004": Severity.INFO}
+    said = ["checks-file not taken", "checks-file taken", "checks-file not taken"]
+    assert [line["event"] for line in logs] == said
+
+
+def test_who_read_an_older_file_of_terms_does_not_have_the_last_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "checks.yaml"
+    path.write_text("{}", "utf-8")
+    terms, load, texts = TermsFile(path), judging._load, ["severities: {KUB-005: info}"]
+    newer = threading.Thread(target=terms.terms)
+
+    def changed_meanwhile(*asked: Any) -> Terms:
+        found = load(*asked)
+        if texts:
+            path.with_suffix(".new").write_text(texts.pop(), "utf-8")
+            path.with_suffix(".new").replace(path)
+            newer.start()
+            newer.join(0.5)  # it has to wait for us
+        return found
+
+    monkeypatch.setattr(judging, "_load", changed_meanwhile)
+    path.write_text("severities: {KUB-004: info}", "utf-8")
+    terms.terms()
+    newer.join()
+    assert dict(terms.terms().severities) == {"KUB-005": Severity.INFO}
 
 
 def test_the_audit_is_told_once_there_is_one() -> None:

@@ -47,12 +47,13 @@ the others.
 
 ## In the daemon
 
-`health` is judged whenever the node changes, and `audit` every ten minutes (`audit-node`, on by
-default), on what the agent reads on its node: nothing is asked of the API server, so rules on
-requests and limits of pods are unknown there. Metrics: `nodetopo_checks{report,verdict}` counts
-verdicts, those that do not apply as `skipped`; `nodetopo_check_broken{report,code,verdict}` is 1
-for each check that fails or warns and is not waived. A change of those is a line in the log, `node
-audited`. [operations.md](operations.md#alerts) has an alert.
+`health` is judged whenever the node or the terms change, and `audit` every ten minutes
+(`audit-node`, on by default), on what the agent reads on its node: neither the API server nor the
+kubelet's metrics are asked, so rules on requests and limits of pods, among others, are unknown
+there. Metrics: `nodetopo_checks{report,verdict}` counts verdicts, those that do not apply as
+`skipped`; `nodetopo_check_broken{report,code,verdict}` is 1 for each check that fails or warns and
+is not waived. What `audit` finds broken is a line in the log when it changes, `node audited`.
+[operations.md](operations.md#alerts) has an alert.
 
 ## All checks
 """

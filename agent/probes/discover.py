@@ -49,7 +49,8 @@ def with_audit_facts(snapshot: Snapshot, roots: Roots) -> Snapshot:
     """
     reader = Host(roots)
     facts = reader.read((gpu.pci for gpu in snapshot.gpus if gpu.pci is not None), counters=True)
-    found = _for_audits(replace(snapshot, hcas=facts.pci.hcas), reader, facts)
+    counted = replace(snapshot, hcas=facts.pci.hcas, management_hcas=facts.pci.management_hcas)
+    found = _for_audits(counted, reader, facts)
     is_told = snapshot.kubelet is not None and snapshot.kubelet.is_told
     return replace(found, kubelet=snapshot.kubelet) if is_told else found
 

@@ -10,12 +10,15 @@ from agent.errors import NvmlUnavailable
 from agent.machines.bundled import machine
 from agent.model.driver import ConfidentialCompute
 from agent.model.gpu import Gpu
+from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.model.numa import CpuSet
 from agent.model.nvlink import ReportedPair
 from agent.model.pci import PciAddress
 from agent.model.snapshot import ProbeIssue, Snapshot
-from agent.probes.discover import Roots, discover
+from agent.probes.discover import Roots, discover, with_audit_facts
 from agent.probes.nvml import NvmlReading
+from tests.compose.sysfs import unpack_whole
+from tests.kubelet.machines import NODES
 
 SHAPE = "l40sx4-pcie-2numa"
 L40S = machine("l40s-pcie-4")
@@ -153,3 +156,29 @@ def test_an_empty_host_gives_a_snapshot_of_issues(host_tree: Callable[[str], Pat
         (None,) * 5,
         ["nvml", "pcie", "numa", "cpu"],
     )
+
+
+@pytest.mark.parametrize("shape", ["a100x4-nv4-4numa-2cx", "b200x8-nvswitch-2numa-8cx7"])
+def test_with_the_facts_of_audits_it_is_what_a_whole_reading_is(
+    unpacked: Unpacked, shape: str
+) -> None:
+    root = unpacked(shape)
+    roots = Roots(sysfs=root / "sys", procfs=root / "proc", host=root)
+
+    def scan(*, counters: bool) -> Snapshot:
+        return discover(roots, NvmlReading, node="n", captured_at=None, counters=counters)
+
+    assert scan(counters=False) != scan(counters=True)
+    assert with_audit_facts(scan(counters=False), roots) == scan(counters=True)
+
+
+def test_what_a_kubelet_told_itself_stays_when_its_files_are_read_anew(tmp_path: Path) -> None:
+    unpack_whole(NODES / "h100x8-nvswitch-2numa-8cx7", tmp_path)
+    roots = Roots(sysfs=tmp_path / "sys", procfs=tmp_path / "proc", host=tmp_path)
+    read = discover(roots, NvmlReading, node="n", captured_at=None, counters=True)
+    assert read.kubelet is not None
+    told = KubeletSettings(source=CONFIGZ, topology_manager_policy="none")
+    found = with_audit_facts(replace(read, kubelet=told, kubelet_on_disk=None, issues=()), roots)
+    assert (found.kubelet, found.kubelet_on_disk) == (told, read.kubelet_on_disk)
+    stale = replace(told, source="file")
+    assert with_audit_facts(replace(read, kubelet=stale, issues=()), roots).kubelet == read.kubelet
