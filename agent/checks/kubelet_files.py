@@ -72,7 +72,7 @@ def _other_policy(subject: str, policy: str, settings: KubeletSettings, field: s
     return Finding(
         subject=subject,
         observed=f"policy {policy}",
-        expected=f"policy {_policy(settings, field)}, which {place(settings, field)} states",
+        expected=f"policy {_policy(settings, field)} ({place(settings, field)})",
     )
 
 
@@ -218,7 +218,7 @@ def _other_reserved(settings: KubeletSettings, state: MemoryState) -> Iterator[t
             observed = f"NUMA node {block.numa_node}: {block.system_reserved} bytes of {block.kind}"
             yield (
                 f"{observed} reserved",
-                f"{kept} bytes, which {place(settings, 'reservedMemory')} states",
+                f"{kept} bytes ({place(settings, 'reservedMemory')})",
             )
 
 

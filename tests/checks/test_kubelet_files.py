@@ -55,7 +55,7 @@ def test_another_policy_is_found_with_the_file_and_the_setting() -> None:
     assert finding == Finding(
         subject="/data/kubelet/cpu_manager_state",
         observed="policy static",
-        expected=f"policy none, which cpuManagerPolicy in {FILE} states",
+        expected=f"policy none (cpuManagerPolicy in {FILE})",
     )
 
 
