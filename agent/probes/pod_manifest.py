@@ -12,6 +12,7 @@ from agent.probes.object_fields import Object, object_at
 from agent.probes.pod_manifest_defaults import defaulted
 from agent.probes.pod_manifest_kinds import ELSEWHERE, kinds, places_of
 from agent.probes.pod_manifest_limits import LIMIT_RANGE, Defaults, defaults_from_object
+from agent.probes.pod_manifest_refused import check_amounts, check_limits
 from agent.probes.pod_manifest_templates import Template, templates
 from agent.probes.pod_object import pod_from_object
 
@@ -24,14 +25,18 @@ MAX_PODS = 1000
 _LIST = "List"
 _ALIKE = 0.85
 """From which likeness on a kind is taken for a misspelt one; that of ``Service`` and ``RayService``
-is 0.82."""
+is 0.82. Capitals make no difference."""
+
+_SHOWN, _KINDS_SHOWN = 63, 3
+"""Characters of a kind, and kinds, that a message repeats."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """What the documents held so far."""
+    """What the documents held so far; of those without a pod the kinds, in order."""
 
     pods: list[Pod] = field(default_factory=list)
+    others: dict[str, None] = field(default_factory=dict)
     ranges: list[Defaults] = field(default_factory=list)
     cures: list[str] = field(default_factory=list)
 
@@ -44,8 +49,8 @@ def pods_from_manifest(text: str) -> tuple[Pod, ...]:
     known here. Documents that carry no pod, such as a Service, are passed over.
 
     Raises:
-        InputError: not YAML, no pod in it, or a field that cannot be used; the text names
-            the document and the field.
+        InputError: not YAML, no pod in it, a field that cannot be used, or resources that the
+            API server refuses; the text names the document and the field.
     """
     found = _Found()
     for number, document in enumerate(_documents(text), start=1):
@@ -57,12 +62,21 @@ def pods_from_manifest(text: str) -> tuple[Pod, ...]:
             raise InputError(f"{where}: {DecodeError(error.path, error.problem)}", cure) from None
     if not found.pods:
         cure = found.cures[0] if found.cures else f"give one of: {', '.join(kinds())}"
-        raise InputError("no pod in the manifest", cure)
+        raise InputError(f"no pod in the manifest, {_instead(found)}", cure)
     return tuple(_completed(pod, found.ranges) for pod in found.pods)
 
 
+def _instead(found: _Found) -> str:
+    """Return what a manifest without pods has."""
+    others = [kind[:_SHOWN] for kind in found.others]
+    more = ", …" if len(others) > _KINDS_SHOWN else ""
+    return f"only {', '.join(others[:_KINDS_SHOWN])}{more}" if others else "it is empty"
+
+
 def _completed(pod: Pod, ranges: list[Defaults]) -> Pod:
-    return defaulted(pod, (one for one in ranges if one.namespace == pod.namespace))
+    found = defaulted(pod, (one for one in ranges if one.namespace == pod.namespace))
+    check_limits(found)
+    return found
 
 
 def _documents(text: str) -> list[Any]:
@@ -81,7 +95,7 @@ def _title(document: Any) -> str:
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     known = [part for part in (document.get("kind"), name) if part and isinstance(part, str)]
-    return f" ({' '.join(known)})" if known else ""
+    return f" ({' '.join(part[:_SHOWN] for part in known)})" if known else ""
 
 
 def _read(document: Any, found: _Found, expected: str | None = None) -> None:
@@ -95,6 +109,7 @@ def _read(document: Any, found: _Found, expected: str | None = None) -> None:
         for position, item in enumerate(document["items"]):
             _read_item(item, f"items[{position}]", found, kind.removesuffix(_LIST) or None)
     elif kind == LIMIT_RANGE:
+        found.others[kind] = None
         found.ranges.append(defaults_from_object(document))
     elif places := places_of(kind, document.get("apiVersion")):
         for place in places:
@@ -102,9 +117,11 @@ def _read(document: Any, found: _Found, expected: str | None = None) -> None:
         if len(found.pods) > MAX_PODS:
             raise DecodeError("", f"more than {MAX_PODS} pods", "split the manifest")
     elif kind in ELSEWHERE:
+        found.others[kind] = None
         found.cures.append(f"a {kind} does not hold its pods: {ELSEWHERE[kind]}")
     else:
         _refuse_hidden_pods(document, kind)
+        found.others[kind] = None
 
 
 def _read_item(item: Any, at: str, found: _Found, kind: str | None) -> None:
@@ -116,6 +133,7 @@ def _read_item(item: Any, at: str, found: _Found, kind: str | None) -> None:
 
 def _pod(document: Object, kind: str, template: Template) -> Pod:
     if not template.path:
+        check_amounts(template.content["spec"])
         return pod_from_object(document)
     inner = object_at(template.content, "metadata", template.path)
     metadata = {
@@ -124,6 +142,7 @@ def _pod(document: Object, kind: str, template: Template) -> Pod:
         "annotations": inner.get("annotations"),
     }
     try:
+        check_amounts(template.content["spec"])
         pod = pod_from_object({"metadata": metadata, "spec": template.content["spec"]})
     except DecodeError as error:
         is_inside = not error.path.startswith("metadata")
@@ -141,12 +160,14 @@ def _named(metadata: Object, role: str) -> dict[str, Any]:
 
 def _refuse_hidden_pods(document: Object, kind: str) -> None:
     """Raise for a misspelt kind, and for one that carries pods in a place unknown to us."""
-    close = get_close_matches(kind[:100], tuple(kinds()), n=1, cutoff=_ALIKE)
+    known = {one.lower(): one for one in kinds()}
+    close = get_close_matches(kind[:100].lower(), tuple(known), n=1, cutoff=_ALIKE)
     if close:
-        raise DecodeError("kind", f"unknown kind {kind!r}", f"did you mean {close[0]!r}?")
+        cure = f"did you mean {known[close[0]]!r}?"
+        raise DecodeError("kind", f"unknown kind {kind!r}", cure)
     if _has_containers(document):
         cure = f"give the pods as one of: {', '.join(kinds())}"
-        raise DecodeError("kind", f"cannot read the pods of a {kind}", cure)
+        raise DecodeError("kind", f"cannot read the pods of kind {kind[:_SHOWN]}", cure)
 
 
 def _has_containers(document: Object) -> bool:

@@ -27,6 +27,7 @@ spec:
 """
 
 
+RANGE = "{kind: LimitRange, metadata: {name: r}, spec: {limits: []}}"
 NO_USE = "the manifest cannot be used"
 BOMB = "a: &a [x]\n" + "\n".join(
     f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 20)}]" for n in range(12)
@@ -108,8 +109,8 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no pod in the manifest — give one of: Pod, "),
-        ("kind: Service", "no pod in the manifest — give one of: Pod, "),
+        ("", "no pod in the manifest, it is empty — give one of: Pod, "),
+        ("kind: Service", "no pod in the manifest, only Service — give one of: Pod, "),
         ("a: [", f"{NO_USE}: not YAML: did not find expected node content in line 2 — correct it"),
         ("!!python/object:os.system x", f"{NO_USE}: not YAML: could not determine a constructor "),
         ('a: !!int ""', f"{NO_USE}: not YAML: not a whole number in line 1 — "),
@@ -124,8 +125,22 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
             "document 2 (Deploymnet): kind: unknown kind 'Deploymnet' — did you mean 'Deployment'?",
         ),
         (
+            "kind: raycluster",
+            "document 1 (raycluster): kind: unknown kind 'raycluster' — did you mean 'RayCluster'?",
+        ),
+        (
+            "kind: Role\n---\nkind: Service\n---\nkind: Role\n---\nkind: A\n---\nkind: B",
+            "no pod in the manifest, only Role, Service, A, … — give one of: Pod, ",
+        ),
+        (RANGE, "no pod in the manifest, only LimitRange — give one of: Pod, "),
+        (
+            f"{{kind: Pod, metadata: {{name: {'n' * 100}}}}}",
+            f"document 1 (Pod {'n' * 63}): spec: missing, or not an object — ",
+        ),
+        (f"kind: {'x' * 100}", f"no pod in the manifest, only {'x' * 63} — give one of: Pod, "),
+        (
             "{kind: Fleet, spec: {head: {containers: []}}}",
-            "document 1 (Fleet): kind: cannot read the pods of a Fleet — give the pods ",
+            "document 1 (Fleet): kind: cannot read the pods of kind Fleet — give the pods ",
         ),
         ("kind: Pod", "document 1 (Pod): spec: missing, or not an object — "),
         ("{kind: Pod, spec: {}}", "document 1 (Pod): metadata.name: missing — "),
@@ -163,7 +178,7 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
         ),
         (
             "kind: TrainJob",
-            "no pod in the manifest — a TrainJob does not hold its pods: give the TrainingRuntime ",
+            "no pod in the manifest, only TrainJob — a TrainJob does not hold its pods: give the ",
         ),
         (
             "{kind: List, items: [" + "{kind: Pod, metadata: {name: p}, spec: {}}," * 1001 + "]}",
@@ -171,7 +186,7 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
         ),
         ("#" * (1 << 20) + "#", "the manifest is larger than 1 MiB — split it"),
     ],
-    ids=range(26),
+    ids=range(31),
 )
 def test_a_manifest_that_cannot_be_used_names_the_document_and_the_field(
     text: str, message: str

@@ -26,7 +26,7 @@ spec:
   - {name: side, restartPolicy: Always, resources: {requests: {cpu: 1}}}
   - {name: late, resources: {requests: {cpu: 3}}}
   containers:
-  - {name: a, resources: {requests: {cpu: 2, nvidia.com/gpu: 1}}}
+  - {name: a, resources: {requests: {cpu: 2}, limits: {nvidia.com/gpu: 1}}}
   - {name: b, resources: {requests: {cpu: 1}}}
 """
     )
@@ -72,8 +72,8 @@ spec:
   - type: Container
     default: {cpu: 2}
     defaultRequest: {memory: 1Gi}
-    max: {memory: 4Gi, ephemeral-storage: 9}
-    min: {nvidia.com/gpu: 1}
+    max: {memory: 4Gi, nvidia.com/gpu: 1}
+    min: {ephemeral-storage: 9}
 """
 BARE = "---\n{kind: Pod, metadata: {name: p, namespace: ml}, spec: {containers: [{name: c}]}}"
 
@@ -82,7 +82,7 @@ def test_a_limit_range_gives_what_a_container_does_not_state() -> None:
     (container,) = read(RANGE + BARE).containers
     assert (container.requests, container.limits) == (
         {"cpu": 2000, "memory": GIB, "ephemeral-storage": 9, "nvidia.com/gpu": 1},
-        {"cpu": 2000, "memory": 4 * GIB, "ephemeral-storage": 9},
+        {"cpu": 2000, "memory": 4 * GIB, "nvidia.com/gpu": 1},
     )
 
 
