@@ -4,12 +4,10 @@ from argparse import Namespace
 from dataclasses import replace
 
 from agent.cli import render
-from agent.cli.files import STDIO
-from agent.cli.output import emit
+from agent.cli.output import emit, warn
 from agent.cli.parser import Subparsers, add_command, add_output
 from agent.cli.progress import progress
 from agent.cli.source import add_source, load
-from agent.errors import InputError
 from agent.hints.admission_merge import POLICIES, SCOPES
 from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import Snapshot
@@ -20,6 +18,9 @@ _EPILOG = (
     "3 something is missing for a verdict. It takes the kubelet's settings, its state files or "
     "PodResources socket, and the running pods; nothing is changed."
 )
+
+_NEEDED = ("kubelet", "numa", "cpu", "podresources")
+"""Probes whose answers a verdict needs."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -60,15 +61,24 @@ def run(args: Namespace) -> int:
     from agent.hints.admission import admit  # noqa: PLC0415
     from agent.hints.admission_change import with_changes  # noqa: PLC0415
 
-    if args.manifest == STDIO and STDIO in (args.snapshot, args.topo_m, args.nccl_xml):
-        raise InputError("standard input is named twice", "save one of them in a file")
-    pods = pods_of_manifest(args.manifest)
+    pods = pods_of_manifest(args)
     snapshot = _with_settings(load(args, needs_gpus=False, pods=True), args)
     prefer = preference(snapshot)
     with progress("looking for what would admit the pods"):
         found = with_changes(snapshot, admit(snapshot, pods, prefer=prefer), pods, prefer=prefer)
+    if any(pod.missing for pod in found.pods):
+        _tell_why(args, snapshot)
     emit(answer(found, snapshot.node, render.style(no_color=args.no_color)), args)
     return exit_code(found)
+
+
+def _tell_why(args: Namespace, snapshot: Snapshot) -> None:
+    """Warn of what came back where the node was asked for what a verdict needs."""
+    for issue in snapshot.issues:
+        if issue.probe in _NEEDED:
+            text = f"{issue.probe}: {issue.subject}: {issue.reason}"
+            if not any(issue.reason in told for told in args.warnings):
+                warn(args, text)
 
 
 def _with_settings(snapshot: Snapshot, args: Namespace) -> Snapshot:

@@ -11,8 +11,8 @@ from agent.hints.admission_plain import to_plain
 _MARKS = {True: ("✓", "32", "admitted"), False: ("✗", "31", "rejected"), None: ("?", "36", "?")}
 """Of a verdict: a character, the SGR colour that it has on a terminal, and a word."""
 _INDENT = "    "
-_GIB = 1 << 30
-"""Bytes."""
+_UNITS = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
+"""Bytes, the largest first."""
 
 
 def exit_code(admission: Admission) -> int:
@@ -75,8 +75,10 @@ def _parts(one: ContainerAdmission) -> Iterator[tuple[str, str]]:
         if ids:
             yield name, ", ".join(ids)
     for it in one.memory:
-        yield it.kind, f"{_gib(it.size)} of NUMA {'+'.join(map(str, it.numa_nodes))}"
+        yield it.kind, f"{_rounded(it.size)} of NUMA {'+'.join(map(str, it.numa_nodes))}"
 
 
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.4g}Gi"
+def _rounded(size: int) -> str:
+    """Return *size* in bytes with four digits, in the largest unit of which it has one."""
+    unit, suffix = next(((unit, name) for unit, name in _UNITS if size >= unit), (1, ""))
+    return f"{size / unit:.4g}{suffix}"

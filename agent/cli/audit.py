@@ -11,6 +11,7 @@ from agent.cli.output import Answer
 from agent.cli.parser import Subparsers, add_command, add_output
 from agent.cli.source import add_settings, add_source, load
 from agent.errors import InputError
+from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
 
 
@@ -33,16 +34,24 @@ def run(args: Namespace) -> int:
     from agent.cli import judge  # noqa: PLC0415 - same
 
     rules = judge.selected(AUDIT, args.only, "audit")
-    snapshot = load(args, needs_gpus=False, in_full=True, pods=args.manifest is None)
-    if args.manifest is not None:
-        from agent.cli.manifest import pods_of_manifest  # noqa: PLC0415 - loads yaml
-
-        snapshot = replace(snapshot, pods=pods_of_manifest(args.manifest))
+    pods = _pods(args)
+    snapshot = load(args, needs_gpus=False, in_full=True, pods=pods is None)
+    if pods is not None:
+        snapshot = replace(snapshot, pods=pods)
     elif args.pod is not None:
         snapshot = _only_pod(snapshot, args.pod)
-    if args.manifest is None and any(rule.area is Area.ALIGNMENT for rule in rules):
+    if pods is None and any(rule.area is Area.ALIGNMENT for rule in rules):
         return judge.judge(snapshot, rules, args, partial(_with_alignment, args, snapshot))
     return judge.judge(snapshot, rules, args)
+
+
+def _pods(args: Namespace) -> tuple[Pod, ...] | None:
+    """Return the pods to check instead of those of the node; ``None`` without a manifest."""
+    if args.manifest is None:
+        return None
+    from agent.cli.manifest import pods_of_manifest  # noqa: PLC0415 - loads yaml
+
+    return pods_of_manifest(args)
 
 
 def _with_alignment(args: Namespace, snapshot: Snapshot, answer: Answer) -> Answer:

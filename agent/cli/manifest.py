@@ -1,17 +1,23 @@
 """The pods of a manifest that a flag names."""
 
-from agent.cli.files import read_text
+from argparse import Namespace
+
+from agent.cli.files import STDIO, read_text
 from agent.errors import InputError
 from agent.model.pod import Pod
 from agent.probes.pods import pods_from_manifest
 
 
-def pods_of_manifest(name: str) -> tuple[Pod, ...]:
-    """Return the pods of the file *name*, a controller's template as one pod.
+def pods_of_manifest(args: Namespace) -> tuple[Pod, ...]:
+    """Return the pods of the file that ``--manifest`` names, a controller's template as one pod.
 
     Raises:
-        InputError: it cannot be read, is no manifest, or holds no pod.
+        InputError: it cannot be read, is no manifest, holds no pod, or is standard input, which
+            the node is to be read from.
     """
+    name: str = args.manifest
+    if name == STDIO and STDIO in (args.snapshot, args.topo_m, args.nccl_xml):
+        raise InputError("standard input is named twice", "save one of them in a file")
     text = read_text(name)
     try:
         return pods_from_manifest(text)

@@ -77,7 +77,8 @@ def _settings(host: Tree, sources: Sources) -> tuple[KubeletSettings, tuple[Path
             merge.patch(files.read(path), str(path))
         merge.close_directory()
         if drop_ins:
-            named.append(f"{len(drop_ins)} drop-ins in {sources.drop_ins.rstrip('/')}")
+            word = "drop-in" if len(drop_ins) == 1 else "drop-ins"
+            named.append(f"{len(drop_ins)} {word} in {sources.drop_ins.rstrip('/')}")
     merge.settle()
     try:
         if override(merge, sources.flags) or not named:

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from agent.cli.admit_preference import preference
 from agent.machines.bundled import machine
 from agent.model.codec import encode
-from agent.model.snapshot import Snapshot
+from agent.model.snapshot import ProbeIssue, Snapshot
 from tests.cli.conftest import Cli
 from tests.cli.outcome import Outcome
 from tests.hints.admission_node import GPU, kubelet, node
@@ -163,6 +163,37 @@ def test_a_manifest_without_pods_is_bad_input(
 
     assert outcome.code == 2
     assert words in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("16Gi", "16Gi"),
+        ("1536Mi", "1.5Gi"),
+        ("100Mi", "100Mi"),
+        ("1Gi", "1Gi"),
+        ("1k", "1000"),
+        ("2k", "1.953Ki"),
+    ],
+)
+def test_memory_is_told_in_the_unit_that_fits(
+    cli: Cli, tmp_path: Path, asked: str, shown: str
+) -> None:
+    outcome = _admit(cli, tmp_path, FITS.replace("8Gi", asked))
+
+    assert f"memory          {shown} of NUMA 0\n" in outcome.out
+
+
+def test_what_came_back_instead_of_the_settings_is_told_once(cli: Cli, tmp_path: Path) -> None:
+    issue = ProbeIssue(probe="kubelet", subject="/etc/k.yaml", reason="Permission denied")
+    other = ProbeIssue(probe="rdma", subject="mlx5_0", reason="no port")
+    seen = replace(node(), kubelet=None, issues=(issue, issue, other))
+
+    unknown = _admit(cli, tmp_path, FITS + WIDE, seen=seen)
+    assert unknown.code == 3
+    assert unknown.err == "warning: kubelet: /etc/k.yaml: Permission denied\n"
+    known = _admit(cli, tmp_path, FITS, seen=replace(seen, kubelet=node().kubelet))
+    assert (known.code, known.err) == (0, "")
 
 
 def test_standard_input_is_read_once(cli: Cli) -> None:

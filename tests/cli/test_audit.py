@@ -123,3 +123,9 @@ def test_a_warning_passes_unless_strict(cli: Cli) -> None:
         kubelet=replace(warned.kubelet, memory_manager_policy="None") if warned.kubelet else None,
     )
     assert (audit(cli, warned)[0], audit(cli, warned, "--strict")[0]) == (0, 1)
+
+
+def test_standard_input_is_the_node_or_the_manifest(cli: Cli) -> None:
+    outcome = cli("audit", "--manifest", "-", "--snapshot", "-", stdin=encode(healthy()))
+    cure = "save one of them in a file"
+    assert (outcome.code, outcome.err) == (2, f"error: standard input is named twice — {cure}\n")

@@ -18,7 +18,7 @@ def test_the_running_kubelet_says_where_its_files_are(tmp_path: Path) -> None:
     }
     assert read(tmp_path, files) == replace(
         DEFAULTS,
-        source="/etc/k/config.json + 1 drop-ins in /etc/k/config.d",
+        source="/etc/k/config.json + 1 drop-in in /etc/k/config.d",
         cpu_manager_policy="static",
         topology_manager_scope="pod",
     )
