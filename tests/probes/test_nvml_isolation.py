@@ -1,9 +1,7 @@
 """Whatever NVML and its process do, the parent answers, and comes back without a restart."""
 
 import os
-import shutil
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +13,13 @@ import pytest
 from agent.errors import NvmlUnavailable
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.probes.nvml_supervisor import NvmlSupervisor
-from tests.fake_nvml.build import NAME, c_compiler
 from tests.fake_nvml.fake import FakeNvml
 from tests.kubelet.eventually import eventually
 from tests.probes.clock import Clock
 from tests.probes.conftest import Supervise
 from tests.probes.event_log import EventLog, xid
 from tests.probes.immortal import Immortal, immortal
+from tests.probes.nvml_failing import fails
 from tests.probes.nvml_pair import READING
 
 GPU0 = "GPU-00000000"
@@ -37,37 +35,19 @@ def stuck(tmp_path: Path) -> Iterator[Immortal]:
         yield made
 
 
-def _fails(supervisor: NvmlSupervisor) -> NvmlStatus:
-    with pytest.raises(NvmlUnavailable):
-        supervisor.scan()
-    return supervisor.status
-
-
 def _hangs(supervisor: NvmlSupervisor, fake: FakeNvml, fault: str) -> NvmlStatus:
     """Fail a scan by *fault*, in a child that was started before: a busy machine takes seconds."""
     assert supervisor.scan() == READING
     fake.fail(fault)
     with pytest.MonkeyPatch.context() as impatient:
         impatient.setattr(supervisor, "_timeout_s", HANG_S)
-        return _fails(supervisor)
+        return fails(supervisor)
 
 
 def _children() -> list[int]:
     """Return the NVML processes of this one that have not ended."""
     mine = psutil.Process().children()
     return [it.pid for it in mine if it.status() != psutil.STATUS_ZOMBIE]
-
-
-def _version_mismatch(directory: Path) -> None:
-    """Make a library of another version than the driver, as one that is left by an upgrade."""
-    directory.mkdir()
-    source = directory / "old.c"
-    source.write_text(
-        "int nvmlInitWithFlags(unsigned flags) { return flags ? 2 : 18; }\n"
-        'const char *nvmlErrorString(int code) { return code == 18 ? "mismatch" : "other"; }\n'
-    )
-    command = [*c_compiler(), "-shared", "-fPIC", f"-Wl,-soname,{NAME}", str(source)]
-    subprocess.run([*command, "-o", str(directory / NAME)], check=True, timeout=60)
 
 
 def test_a_child_in_uninterruptible_sleep_is_the_only_one_until_it_wakes(
@@ -82,7 +62,7 @@ def test_a_child_in_uninterruptible_sleep_is_the_only_one_until_it_wakes(
     assert stuck.is_stuck(pid)
     for failures in (2, 3, 4):
         clock.now += 60.0
-        assert _fails(supervisor) == NvmlStatus(
+        assert fails(supervisor) == NvmlStatus(
             trouble=NvmlTrouble.NO_ANSWER,
             failures=failures,
             cause=f"a call is stuck in the NVIDIA driver (process {pid})",
@@ -199,8 +179,8 @@ def test_each_trouble_is_told_and_counted_once_an_attempt(
     supervisor = nvml_supervise(clock=clock)
     nvml_fake.fail(fault)
     for failures in (1, 2, 3):
-        found = _fails(supervisor)
-        assert found == _fails(supervisor)  # refused without an attempt
+        found = fails(supervisor)
+        assert found == fails(supervisor)  # refused without an attempt
         assert found.cause
         assert (found.trouble, found.code, found.failures) == (
             status.trouble,
@@ -211,40 +191,6 @@ def test_each_trouble_is_told_and_counted_once_an_attempt(
     nvml_fake.fail()
     assert supervisor.scan() == READING
     assert supervisor.status == NvmlStatus()
-
-
-def test_a_library_replaced_after_an_upgrade_is_loaded_without_a_restart(
-    nvml_fake: FakeNvml, nvml_supervise: Supervise, nvml_library: Path, tmp_path: Path
-) -> None:
-    clock, log = Clock(), EventLog()
-    directory = tmp_path / "driver"
-    _version_mismatch(directory)
-    supervisor = nvml_supervise(directory, clock=clock, on_events=log)
-    assert (_fails(supervisor).code, _fails(supervisor).failures) == (18, 1)
-    fresh = directory / "fresh"
-    shutil.copy(nvml_library / NAME, fresh)
-    fresh.replace(directory / NAME)
-    clock.now += 60.0
-    assert supervisor.scan() == READING
-    assert eventually(lambda: len(nvml_fake.registered) == 2, PATIENCE_S)
-    nvml_fake.xid(0, 79)
-    assert log.heard({xid(GPU0, 79): 1})
-
-
-def test_a_library_that_appears_later_gives_readings_and_events_without_a_restart(
-    nvml_fake: FakeNvml, nvml_supervise: Supervise, nvml_library: Path, tmp_path: Path
-) -> None:
-    log = EventLog()
-    directory = tmp_path / "driver"
-    supervisor = nvml_supervise(directory, on_events=log)
-    for failures in (1, 2, 3):
-        found = _fails(supervisor)
-        assert (found.trouble, found.failures) == (NvmlTrouble.NO_LIBRARY, failures)
-    shutil.copytree(nvml_library, directory)
-    assert supervisor.scan() == READING
-    assert eventually(lambda: len(nvml_fake.registered) == 2, PATIENCE_S)
-    nvml_fake.xid(0, 79)
-    assert log.heard({xid(GPU0, 79): 1})
 
 
 def test_two_clients_at_once_each_read_everything_and_hear_every_event(

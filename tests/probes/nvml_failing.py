@@ -1,0 +1,14 @@
+"""A scan that is to fail."""
+
+import pytest
+
+from agent.errors import NvmlUnavailable
+from agent.model.nvml_event import NvmlStatus
+from agent.probes.nvml_supervisor import NvmlSupervisor
+
+
+def fails(supervisor: NvmlSupervisor) -> NvmlStatus:
+    """Scan, which fails, and return how that ended."""
+    with pytest.raises(NvmlUnavailable):
+        supervisor.scan()
+    return supervisor.status
