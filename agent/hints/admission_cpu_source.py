@@ -6,7 +6,7 @@ from agent.hints.admission_cpu_layout import CpuLayout, cpu_layout
 from agent.hints.admission_cpu_take import NotEnoughCpusError
 from agent.hints.admission_cpus import CpuOptions, Cpus, take_by_options
 from agent.hints.admission_missing import Missing, check_nodes
-from agent.hints.admission_options import flag
+from agent.hints.admission_options import flag, word
 from agent.hints.admission_sources import Held, Holders, held_cpus
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import CpuState
@@ -29,11 +29,8 @@ def cpus_of(snapshot: Snapshot, settings: KubeletSettings, found: Holders) -> Cp
         Missing: something needed is not known, or the kubelet does not start like this.
     """
     state = snapshot.kubelet_state.cpu if snapshot.kubelet_state is not None else None
-    policy = state.policy if state is not None else settings.cpu_manager_policy
-    if policy is None:
-        raise Missing("cpuManagerPolicy")
-    if policy not in (_STATIC, _NONE):
-        raise Missing(f"a kubelet that starts: cpuManagerPolicy {policy!r} is none it knows")
+    stated = state.policy if state is not None else settings.cpu_manager_policy
+    policy = word(stated, "cpuManagerPolicy", (_STATIC, _NONE))
     if policy == _NONE and settings.cpu_manager_options:
         raise Missing("a kubelet that starts: cpuManagerPolicyOptions without policy static")
     if policy == _NONE:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from agent.hints.admission_hint import MAX_NODE
 from agent.hints.admission_memory import Memory, MemoryNode
 from agent.hints.admission_missing import Missing, check_nodes
+from agent.hints.admission_options import word
 from agent.hints.admission_sources import Holders, held_memory
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import HeldMemory, MemoryState
@@ -22,12 +23,8 @@ def memory_of(snapshot: Snapshot, settings: KubeletSettings, found: Holders) -> 
         Missing: something needed is not known, or the kubelet does not start like this.
     """
     state = snapshot.kubelet_state.memory if snapshot.kubelet_state is not None else None
-    policy = state.policy if state is not None else settings.memory_manager_policy
-    if policy is None:
-        raise Missing("memoryManagerPolicy")
-    if policy not in (_STATIC, _NONE):
-        raise Missing(f"a kubelet that starts: memoryManagerPolicy {policy!r} is none it knows")
-    if policy == _NONE:
+    stated = state.policy if state is not None else settings.memory_manager_policy
+    if word(stated, "memoryManagerPolicy", (_STATIC, _NONE)) == _NONE:
         return None
     memory = _by_state(state) if state is not None and state.blocks else _by_offer(snapshot, found)
     check_nodes(len(memory.nodes))

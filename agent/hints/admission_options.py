@@ -1,9 +1,22 @@
-"""Options of the kubelet's policies: texts under names."""
+"""Policies of the kubelet and their options: words, and texts under names."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from agent.hints.admission_missing import Missing
 from agent.model.go_bool import go_bool
+
+
+def word(stated: str | None, field: str, known: Container[str]) -> str:
+    """Return what is *stated* as *field* of the kubelet's settings.
+
+    Raises:
+        Missing: nothing is known to be, or the kubelet does not start with it.
+    """
+    if stated is None:
+        raise Missing(field)
+    if stated not in known:
+        raise Missing(f"a kubelet that starts: {field} {stated!r} is none it knows")
+    return stated
 
 
 def flag(options: Mapping[str, str] | None, name: str) -> bool:

@@ -10,7 +10,7 @@ from agent.hints.admission_memory_source import memory_of
 from agent.hints.admission_merge import NONE, POLICIES, SCOPES, Merger
 from agent.hints.admission_missing import Missing, check_nodes
 from agent.hints.admission_node import Node, Room
-from agent.hints.admission_options import flag, number
+from agent.hints.admission_options import flag, number, word
 from agent.hints.admission_room import requested
 from agent.hints.admission_sources import Holders, holders
 from agent.model.kubelet import KubeletSettings
@@ -67,11 +67,7 @@ def _settings(snapshot: Snapshot) -> KubeletSettings:
 
 
 def _merger(snapshot: Snapshot, settings: KubeletSettings) -> Merger | None:
-    policy = settings.topology_manager_policy
-    if policy is None:
-        raise Missing("topologyManagerPolicy")
-    if policy not in POLICIES:
-        raise Missing(f"a kubelet that starts: topologyManagerPolicy {policy!r} is none it knows")
+    policy = word(settings.topology_manager_policy, "topologyManagerPolicy", POLICIES)
     nodes = tuple(sorted(snapshot.numa_nodes or (), key=lambda node: node.id))
     if not nodes:
         raise Missing("NUMA nodes")
@@ -99,14 +95,9 @@ def _check_nodes(ids: list[int], settings: KubeletSettings) -> None:
 
 
 def _scope(settings: KubeletSettings) -> str:
-    scope = settings.topology_manager_scope
     if settings.topology_manager_policy == NONE:
         return SCOPES[0]
-    if scope is None:
-        raise Missing("topologyManagerScope")
-    if scope not in SCOPES:
-        raise Missing(f"a kubelet that starts: topologyManagerScope {scope!r} is none it knows")
-    return scope
+    return word(settings.topology_manager_scope, "topologyManagerScope", SCOPES)
 
 
 def _named(pods: Iterable[Pod]) -> frozenset[str]:
