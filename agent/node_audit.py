@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import structlog
 
+from agent.config.roots import roots
 from agent.config.settings import Settings
 from agent.errors import UnreadableError
 from agent.held_pods import HeldPods
 from agent.judging import Judged, TermsFile, judged
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.discover import with_audit_facts
-from agent.probes.host import Roots
 from agent.store import SnapshotStore
 
 AUDIT_S = 600.0
@@ -46,9 +46,7 @@ class NodeAudit:
             terms: severities and waivers.
             read: completes a snapshot by what only audits need; ``None``: from *settings*.
         """
-        self._roots = Roots(
-            sysfs=settings.sysfs_root, procfs=settings.procfs_root, host=settings.host_root
-        )
+        self._roots = roots(settings)
         self._store = store
         self._terms = terms
         self._held = HeldPods(settings)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from agent.config.roots import roots
 from agent.config.settings import HOST_DEVICE_PLUGINS, Settings
 from agent.errors import InputError, NvmlUnavailable
 from agent.kubelet.sockets import KUBELET_SOCKET
@@ -24,7 +25,6 @@ from agent.model.codec import MAX_BYTES, decode
 from agent.model.nvml_event import NvmlEvent, NvmlStatus
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
-from agent.probes.discover import Roots
 from agent.probes.kernel_log import KernelLog
 from agent.probes.node import NodeReader
 from agent.probes.nvml_supervisor import NvmlSupervisor
@@ -140,9 +140,12 @@ def _fixed(settings: Settings, snapshot: Snapshot) -> Machine:
 
 
 def _live(settings: Settings, on_events: OnEvents | None, stack: ExitStack) -> Machine:
-    roots = Roots(sysfs=settings.sysfs_root, procfs=settings.procfs_root, host=settings.host_root)
-    library = settings.nvml_library
-    reader = NodeReader(roots, node=settings.node_name, nvml_library=library, on_events=on_events)
+    reader = NodeReader(
+        roots(settings),
+        node=settings.node_name,
+        nvml_library=settings.nvml_library,
+        on_events=on_events,
+    )
     stack.callback(reader.close)
     names: dict[PciAddress, str] = {}
     kubelet = _running_kubelet(settings)

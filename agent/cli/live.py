@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 
 from agent.cli.progress import progress
 from agent.config import Settings
+from agent.config.roots import roots
 from agent.errors import NvmlUnavailable
 from agent.model.snapshot import Snapshot
-from agent.probes.discover import Roots, discover
+from agent.probes.discover import discover
 from agent.probes.nvml import NvmlReading
 from agent.probes.nvml_supervisor import NvmlSupervisor
 from agent.probes.raw_capture import RawCapture, capture_raw
@@ -58,7 +59,7 @@ def read(settings: Settings, *, in_full: bool, pods: bool) -> Reading:
     try:
         with progress("reading the node"):
             snapshot = discover(
-                _roots(settings),
+                roots(settings),
                 nvml.scan,
                 node=settings.node_name,
                 captured_at=_now(),
@@ -84,14 +85,10 @@ def read_raw(settings: Settings) -> RawCapture:
     try:
         with progress("reading the node"):
             return capture_raw(
-                _roots(settings), supervisor, node=settings.node_name, captured_at=_now()
+                roots(settings), supervisor, node=settings.node_name, captured_at=_now()
             )
     finally:
         supervisor.close()
-
-
-def _roots(settings: Settings) -> Roots:
-    return Roots(sysfs=settings.sysfs_root, procfs=settings.procfs_root, host=settings.host_root)
 
 
 def _now() -> datetime:
