@@ -138,7 +138,9 @@ class ControlPlane:
         text = self._audit_log.read_text("utf-8")
         for line in text[: text.rfind("\n") + 1].splitlines():
             event = json.loads(line)
-            if event["user"]["username"].endswith(":nodetopo"):
+            # The end of a watch has a line of its own: whoever stops an agent writes it.
+            is_end = event["verb"] == "watch" and event["stage"] == "ResponseComplete"
+            if event["user"]["username"].endswith(":nodetopo") and not is_end:
                 yield event
 
     def wait_agent_verbs(self, node: str, count: int) -> None:
