@@ -14,6 +14,7 @@ from tests.deploy.kustomize import render
 from tests.lab.build import binaries
 from tests.lab.control_plane import ControlPlane
 from tests.lab.deployment import BASE
+from tests.lab.granted import wait_granted
 from tests.lab.processes import Processes, Program
 from tests.lab.schedulers import objects
 
@@ -76,9 +77,11 @@ class Server(ControlPlane):
     def start(self) -> None:
         """Start both, and apply what ``deploy/daemonset`` has for large clusters."""
         super().start()
-        for document in render(BASE, *(BASE / "components" / name for name in COMPONENTS)):
-            if document["kind"] != "DaemonSet":
-                objects.apply(self.api, document)
+        rendered = render(BASE, *(BASE / "components" / name for name in COMPONENTS))
+        documents = [one for one in rendered if one["kind"] != "DaemonSet"]
+        for document in documents:
+            objects.apply(self.api, document)
+        wait_granted(self.api, documents)
 
     def stop(self) -> None:
         """End both and leave nothing behind."""

@@ -28,7 +28,7 @@ from tests.lab.admission_case import GPU, Case
 from tests.lab.build import binaries
 from tests.lab.namespace import KUBELET_DIR, unshare_flags
 
-_TIMEOUT_S = 300.0
+_TIMEOUT_S = 1200.0
 
 
 @dataclass(frozen=True, slots=True)

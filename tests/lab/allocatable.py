@@ -1,10 +1,19 @@
-"""Which devices the kubelet would give out, asked of it (PodResources API, v1)."""
+"""What the kubelet gives and gave out, asked of it until it answers (PodResources API, v1).
 
+It does not for a while after a start, nor if it is asked more than 100 times a second.
+"""
+
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import grpc
 
+from agent.errors import UnreadableError
+from agent.model.pod import Pod
 from agent.probes.pb import podresources_pb2 as pb
+from agent.probes.podresources import PodResources
+from tests.lab.waiting import wait_for
 
 _METHOD = "/v1.PodResourcesLister/GetAllocatableResources"
 
@@ -14,6 +23,22 @@ def healthy(socket: Path, resource: str) -> frozenset[str]:
 
     The kubelet answers from its memory, while a Node object may be seconds old.
     """
+    answer = wait_for("the kubelet tells what it can give", partial(_allocatable, socket))
+    return frozenset(
+        name
+        for devices in answer.devices
+        if devices.resource_name == resource
+        for name in devices.device_ids
+    )
+
+
+def assigned(socket: Path) -> tuple[Pod, ...]:
+    """Return what each pod was given."""
+    (pods,) = wait_for("the kubelet tells what pods have", partial(_assigned, socket))
+    return pods
+
+
+def _allocatable(socket: Path) -> pb.AllocatableResourcesResponse | None:
     options = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
     with grpc.insecure_channel(f"unix:{socket}", options=options) as channel:
         call = channel.unary_unary(
@@ -21,10 +46,18 @@ def healthy(socket: Path, resource: str) -> frozenset[str]:
             request_serializer=pb.AllocatableResourcesRequest.SerializeToString,
             response_deserializer=pb.AllocatableResourcesResponse.FromString,
         )
-        answer = call(pb.AllocatableResourcesRequest(), timeout=10)
-    return frozenset(
-        name
-        for devices in answer.devices
-        if devices.resource_name == resource
-        for name in devices.device_ids
-    )
+        try:
+            answer: pb.AllocatableResourcesResponse = call(
+                pb.AllocatableResourcesRequest(), timeout=10
+            )
+        except grpc.RpcError:
+            return None
+    return answer
+
+
+def _assigned(socket: Path) -> tuple[tuple[Pod, ...]] | None:
+    with closing(PodResources(socket)) as kubelet:
+        try:
+            return (kubelet.assigned(),)
+        except UnreadableError:
+            return None

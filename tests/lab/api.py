@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 120.0
 
 Object = dict[str, Any]
 """A Kubernetes object as JSON gives it."""

@@ -26,9 +26,10 @@ POLICIES = Policies(topology="none")
 _SIZES = (1, 1, 2, 4)
 """GPUs of a pod; six of them may want more than the node has, so that some have to wait."""
 _MOST_PODS = 6
-_BACK_S = 60.0
-_JUDGED_S = 2.0
-"""A kubelet that is not just starting has a pod running in half a second."""
+_JUDGED_S = 60.0
+"""A kubelet on two idle cores has a pod running, or says on it why not, in half a second."""
+_UNSCHEDULED = "FailedScheduling"
+"""The scheduler's word, of a pod that may run later."""
 
 
 class Blow(StrEnum):
@@ -91,7 +92,7 @@ class Churn:
         self._wait("the daemon is registered", lambda: self._is_registered(registrations))
         self._wait("all GPUs are allocatable", self._has_all)
         self._wait(
-            "the kubelet lists every pod", lambda: self._held.keys() <= self._listed().keys()
+            "the kubelet lists every pod", lambda: self._running().keys() <= self._listed().keys()
         )
         self._stir(most_new=3)
         self._take_stock()
@@ -125,7 +126,7 @@ class Churn:
         """Note what the pods that newly run hold, and drop those that the kubelet refused.
 
         What a kubelet that just started refuses, it reports with its next round of statuses,
-        10 s later (1.36 pkg/kubelet/status); that is not waited for.
+        10 s later (1.36 pkg/kubelet/status); an Event on the pod says so at once.
         """
         deadline = time.monotonic() + _JUDGED_S
         while not self._is_judged() and time.monotonic() < deadline:
@@ -140,13 +141,21 @@ class Churn:
                 self._held[name] = listed[name]
                 assert len(listed[name]) == _size(pod), f"{name} got {listed[name]}"
             else:
-                self.rejected[status.get("reason", "not yet said")] += 1
+                self.rejected[status.get("reason") or self._refusal(name) or "not said"] += 1
                 self._delete(name)
 
     def _is_judged(self) -> bool:
         return not any(
-            pod["status"]["phase"] == "Pending" and _is_bound(pod) for pod in self._pods()
+            pod["status"]["phase"] == "Pending"
+            and _is_bound(pod)
+            and not self._refusal(pod["metadata"]["name"])
+            for pod in self._pods()
         )
+
+    def _refusal(self, name: str) -> str | None:
+        """Return why the kubelet says that it refused the pod."""
+        events = (one for one in self.cluster.pods.events(name) if one["type"] == "Warning")
+        return next((one["reason"] for one in events if one["reason"] != _UNSCHEDULED), None)
 
     def _delete(self, name: str) -> None:
         self._held.pop(name, None)
@@ -169,7 +178,7 @@ class Churn:
     def _has_all(self) -> bool:
         status = self.node.object()["status"]
         amounts = (status["capacity"].get(GPU), status["allocatable"].get(GPU))
-        return amounts == ("8", "8")
+        return amounts == ("8", "8") and self._known() == self._gpus
 
     def _known(self) -> frozenset[str]:
         return self.node.healthy(GPU)
@@ -185,7 +194,7 @@ class Churn:
         return {entry.pod: entry.ids for entry in held if entry.resource == GPU}
 
     def _wait(self, what: str, look: Callable[[], bool]) -> None:
-        wait_for(what, look, timeout_s=_BACK_S, evidence=self.node.logs)
+        wait_for(what, look, evidence=self.node.logs)
 
 
 def check_unshared(held: Mapping[str, tuple[str, ...]], who: str) -> None:

@@ -30,9 +30,8 @@ class Cluster:
     """
 
     def __init__(self, *, is_detached: bool = False, alpha: Alpha | None = None) -> None:
-        self.run_dir = Path(tempfile.mkdtemp(prefix="nt-", dir=_run_parent()))
+        self.run_dir = Path(tempfile.mkdtemp(prefix="nt-", dir=run_parent()))
         self.nodes: dict[str, Node] = {}
-        self._ports: set[int] = set()
         self._programs = binaries()
         self._processes = Processes(self.run_dir, is_detached=is_detached)
         self.control_plane = ControlPlane(self.run_dir, self._programs, self._processes, alpha)
@@ -97,7 +96,7 @@ class Cluster:
             policies,
             tree=self._tree(shape),
             home=home,
-            port=self._new_port(),
+            port=free_port(),
             programs=self._programs,
             control_plane=self.control_plane,
             processes=self._processes,
@@ -110,14 +109,8 @@ class Cluster:
             unpack((MACHINES / shape / "sysfs.txt").read_text("utf-8"), tree)
         return tree
 
-    def _new_port(self) -> int:
-        """Return a port that no node has been given: theirs are bound only after a while."""
-        port = next(port for port in iter(free_port, None) if port not in self._ports)
-        self._ports.add(port)
-        return port
 
-
-def _run_parent() -> str:
+def run_parent() -> str:
     """Return where to put the lab: in memory where there is room.
 
     A kubelet flushes its checkpoints to the disk for each pod. Ten nodes on a busy disk took

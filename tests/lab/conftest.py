@@ -22,6 +22,16 @@ from tests.lab.waiting import has_tail, wait_for
 
 _NO_NAMESPACES = "the lab needs root or user namespaces (unshare --mount, or --user --mount)"
 _LOGS: pytest.StashKey[Cluster] = pytest.StashKey()
+_TIME_LIMIT_S = 1500
+"""Of one test with what it is the first to start: ten nodes, perhaps, on a machine that is busy
+with much else. Each wait has a limit of its own."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests of the lab the time that they may take, unless they say it themselves."""
+    for item in items:
+        if item.get_closest_marker("lab") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_TIME_LIMIT_S))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -83,7 +93,7 @@ def desk(namespaces: None) -> Iterator[Callable[[str], Desk]]:
     yield of
     for one in desks.values():
         one.close()
-    shutil.rmtree(home)
+    shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -130,6 +140,8 @@ def _tidy(cluster: Cluster, node: Node, *, is_new_kubelet: bool) -> None:
         # server (1.36 devicemanager, UpdateAllocatedDevices), which a pod that runs shows.
         cluster.pods.run(guaranteed("plain", node.name, {"cpu": 1, "memory": "64Mi"}))
         cluster.pods.delete("plain")
+    # What it lists counts as taken, and it hears of the end of a pod from the API server.
+    wait_for("the kubelet lists no pod", lambda: not node.pod_resources(), evidence=node.logs)
     # The Node may tell of the daemon before for two seconds more.
     wait_for("the daemon is registered", node.agent.registrations, evidence=node.logs)
     node.wait_allocatable(GPU, 8)

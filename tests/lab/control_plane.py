@@ -1,21 +1,22 @@
 """etcd, kube-apiserver and kube-scheduler, real ones, on 127.0.0.1."""
 
-import json
+import errno
+import random
 import secrets
 import socket
 import urllib.error
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tests.lab import deployment
 from tests.lab.api import Api, ApiError
+from tests.lab.audit import Audit
 from tests.lab.processes import Processes
-from tests.lab.waiting import tail, wait_for
+from tests.lab.waiting import LabFailure, tail, wait_for
 
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -35,12 +36,41 @@ _NO_CONTROLLERS = "ServiceAccount,TaintNodesByCondition"
 nothing would create default service accounts or take the not-ready taint off a node."""
 
 
+_PORTS = range(20_000, 30_000)
+"""Where servers of the lab listen. Linux gives connections, and whoever asks for any port, those
+from 32768 on (ip_local_port_range): one of them could be gone before its server has started, or
+while it is started anew."""
+
+_taken: list[socket.socket] = []
+"""Holds the names of the ports that were given out, until this process ends."""
+
+
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a TCP port of 127.0.0.1 that nobody listens on, and that nobody else is given.
+
+    Who takes a port holds an abstract unix socket of its name, which other processes see as far
+    as they see the port: in the same network namespace.
+    """
+    for port in random.sample(_PORTS, len(_PORTS)):
+        name = socket.socket(socket.AF_UNIX)
+        with socket.socket() as listener:
+            if _is_bound(name, f"\0nodetopo-lab-port-{port}") and _is_bound(
+                listener, ("127.0.0.1", port)
+            ):
+                _taken.append(name)
+                return port
+        name.close()
+    raise LabFailure(f"no free port from {_PORTS.start} to {_PORTS.stop - 1}")
+
+
+def _is_bound(to: socket.socket, address: str | tuple[str, int]) -> bool:
+    try:
+        to.bind(address)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +117,7 @@ class ControlPlane:
         self._tokens = {name: secrets.token_hex(16) for name in ("admin", "system:kube-scheduler")}
         self._agent_kubeconfig: Path | None = None
         self._audit_log = run_dir / "audit.jsonl"
+        self._audit = Audit(self._audit_log)
 
     def start(self) -> None:
         """Start all three; return when the API server is ready to serve."""
@@ -107,8 +138,10 @@ class ControlPlane:
             "current-context": "lab",
         }
         path = self._dir / f"{name.rpartition(':')[2]}.kubeconfig"
-        path.write_text(yaml.safe_dump(document), "utf-8")
-        path.chmod(0o600)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(yaml.safe_dump(document), "utf-8")
+        fresh.chmod(0o600)
+        fresh.replace(path)  # another program may be reading the one before
         return path
 
     def agent_kubeconfig(self) -> Path:
@@ -120,35 +153,13 @@ class ControlPlane:
             self._agent_kubeconfig = self.write_kubeconfig("agent", token)
         return self._agent_kubeconfig
 
-    def agent_verbs(self, node: str) -> tuple[str, ...]:
-        """Return what the agent asked of the Node object so far, such as ``get``, in order."""
-        return tuple(
-            event["verb"]
-            for event in self._agent_events()
-            if event["objectRef"]["resource"] == "nodes" and event["objectRef"].get("name") == node
-        )
+    def agent_verbs(self, node: str, since: str = "") -> tuple[str, ...]:
+        """Return what the agent asked of the Node object, as :meth:`Audit.verbs` does."""
+        return self._audit.verbs(node, since)
 
-    def agent_requests(self) -> Counter[tuple[str, str]]:
-        """Return how often the agents of all nodes used each verb on each kind of object."""
-        return Counter(
-            (event["verb"], event["objectRef"]["resource"]) for event in self._agent_events()
-        )
-
-    def _agent_events(self) -> Iterator[dict[str, Any]]:
-        text = self._audit_log.read_text("utf-8")
-        for line in text[: text.rfind("\n") + 1].splitlines():
-            event = json.loads(line)
-            # The end of a watch has a line of its own: whoever stops an agent writes it.
-            is_end = event["verb"] == "watch" and event["stage"] == "ResponseComplete"
-            if event["user"]["username"].endswith(":nodetopo") and not is_end:
-                yield event
-
-    def wait_agent_verbs(self, node: str, count: int) -> None:
-        """Wait until the agent has made *count* requests on the Node object."""
-        wait_for(
-            f"{count} requests of the agent on node {node}",
-            lambda: len(self.agent_verbs(node)) >= count,
-        )
+    def agent_requests(self, since: str = "") -> Counter[tuple[str, str]]:
+        """Return what the agents of all nodes asked, as :meth:`Audit.requests` does."""
+        return self._audit.requests(since)
 
     def _write_credentials(self) -> None:
         self._dir.joinpath("audit-policy.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY), "utf-8")
@@ -163,7 +174,7 @@ class ControlPlane:
 
     def _start_etcd(self) -> str:
         client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-        self._processes.start(
+        program = self._processes.start(
             "etcd",
             [
                 self._programs / "etcd",
@@ -176,6 +187,13 @@ class ControlPlane:
                 f"--initial-cluster=default={peer}",
             ],
         )
+
+        def listens() -> bool:
+            program.check_running()
+            with socket.socket() as caller:
+                return caller.connect_ex(("127.0.0.1", int(client.rpartition(":")[2]))) == 0
+
+        wait_for("etcd listens", listens, evidence=lambda: tail(program.log))
         return client
 
     def _start_apiserver(self, store: str) -> None:
@@ -217,6 +235,12 @@ class ControlPlane:
 
         log = program.log
         wait_for("the API server is ready", is_ready, evidence=lambda: tail(log))
+        # It makes this one a moment later (pkg/controlplane/controller/systemnamespaces).
+        wait_for(
+            "there is a namespace",
+            lambda: self.api.find("/api/v1/namespaces/default"),
+            evidence=lambda: tail(log),
+        )
 
     def _start_scheduler(self) -> None:
         user = "system:kube-scheduler"

@@ -6,6 +6,10 @@ from urllib.parse import quote
 import yaml
 
 from tests.lab.api import Api, Object
+from tests.lab.granted import wait_granted
+
+_TOKEN_S = 24 * 3600
+"""An hour unless asked for, and a lab on a slow machine may run longer."""
 
 BASE = Path(__file__).parents[2] / "deploy" / "daemonset"
 
@@ -54,15 +58,20 @@ def path(document: Object) -> str:
 
 
 def apply(api: Api, documents: tuple[Object, ...]) -> None:
-    """Apply *documents* in their order."""
+    """Apply *documents* in their order; return when what they grant is granted."""
     for document in documents:
         api.apply(path(document), document)
+    wait_granted(api, documents)
 
 
 def service_account_token(api: Api, documents: tuple[Object, ...]) -> str:
     """Return a token of the one ServiceAccount in *documents*, which must be applied."""
     (account,) = (entry for entry in documents if entry["kind"] == "ServiceAccount")
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _TOKEN_S},
+    }
     answer = api.create(f"{path(account)}/token", request)
     token: str = answer["status"]["token"]
     return token

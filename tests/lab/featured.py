@@ -8,6 +8,7 @@ from tests.deploy.kustomize import render
 from tests.lab.api import Api, Object
 from tests.lab.cluster import Cluster
 from tests.lab.deployment import BASE
+from tests.lab.granted import wait_granted
 from tests.lab.schedulers import crds, objects
 
 DAEMON_SET = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/nodetopo"
@@ -18,9 +19,14 @@ def install(cluster: Cluster) -> None:
     """Add NFD's definitions, our DaemonSet, and what ``components/node-feature`` allows it."""
     crds.install(cluster.api, "nfd")
     cluster.control_plane.agent_kubeconfig()
-    for document in render(BASE, _COMPONENT):
-        if document["metadata"]["name"] == "nodetopo-node-feature":
-            objects.apply(cluster.api, document)
+    rights = [
+        document
+        for document in render(BASE, _COMPONENT)
+        if document["metadata"]["name"] == "nodetopo-node-feature"
+    ]
+    for document in rights:
+        objects.apply(cluster.api, document)
+    wait_granted(cluster.api, rights)
 
 
 def add_pod(api: Api, node: str) -> None:

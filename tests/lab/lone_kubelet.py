@@ -12,11 +12,11 @@ from agent.probes.kubelet_api import KubeletApi
 from agent.probes.kubelet_config import read_kubelet_settings
 from tests.lab import namespace
 from tests.lab.build import binaries
-from tests.lab.cluster import MACHINES
+from tests.lab.cluster import MACHINES, run_parent
 from tests.lab.control_plane import free_port
 from tests.lab.processes import Processes, Program
 from tests.lab.runtime import Runtime
-from tests.lab.waiting import LabFailure, wait_for
+from tests.lab.waiting import wait_for
 
 SHAPE = "h100x8-nvswitch-2numa-8cx7"
 PROCESS = "7"
@@ -27,9 +27,9 @@ class LoneKubelet:
     """A machine on which one kubelet after another is started; ``close`` ends the last one."""
 
     def __init__(self) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="nt-", dir="/dev/shm"))
+        self.home = Path(tempfile.mkdtemp(prefix="nt-", dir=run_parent()))
         self.host = self.home / "host"
-        self.port = 0
+        self.port = free_port()
         self._programs = binaries()
         self._processes = Processes(self.home)
         self._runtime = Runtime("lone", self.home, self._programs / "fakecri", self._processes)
@@ -65,13 +65,12 @@ class LoneKubelet:
                 path.symlink_to(text.removeprefix("-> "))
             else:
                 path.write_text(text, "utf-8")
-        self.port = free_port()
         words = [*flags, *self._surroundings()]
         self._show(["kubelet", *words])
         self._kubelet = self._processes.start(
             "lone-kubelet",
             [self.home / "bin" / "kubelet", *words],
-            prefix=namespace.entering(_namespace_flags(), self.host, self._programs),
+            prefix=namespace.entering(namespace.required_flags(), self.host, self._programs),
             directory=self._empty(),
         )
         return wait_for("the kubelet serves or ends", self._outcome) == "serves"
@@ -100,10 +99,20 @@ class LoneKubelet:
     def _directory(self) -> Path:
         return self.host / "var" / "lib" / "kubelet"
 
+    @property
+    def _registry(self) -> Path:
+        """The socket for device plugins, which a kubelet makes once all its managers have started.
+
+        Its server answers some 0.1 s before, and what is wrong with a state file ends it between.
+        """
+        return self._directory / "device-plugins" / "kubelet.sock"
+
     def _outcome(self) -> str | None:
         assert self._kubelet is not None
         if not self._kubelet.is_running:
             return "ended"
+        if not self._registry.exists():
+            return None
         try:
             self.api.configz()
         except UnreadableError:
@@ -119,6 +128,7 @@ class LoneKubelet:
         """Return the flags that let a kubelet live here; none is among those that we read."""
         return (
             f"--port={self.port}",
+            "--read-only-port=0",  # else 10255, which another kubelet may have
             "--address=127.0.0.1",
             "--healthz-port=0",
             "--anonymous-auth=true",
@@ -139,10 +149,3 @@ class LoneKubelet:
         directory = self.home / "empty"
         directory.mkdir(exist_ok=True)
         return directory
-
-
-def _namespace_flags() -> tuple[str, ...]:
-    flags = namespace.unshare_flags()
-    if flags is None:
-        raise LabFailure("neither root nor user namespaces here")
-    return flags

@@ -1,14 +1,13 @@
 """One simulated node: a real kubelet that is shown the machine of a test directory."""
 
 import shutil
-from contextlib import closing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from agent.model.pod import Pod
-from agent.probes.podresources import PodResources
 from tests.lab import checkpoint, namespace
-from tests.lab.allocatable import healthy
+from tests.lab.allocatable import assigned, healthy
 from tests.lab.checkpoint import Checkpoint
 from tests.lab.control_plane import ControlPlane
 from tests.lab.kubelet import Policies, configuration
@@ -16,10 +15,10 @@ from tests.lab.node_agent import NodeAgent
 from tests.lab.pods import GPU
 from tests.lab.processes import Processes, Program
 from tests.lab.runtime import Runtime
-from tests.lab.waiting import tail, wait_for
+from tests.lab.waiting import PATIENCE_S, tail, wait_for
 
-_START_TIMEOUT_S = 90.0
-"""A kubelet is Ready after about 10 s on two idle cores."""
+_START_TIMEOUT_S = 300.0
+"""A kubelet is Ready after about 10 s on two idle cores; ten may start at once."""
 
 
 class Node:
@@ -100,7 +99,7 @@ class Node:
             host=self.host,
             runtime=self.runtime.socket,
             port=self._port,
-            is_user_namespace=namespace.is_user_namespace(_namespace_flags()),
+            is_user_namespace=namespace.is_user_namespace(namespace.required_flags()),
         )
         self.kubelet_dir.joinpath("config.yaml").write_text(text, "utf-8")
         self.runtime.start()
@@ -163,12 +162,17 @@ class Node:
         amount = self.object()["status"]["capacity"].get(resource)
         return None if amount is None else int(amount)
 
-    def wait_allocatable(self, resource: str, amount: int, *, timeout_s: float = 60.0) -> None:
-        """Wait until the node offers *amount* of *resource*, as long as the agent runs."""
+    def wait_allocatable(
+        self, resource: str, amount: int, *, timeout_s: float = PATIENCE_S
+    ) -> None:
+        """Wait until the node offers *amount* of *resource*, as long as the agent runs.
+
+        The kubelet itself has to have as many: its Node may tell of a daemon that is gone.
+        """
 
         def offers() -> bool:
             self.agent.check_running()
-            return self.allocatable(resource) == amount
+            return len(self.healthy(resource)) == amount == self.allocatable(resource)
 
         wait_for(
             f"node {self.name} offers {resource}: {amount}",
@@ -177,23 +181,36 @@ class Node:
             evidence=self.logs,
         )
 
+    def wait_settled(self, resource: str, amount: int) -> None:
+        """Wait until the node offers *amount* of *resource*, and by its next report still does.
+
+        A kubelet that takes one plugin for the other's end drops it, and soon gets it back.
+        """
+        self.wait_allocatable(resource, amount)
+        before = self._heartbeat()
+        wait_for("the kubelet reports", lambda: self._heartbeat() != before, evidence=self.logs)
+        self.wait_allocatable(resource, amount)
+
     def labels(self) -> dict[str, str]:
         """Return the labels of the Node object."""
         labels: dict[str, str] = self.object()["metadata"]["labels"]
         return labels
 
-    def wait_published(self) -> None:
-        """Wait until the agent has put its labels, all in one write, on the Node object."""
+    def wait_labels(self, wanted: Mapping[str, str]) -> None:
+        """Wait until the Node object has *wanted*; what was there before may take a minute."""
+
+        def lacking() -> dict[str, str]:
+            return dict(wanted.items() - self.labels().items())
+
         wait_for(
             f"node {self.name} is labelled",
-            lambda: "nvidia.com/gpu.count" in self.labels(),
-            evidence=self.logs,
+            lambda: not lacking(),
+            evidence=lambda: f"{lacking()}\n{self.logs()}",
         )
 
     def pod_resources(self) -> tuple[Pod, ...]:
         """Return what the kubelet assigned to each pod."""
-        with closing(PodResources(self.pod_resources_socket)) as kubelet:
-            return kubelet.assigned()
+        return assigned(self.pod_resources_socket)
 
     def healthy(self, resource: str) -> frozenset[str]:
         """Return the ids of *resource* that the kubelet holds for healthy, given out or not."""
@@ -244,7 +261,7 @@ class Node:
                 f"--cert-dir={namespace.KUBELET_DIR / 'pki'}",
                 f"--hostname-override={self.name}",
             ],
-            prefix=namespace.entering(_namespace_flags(), self.host, self._programs),
+            prefix=namespace.entering(namespace.required_flags(), self.host, self._programs),
             directory=self._empty_directory(),
         )
 
@@ -276,9 +293,3 @@ class Node:
 def _ready_condition(node: dict[str, Any]) -> dict[str, str]:
     conditions = node["status"].get("conditions", ())
     return next((entry for entry in conditions if entry["type"] == "Ready"), {})
-
-
-def _namespace_flags() -> tuple[str, ...]:
-    flags = namespace.unshare_flags()
-    assert flags is not None, "neither root nor user namespaces here"
-    return flags

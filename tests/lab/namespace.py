@@ -33,6 +33,13 @@ def unshare_flags() -> tuple[str, ...] | None:
     return None
 
 
+def required_flags() -> tuple[str, ...]:
+    """Return :func:`unshare_flags`, which there must be."""
+    flags = unshare_flags()
+    assert flags is not None, "neither root nor user namespaces here"
+    return flags
+
+
 def is_user_namespace(flags: tuple[str, ...]) -> bool:
     """Tell whether programs under *flags* are root inside only."""
     return "--user" in flags

@@ -126,6 +126,7 @@ class NodeAgent:
         """
         lines = self._answers.splitlines()
         assert any(line.startswith(f"{call} = ") for line in lines), f"no {call!r} in nvml.txt"
+        self._is_faulty = True  # a GPU that was replaced stays known to this daemon, as lost
         changed = (
             f"{call} = {answer}" if line.startswith(f"{call} = ") else line for line in lines
         )
@@ -151,8 +152,9 @@ class NodeAgent:
         return found
 
     def log_since_start(self) -> str:
-        """Return what the agent logged since it was last started."""
-        return self._log.read_bytes()[self._log_start :].decode()
+        """Return what the agent logged since it was last started, in whole lines."""
+        text = self._log.read_bytes()[self._log_start :]
+        return text[: text.rfind(b"\n") + 1].decode(errors="replace")
 
     def registrations(self) -> int:
         """Return how often the agent registered since it was last started."""
@@ -169,11 +171,12 @@ class NodeAgent:
     def _child(self) -> int:
         """Return the process id of the NVML child, the daemon's only one (proc_pid_task(5))."""
         pid = self._started().process.pid
-        threads = Path(f"/proc/{pid}/task").iterdir()
-        (child,) = (
-            int(word) for thread in threads for word in (thread / "children").read_text().split()
-        )
-        return child
+        children = []
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # threads come and go
+                children += (thread / "children").read_text().split()
+        (child,) = children
+        return int(child)
 
     def _started(self) -> Program:
         assert self._program is not None, "the agent was not started"

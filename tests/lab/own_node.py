@@ -71,9 +71,13 @@ def policed(cluster: Cluster) -> Iterator[Api]:
     try:
         yield agent
     finally:
-        for document in reversed(added):
+        for document in reversed(_POLICIES):
             api.delete(objects.place(api, document))
+        # The rights last: who has none is refused by them, whatever the policies say.
         wait_for("the policies are gone", lambda: not any(_refused(api)))
+        for document in (_BINDING, _ANYTHING):
+            api.delete(objects.place(api, document))
+        api.delete(f"{EVENTS}/{OTHER}.probe")  # of the attempt that was not refused
         api.delete(pod_path(OWN))
         for name in (OWN, OTHER):
             api.delete(f"/api/v1/nodes/{name}")

@@ -8,7 +8,6 @@ from tests.lab.api import Api, Object
 from tests.lab.waiting import wait_for
 
 _COLLECTION = "/api/v1/namespaces/default/pods"
-_TIMEOUT_S = 60.0
 
 GPU = "nvidia.com/gpu"
 
@@ -105,7 +104,6 @@ class Pods:
         return wait_for(
             f"pod {name} is {phase}",
             reached,
-            timeout_s=_TIMEOUT_S,
             evidence=lambda: _told(self.get(name)["status"]) + self._events(name),
         )
 
@@ -122,7 +120,6 @@ class Pods:
         status = wait_for(
             f"the kubelet admits or rejects pod {name}",
             judged,
-            timeout_s=_TIMEOUT_S,
             evidence=lambda: _told(self.get(name)["status"]) + self._events(name),
         )
         return str(status["reason"]) if status["phase"] == "Failed" else None
@@ -139,7 +136,6 @@ class Pods:
         return wait_for(
             f"the container of pod {name} restarts, {times} in all",
             reached,
-            timeout_s=_TIMEOUT_S,
             evidence=lambda: _told(self.get(name)["status"]) + self._events(name),
         )
 
@@ -151,7 +147,6 @@ class Pods:
             wait_for(
                 f"pod {name} is gone",
                 partial(self._is_gone, name),
-                timeout_s=_TIMEOUT_S,
             )
 
     def delete_all(self) -> None:

@@ -61,7 +61,7 @@ class Runtime:
 
     def created(self, pod: str) -> tuple[Created, ...]:
         """Return every container made so far for the last pod of that name, in order."""
-        text = (self._processes.log_dir / f"{self._name}.log").read_text("utf-8")
+        text = (self._processes.log_dir / f"{self._name}.log").read_text("utf-8", "replace")
         lines = text[: text.rfind("\n") + 1].splitlines()
         entries = [json.loads(line) for line in lines if line.startswith("{")]
         named = [entry for entry in entries if entry["pod"] == pod]
@@ -72,7 +72,7 @@ class Runtime:
         with grpc.insecure_channel(f"unix:{self.socket}") as channel:
             # StopContainerRequest has the id as its field 1 (CRI v1), as StringValue its value.
             stop: Any = channel.unary_unary(_STOP)
-            stop(StringValue(value=container.id).SerializeToString(), timeout=10)
+            stop(StringValue(value=container.id).SerializeToString(), timeout=60)
 
 
 def _created(entry: dict[str, Any]) -> Created:

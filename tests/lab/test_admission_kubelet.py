@@ -9,6 +9,7 @@ from tests.lab.admission_live import AskedNode
 from tests.lab.cluster import Cluster
 from tests.lab.kubelet import Policies
 from tests.lab.pods import GPU
+from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab
 
@@ -56,13 +57,13 @@ def asked(cluster: Cluster) -> Iterator[list[AskedNode]]:
         yield found
 
 
-@pytest.mark.timeout(600)
 def test_every_pod_becomes_what_admit_said_it_would(
     cluster: Cluster, asked: list[AskedNode]
 ) -> None:
     reasons: dict[str | None, int] = {}
     for _ in range(_ROUNDS):
         pods = [one.next_pod() for one in asked]
+        _wait_forgotten(cluster, asked)
         ours = [one.predict(pod) for one, pod in zip(asked, pods, strict=True)]
         for pod in pods:
             cluster.pods.create(pod)
@@ -72,3 +73,13 @@ def test_every_pod_becomes_what_admit_said_it_would(
             reasons[found.reason] = reasons.get(found.reason, 0) + 1
     assert sum(reasons.values()) == _ROUNDS * len(_NODES)
     assert {None, "TopologyAffinityError", "UnexpectedAdmissionError"} <= reasons.keys()
+
+
+def _wait_forgotten(cluster: Cluster, asked: list[AskedNode]) -> None:
+    """Wait until no kubelet lists a pod that is gone: each hears of it from the API server."""
+
+    def still_listed() -> set[str]:
+        listed = {pod.name for one in asked for pod in one.node.pod_resources()}
+        return listed - {pod["metadata"]["name"] for pod in cluster.pods.all()}
+
+    wait_for("the kubelets forget who is gone", lambda: not still_listed())

@@ -78,7 +78,8 @@ def test_a_node_without_labels_is_read_written_once_and_followed(
 
 
 def test_every_node_is_followed_by_one_watch_that_stays_open(server: Server, fleet: Fleet) -> None:
-    assert _open_watches(server) == COUNT
+    # Those of the test before may close only now.
+    wait_for("one watch is open for each", lambda: _open_watches(server) == COUNT)
     fleet.stop()
     wait_for("the watches are closed", lambda: _open_watches(server) == 0)
 
@@ -120,10 +121,15 @@ def test_the_first_steady_hour_writes_nothing_and_reads_at_most_twice(
 def test_the_api_server_counts_as_many_requests_as_the_agents(server: Server, fleet: Fleet) -> None:
     fleet.stop()
     fleet.counted()
-    before = server.served()
+    before = _settled(server)
     fleet.start(**{VERSION: NEW_VERSION})
     asked = during(fleet, SETTLE_S)
-    assert server.served() - before == {"GET": asked["GET"], "APPLY": asked["PATCH"]}
+    ours = {"GET": asked["GET"], "APPLY": asked["PATCH"]}
+    wait_for(
+        f"the API server has counted {ours}",
+        lambda: server.served() - before == ours,
+        evidence=lambda: f"it counted {server.served() - before}",
+    )
 
 
 def test_the_agents_have_a_priority_level_of_their_own(server: Server, fleet: Fleet) -> None:
@@ -168,6 +174,18 @@ def _dispatched(server: Server) -> float:
     name = "apiserver_flowcontrol_dispatched_requests_total"
     level = {"flow_schema": "nodetopo", "priority_level": "nodetopo"}
     return total(server.api.text("/metrics"), name, **level)
+
+
+def _settled(server: Server) -> Counter[str]:
+    """Return what the API server has counted: it counts a request after it answered it."""
+    looks = [server.served()]
+
+    def is_over() -> bool:
+        looks.append(server.served())
+        return looks[-1] == looks[-2]
+
+    wait_for("the API server counts no more", is_over)
+    return looks[-1]
 
 
 def _open_watches(server: Server) -> float:

@@ -23,7 +23,6 @@ from tests.lab.lone_kubelet import SHAPE, LoneKubelet
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.timeout(600),
     # A kubelet that ends while we ask resets the line, and Python 3.11 then forgets to close it
     # (Lib/ssl.py, SSLSocket._create).
     pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),

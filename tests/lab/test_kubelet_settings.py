@@ -7,15 +7,16 @@ import pytest
 
 from agent.errors import UnreadableError
 from agent.model.kubelet import KubeletMetrics, KubeletSettings
-from agent.model.kubelet_state import CpuState
+from agent.model.kubelet_state import CpuState, KubeletState
 from agent.model.numa import CpuSet
 from agent.probes.configz import settings_from_configz
 from agent.probes.kubelet_metrics import metrics_from_text
 from agent.probes.kubelet_state import read_kubelet_state
 from tests.lab.kubelet_configurations import configuration
 from tests.lab.lone_kubelet import LoneKubelet
+from tests.lab.waiting import wait_for
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 ENOUGH = 25
 """Configurations that a kubelet must have lived with; it refuses two of five drawn."""
@@ -37,7 +38,7 @@ def lone(namespaces: None) -> Iterator[LoneKubelet]:
 
 def plain(settings: KubeletSettings) -> KubeletSettings:
     """Return *settings* without what only one of both sources tells."""
-    return replace(settings, source="", origins=None, root_directory=None)
+    return replace(settings, source="", origins=None, root_directory=None, odd_keys=None)
 
 
 def test_our_merge_is_the_kubelets_own_on_random_configurations(lone: LoneKubelet) -> None:
@@ -101,9 +102,9 @@ def test_the_managers_files_are_read_as_the_kubelet_writes_them(lone: LoneKubele
         "reservedMemory: [{numaNode: 1, limits: {memory: 600Mi}}]\n"
     )
     assert lone.start({"config.yaml": text}, (FILE, NOTHING))
-    state, issues = read_kubelet_state(lone.host, "/var/lib/kubelet")
-    assert issues == ()
-    assert state is not None
+    state = wait_for(
+        "its managers have written their files", lambda: _written(lone), evidence=lone.log
+    )
     assert state.cpu == CpuState(policy="static", default=CpuSet.parse("0-223"), entries={})
     assert state.memory is not None
     assert state.memory.policy == "Static"
@@ -116,9 +117,23 @@ def test_the_managers_files_are_read_as_the_kubelet_writes_them(lone: LoneKubele
 
 def test_the_kubelets_counters_are_read_before_anything_was_counted(lone: LoneKubelet) -> None:
     assert lone.start({"config.yaml": HEADER}, (FILE, NOTHING))
-    assert metrics_from_text(lone.api.metrics()) == KubeletMetrics(
-        rejections={}, topology_errors=0, slow_allocations={}
+    nothing = KubeletMetrics(rejections={}, topology_errors=0, slow_allocations={})
+    wait_for(
+        "all counters are there, at nothing",
+        lambda: _counted(lone) == nothing,
+        evidence=lambda: str(_counted(lone)),
     )
+
+
+def _written(lone: LoneKubelet) -> KubeletState | None:
+    """Return what is in the files of the managers; ``None`` unless all of it is there."""
+    state, issues = read_kubelet_state(lone.host, "/var/lib/kubelet")
+    is_whole = state is not None and None not in (state.cpu, state.memory)
+    return state if is_whole and not issues else None
+
+
+def _counted(lone: LoneKubelet) -> KubeletMetrics:
+    return metrics_from_text(lone.api.metrics())
 
 
 def test_a_certificate_that_the_kubelet_made_itself_is_not_trusted(lone: LoneKubelet) -> None:

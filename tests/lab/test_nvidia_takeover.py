@@ -62,10 +62,19 @@ class Stage:
         (entry,) = (one for one in self.node.checkpoint().held if one.pod == uid)
         return "nvidia" if "NVIDIA_VISIBLE_DEVICES" in entry.answer.envs else "ours"
 
-    def offer(self, resource: str) -> tuple[int | None, int | None, frozenset[str]]:
-        """Return capacity and allocatable of the Node, and the ids that the kubelet knows."""
-        known = self.node.checkpoint().registered.get(resource, frozenset())
-        return self.node.capacity(resource), self.node.allocatable(resource), known
+    def offer(self, resource: str, amount: int) -> tuple[int | None, frozenset[str]]:
+        """Wait for *amount* of *resource*; return the Node's capacity, and the ids behind it.
+
+        Those of the checkpoint: the kubelet writes it after it took a list.
+        """
+        self.node.wait_allocatable(resource, amount)
+
+        def written() -> frozenset[str] | None:
+            found = self.node.checkpoint().registered.get(resource, frozenset())
+            return found if len(found) == amount else None
+
+        known = wait_for("the checkpoint has the devices", written, evidence=self.logs)
+        return self.node.capacity(resource), known
 
     def logs(self) -> str:
         """Return the ends of the logs."""
@@ -97,7 +106,8 @@ def stage(cluster: Cluster, _node: Node, tmp_path: Path) -> Iterator[Stage]:
     _node.agent.end()
     (home / "health.json").unlink(missing_ok=True)  # what a test broke is well again
     processes.stop_all()
-    _wait_none(_node, GPU)
+    for resource in (GPU, SHARED):
+        _wait_none(_node, resource)
 
 
 @pytest.mark.parametrize(
@@ -107,23 +117,20 @@ def test_each_takes_over_from_the_other_with_pods_running(
     stage: Stage, config: str, resource: str, amount: int
 ) -> None:
     stage.start_nvidia(config)
-    stage.node.wait_allocatable(resource, amount)
-    under_nvidia = stage.offer(resource)
+    under_nvidia = stage.offer(resource, amount)
     first = stage.run("first", 2, resource)
 
     stage.nvidia.stop()
     _wait_none(stage.node, resource)
     stage.start_ours(config)
-    stage.node.wait_allocatable(resource, amount)
-    assert stage.offer(resource) == under_nvidia
+    assert stage.offer(resource, amount) == under_nvidia
     second = stage.run("second", amount - 3, resource)
     assert (stage.held("first", resource), len(first | second)) == (first, amount - 1)
 
     stage.node.agent.stop()
     _wait_none(stage.node, resource)
     stage.start_nvidia(config)
-    stage.node.wait_allocatable(resource, amount)
-    assert stage.offer(resource) == under_nvidia
+    assert stage.offer(resource, amount) == under_nvidia
     third = stage.run("third", 1, resource)
 
     held = [stage.held(name, resource) for name in ("first", "second", "third")]
@@ -144,7 +151,7 @@ def test_ours_steps_back_where_nvidias_serves_and_takes_over_when_it_dies(stage:
 
     stage.nvidia.kill()
     _wait_logged(stage, '"event": "resource registered"')
-    stage.node.wait_allocatable(GPU, 8)
+    stage.node.wait_settled(GPU, 8)
     third = stage.run("third", 4)
     assert stage.answered("third") == "ours"
     assert len(first | second | third) == 8
@@ -158,6 +165,7 @@ def test_ours_steps_back_when_nvidias_comes_and_takes_over_when_it_dies(stage: S
     stage.start_nvidia(_PLAIN)
     _wait_logged(stage, '"event": "resource conflict"')
     wait_for("NVIDIA's plugin registers", lambda: "Registered device plugin" in _said(stage))
+    stage.node.wait_settled(GPU, 8)
     second = stage.run("second", 2)
     assert (stage.answered("second"), stage.node.agent.registrations()) == ("nvidia", 1)
 
@@ -167,7 +175,7 @@ def test_ours_steps_back_when_nvidias_comes_and_takes_over_when_it_dies(stage: S
         lambda: stage.node.agent.registrations() > 1,
         evidence=stage.logs,
     )
-    stage.node.wait_allocatable(GPU, 8)
+    stage.node.wait_settled(GPU, 8)
     third = stage.run("third", 4)
     assert stage.answered("third") == "ours"
     assert len(first | second | third) == 8
@@ -201,10 +209,10 @@ def test_xid_79_takes_all_replicas_of_a_gpu_from_the_node(stage: Stage) -> None:
 
 
 def _wait_none(node: Node, resource: str) -> None:
-    """Wait until the Node has none of *resource* to give, or never had any."""
+    """Wait until the node has none of *resource* to give, or never had any."""
     wait_for(
         f"node {node.name} offers no {resource}",
-        lambda: not node.allocatable(resource),
+        lambda: not node.healthy(resource) and not node.allocatable(resource),
         evidence=node.logs,
     )
 
@@ -220,7 +228,13 @@ def _wait_logged(stage: Stage, text: str) -> None:
 def _watched(stage: Stage) -> int:
     """Return how many registrations for the events of a GPU there were so far."""
     text = (stage.node.host.parent / "nvml" / "registered").read_text("utf-8")
-    return len([line for line in text.splitlines() if "freed" not in line])
+    return len(
+        [
+            line
+            for line in text.splitlines(keepends=True)
+            if line.endswith("\n") and "freed" not in line
+        ]
+    )
 
 
 def _said(stage: Stage) -> str:

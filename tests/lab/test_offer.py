@@ -7,6 +7,7 @@ import pytest
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
 from agent.publish.node_labels import NodeLabelPublisher
+from tests.lab.audit import moment
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU
@@ -16,44 +17,45 @@ from tests.publish.wishes import wish
 pytestmark = pytest.mark.lab
 
 
-def test_the_node_offers_its_eight_gpus(h100: Node) -> None:
-    status = h100.object()["status"]
+LABELS = labels(replace(machine("dgx-h100"), node="h100"))
 
-    assert (status["capacity"][GPU], status["allocatable"][GPU]) == ("8", "8")
+
+def test_the_node_offers_its_eight_gpus(h100: Node) -> None:
+    h100.wait_allocatable(GPU, 8)
+
+    assert h100.capacity(GPU) == 8
 
 
 def test_the_node_carries_the_labels_of_its_machine(h100: Node) -> None:
-    expected = labels(replace(machine("dgx-h100"), node="h100"))
-
-    def published() -> dict[str, str] | None:
-        found = h100.labels()
-        return {key: found[key] for key in expected} if expected.keys() <= found.keys() else None
-
-    assert wait_for("the labels are published", published) == expected
+    h100.wait_labels(LABELS)
 
 
 def test_publishing_the_same_labels_again_writes_nothing(cluster: Cluster, h100: Node) -> None:
-    wanted = labels(replace(machine("dgx-h100"), node=h100.name))
+    h100.wait_labels(LABELS)
     publisher = NodeLabelPublisher(cluster.kubeconfig, h100.name)
-    publisher.publish(wish(wanted))
+    publisher.publish(wish(LABELS))
 
-    assert not publisher.publish(wish(wanted))
+    assert not publisher.publish(wish(LABELS))
 
 
 def test_new_scans_with_the_same_labels_ask_nothing_of_the_api_server(
     cluster: Cluster, h100: Node
 ) -> None:
-    h100.wait_published()
-    start = len(cluster.control_plane.agent_verbs("h100"))
+    h100.wait_labels(LABELS)
+    start = moment()
 
     for mode in ("0 0", "0 1"):  # persistence mode is in no label
         _scan_anew(h100, mode)
     without = {"metadata": {"labels": {"nvidia.com/gpu.count": None}}}
     cluster.api.merge("/api/v1/nodes/h100", without)
 
+    def patches() -> int:
+        return cluster.control_plane.agent_verbs("h100", start).count("patch")
+
     # The one write puts that label back, so there was none before.
-    wait_for("the label is back", lambda: h100.labels().get("nvidia.com/gpu.count"))
-    assert cluster.control_plane.agent_verbs("h100")[start:].count("patch") == 1
+    h100.wait_labels(LABELS)
+    wait_for("the write is in the audit log", patches)
+    assert patches() == 1
 
 
 def _scan_anew(node: Node, persistence_mode: str) -> None:

@@ -1,13 +1,12 @@
 """Pods that a real kubelet rejected, explained on the pod."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from agent.publish.event_writer import POLL_S
 from agent.publish.pod_events import PodEventPublisher
 from agent.rejections import Rejections
 from tests.lab.audited import AuditedNode, account
@@ -34,35 +33,54 @@ def audited(cluster: Cluster, h100: Node, kubeconfig: Path) -> AuditedNode:
 
 
 @contextmanager
-def explaining(audited: AuditedNode) -> Iterator[tuple[Rejections, PodEventPublisher]]:
-    """Run the loops as the daemon does."""
-    rejections, events = audited.rejections()
+def running(*loops: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run *loops* as the daemon does."""
     stopping = threading.Event()
-    loops = [
-        threading.Thread(target=run, args=(stopping,))
-        for run in (rejections.run, rejections.watch.run, events.run)
-    ]
-    for loop in loops:
-        loop.start()
+    threads = [threading.Thread(target=loop, args=(stopping,)) for loop in loops]
+    for one in threads:
+        one.start()
     try:
-        yield rejections, events
+        yield
     finally:
         stopping.set()
-        for loop in loops:
-            loop.join(30)
+        for one in threads:
+            one.join(30)
 
 
-def told_anew(audited: AuditedNode) -> list[str]:
-    """Let an agent that starts anew explain the pod; return the versions of its Events."""
-    with explaining(audited) as (rejections, events):
+@contextmanager
+def explaining(audited: AuditedNode) -> Iterator[tuple[Rejections, PodEventPublisher]]:
+    """Run all the loops."""
+    rejections, events = audited.rejections()
+    with running(rejections.run, rejections.watch.run, events.run):
+        yield rejections, events
 
-        def is_over() -> bool:
-            return rejections.explained == 1 and bool(audited.told("wide", REASON))
 
-        evidence = f"{rejections.watch.problem}; {events.dropped} dropped"
-        wait_for("the pod is explained", is_over, evidence=lambda: evidence)
-        threading.Event().wait(3 * POLL_S)  # a second write would come by now
-    return [one["metadata"]["resourceVersion"] for one in audited.told("wide", REASON)]
+def told_anew(audited: AuditedNode) -> tuple[list[str], int]:
+    """Let an agent that starts anew explain the pod and write its one Event.
+
+    Return the versions of all Events that tell it, and how many writes the API server took.
+    """
+    rejections, events = audited.rejections()
+    with running(rejections.watch.run):
+
+        def is_explained() -> bool:
+            rejections.step()
+            return rejections.explained == 1
+
+        wait_for(
+            "the pod is explained",
+            is_explained,
+            evidence=lambda: f"{rejections.watch.problem}; {rejections.given_up} given up",
+        )
+
+    def is_written() -> bool:
+        events.write_next()
+        return not events._queue._waiting
+
+    wait_for("the Event is written or there already", is_written)
+    assert events.dropped == 0
+    found = [one["metadata"]["resourceVersion"] for one in audited.told("wide", REASON)]
+    return found, events.posted
 
 
 def test_a_pod_that_no_numa_node_can_hold_gets_the_reason_and_what_would_make_it_fit(
@@ -92,8 +110,9 @@ def test_a_restarted_agent_writes_no_second_event(audited: AuditedNode) -> None:
         guaranteed("wide", audited.node.name, {"cpu": 2, "memory": "1Gi", GPU: 6})
     )
     audited.cluster.pods.wait_phase("wide", "Failed")
-    before = told_anew(audited)
-    assert told_anew(audited) == before
+    first, writes = told_anew(audited)
+    assert (len(first), writes) == (1, 1)
+    assert told_anew(audited) == (first, 0)
 
 
 def test_a_pod_that_was_refused_for_another_reason_is_left_alone(audited: AuditedNode) -> None:

@@ -1,7 +1,12 @@
 """Deaths of the kubelet and of the agent, and what must survive them."""
 
+from dataclasses import replace
+
 import pytest
 
+from agent.labels.catalogue import labels
+from agent.machines.bundled import machine
+from tests.lab.audit import moment
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU, guaranteed
@@ -9,6 +14,7 @@ from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab
 
+LABELS = labels(replace(machine("dgx-h100"), node="h100"))
 _JOB: dict[str, str | int] = {"cpu": 2, "memory": "64Mi", GPU: 2}
 
 
@@ -35,26 +41,26 @@ def test_a_pod_runs_on_with_its_gpus_under_a_new_kubelet(cluster: Cluster, h100:
 
 
 def test_a_new_agent_changes_no_label_and_no_running_pod(cluster: Cluster, h100: Node) -> None:
-    h100.wait_published()
+    h100.wait_labels(LABELS)
     running = cluster.pods.run(guaranteed("job", "h100", _JOB))["status"]["startTime"]
     before = (h100.labels(), h100.pod_resources())
-    asked = len(cluster.control_plane.agent_verbs("h100"))
-
     h100.agent.kill()
+    end = moment()
+
+    def asked(verb: str) -> int:
+        return cluster.control_plane.agent_verbs("h100", end).count(verb)
+
     h100.agent.start()
-    wait_for(
-        "the new agent has looked at the Node",
-        lambda: "get" in cluster.control_plane.agent_verbs("h100")[asked:],
-    )
+    wait_for("the new agent has looked at the Node", lambda: asked("get"))
     # A label that is put back by the only write proves that the first look was over without one.
     without = {"metadata": {"labels": {"nvidia.com/gpu.count": None}}}
     cluster.api.merge("/api/v1/nodes/h100", without)
-    wait_for("the label is back", lambda: h100.labels().get("nvidia.com/gpu.count"))
+    h100.wait_labels(LABELS)
+    wait_for("the write is in the audit log", lambda: asked("patch"))
 
     h100.wait_allocatable(GPU, 8)
-    verbs = cluster.control_plane.agent_verbs("h100")[asked:]
     status = cluster.pods.get("job")["status"]
-    assert verbs.count("patch") == 1
+    assert asked("patch") == 1
     assert (h100.labels(), h100.pod_resources()) == before
     assert (status["phase"], status["startTime"]) == ("Running", running)
 
@@ -64,11 +70,7 @@ def test_a_new_agent_serves_the_next_pod(cluster: Cluster, h100: Node) -> None:
 
     h100.agent.kill()
     h100.agent.start()
-    wait_for(
-        "the new agent registered",
-        lambda: h100.agent.registrations() > 0,
-        evidence=h100.logs,
-    )
+    wait_for("the new agent registered", h100.agent.registrations, evidence=h100.logs)
     h100.wait_allocatable(GPU, 8)
 
     assert cluster.pods.run(guaranteed("second", "h100", _JOB))["status"]["phase"] == "Running"

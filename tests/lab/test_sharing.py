@@ -15,19 +15,22 @@ pytestmark = pytest.mark.lab
 _ONE, _THREE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 _RENAMED = "nvidia.com/gpu.shared"
 _CPU: Mapping[str, str | int] = {"cpu": 1, "memory": "64Mi"}
+_SHAPE = "h100x8-nvswitch-2numa-8cx7"
+_WHOLE = (MACHINES / _SHAPE / "nvml.txt").read_text("utf-8")
 _MIG = (MACHINES / "h100x8-nvswitch-2numa-mig" / "nvml.txt").read_text("utf-8")
 """The same board with three GPUs in MIG mode, and MIG devices on GPU0 and GPU1."""
 
 
 @pytest.fixture(scope="module")
 def _node(cluster: Cluster) -> Iterator[Node]:
-    yield cluster.add_node("mix", "h100x8-nvswitch-2numa-8cx7")
+    yield cluster.add_node("mix", _SHAPE)
     cluster.remove_node("mix")
 
 
 @pytest.fixture
 def node(cluster: Cluster, _node: Node) -> Iterator[Node]:
     """Return a DGX H100 under ``single-numa-node``; the agent is for the test to start."""
+    _answer(_node, _WHOLE)
     yield _node
     cluster.pods.delete_all()
     _node.agent.stop()
@@ -38,7 +41,7 @@ def mig(node: Node) -> Node:
     """Return the node with GPUs in MIG mode, offered by profile."""
     _answer(node, _MIG)
     node.agent.start(["--mig-strategy", "mixed"])
-    wait_for("all resources are registered", lambda: node.agent.registrations() == 3)
+    wait_for("all resources are registered", lambda: node.agent.registrations() >= 3)
     for resource, amount in ((GPU, 5), (_ONE, 7), (_THREE, 2)):
         node.wait_allocatable(resource, amount)
     return node

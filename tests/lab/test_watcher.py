@@ -26,6 +26,8 @@ Serve = Callable[[Registration], DevicePlugin]
 def serve(h100: Node) -> Iterator[Serve]:
     """Return what starts a plugin that is stopped after the test."""
     with ExitStack() as stack:
+        # A kubelet that hears of this end later drops the next one for it.
+        stack.callback(wait_for, "it has left", lambda: not h100.healthy(RESOURCE))
 
         def start(registration: Registration) -> DevicePlugin:
             plugin = DevicePlugin(

@@ -7,6 +7,10 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE_S = 180.0
+"""For what takes seconds on two idle cores. Nobody waits so long but for what never comes, so it
+is meant for a machine that is busy with much else."""
+
 _POLL_S = 0.1
 _HEADING = "--- the end of"
 _NOISE = "eviction_manager.go"
@@ -21,7 +25,7 @@ def wait_for(
     what: str,
     look: Callable[[], T | None],
     *,
-    timeout_s: float = 60.0,
+    timeout_s: float = PATIENCE_S,
     evidence: Callable[[], str] = str,
 ) -> T:
     """Return the first answer of *look* that is neither ``None`` nor false.

@@ -39,7 +39,10 @@ _LIBRARIES = ("libcuda.so", "libnvidia-ptxjitcompiler.so")
 _DRIVER_VERSION = "580.95.05"
 """As the machines' NVML libraries say; the names of the files end in it."""
 
-_CALL_TIMEOUT_S = 10.0
+_CALL_TIMEOUT_S = 60.0
+
+_NO_ANSWER = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE})
+"""Not a refusal of the plugin's."""
 
 Offered = Mapping[str, Sequence[PluginDevice]]
 """Devices, ascending by id, by the resource."""
@@ -94,7 +97,9 @@ class Kubelet(StandInKubelet):
             try:
                 stub: Any = service.DevicePluginStub(channel)
                 answer = stub.Allocate(request, timeout=_CALL_TIMEOUT_S)
-            except grpc.RpcError:
+            except grpc.RpcError as error:
+                if error.code() in _NO_ANSWER:
+                    raise
                 return None
         (container,) = answer.container_responses
         return _unordered(container)
@@ -146,7 +151,7 @@ class Desk:
     def close(self) -> None:
         """End every process; remove the files."""
         self._processes.stop_all()
-        shutil.rmtree(self._home)
+        shutil.rmtree(self._home, ignore_errors=True)
 
     @contextmanager
     def with_nvidia(self, config: str, resources: Collection[str]) -> Iterator[Kubelet]:

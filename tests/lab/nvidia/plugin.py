@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.fake_nvml.build import library
 from tests.lab.go_program import user_cache
-from tests.lab.namespace import KUBELET_DIR, unshare_flags
+from tests.lab.namespace import KUBELET_DIR, required_flags
 from tests.lab.nvidia.build import PLUGIN, programs
 from tests.lab.processes import Processes, Program
 
@@ -88,8 +88,7 @@ class NvidiaPlugin:
 
     def _entering(self) -> tuple[str, ...]:
         """Return the command prefix that shows it the machine and no other kubelet's sockets."""
-        flags = unshare_flags()
-        assert flags is not None, "neither root nor user namespaces here"
+        flags = required_flags()
         lines = ["set -e", *(_bind(self._host / place, Path("/", place)) for place in _SEEN)]
         lines += _covered("/var/lib", self._socket_dir, KUBELET_DIR / "device-plugins")
         lines += _covered("/run", self._host / CDI, Path("/", CDI))

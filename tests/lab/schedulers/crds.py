@@ -75,6 +75,10 @@ MODULES: Mapping[str, Module] = MappingProxyType(
 """By the name of the project. These versions the proxy gives out; KAI's later ones it refuses."""
 
 
+_ATTEMPTS = 3
+"""To fetch a module: the proxy is a network away."""
+
+
 @cache
 def module_directory(project: str) -> Path:
     """Return where the module of *project* lies, fetching it if Go's cache lacks it.
@@ -84,20 +88,27 @@ def module_directory(project: str) -> Path:
     """
     wanted = MODULES[project]
     go = go_command(user_cache() / "lab")
-    with tempfile.TemporaryDirectory() as outside:  # within a module its go.mod would have a say
-        done = subprocess.run(
-            [go, "mod", "download", "-json", wanted.name],
-            cwd=outside,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
+    for _ in range(_ATTEMPTS):
+        done = _downloaded(go, wanted.name)
+        if not done.returncode:
+            break
+    else:
         raise RuntimeError(f"{wanted.name}: {done.stdout}{done.stderr}")
     told = json.loads(done.stdout)
     if told["Sum"] != wanted.digest:
         raise RuntimeError(f"{wanted.name} is {told['Sum']}, not {wanted.digest}")
     return Path(told["Dir"])
+
+
+def _downloaded(go: Path, name: str) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory() as outside:  # within a module its go.mod would have a say
+        return subprocess.run(
+            [go, "mod", "download", "-json", name],
+            cwd=outside,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
 
 def definitions(project: str, only: Collection[str] = ()) -> tuple[Object, ...]:

@@ -17,9 +17,10 @@ from agent.model.snapshot import Snapshot
 from agent.publish.applied import connection
 from agent.publish.label_wish import LabelWish
 from agent.publish.node_labels import NodeLabelPublisher
-from tests.lab.api import Api
+from tests.lab.api import Api, Object
 from tests.lab.cluster import Cluster
 from tests.lab.pods import GPU
+from tests.lab.waiting import wait_for
 
 _RACK_A, _RACK_B = (f"6b0e1b2c-0000-4000-8000-00000000007{digit}" for digit in "2a")
 _ROOMY, _NARROW = {"cpu": "64", "memory": "64Gi"}, {"cpu": "8", "memory": "8Gi"}
@@ -90,16 +91,23 @@ def build(cluster: Cluster) -> None:
 
 
 def publish(cluster: Cluster) -> None:
-    """Have each node's agent publish its labels, with the rights of ``deploy/daemonset``."""
+    """Have each node's agent publish its labels, with the rights of ``deploy/daemonset``.
+
+    The scheduler has heard of it then.
+    """
+    changed = None
     for name, publisher in _publishers(cluster, MACHINES):
         wish = LabelWish(labels=labels(MACHINES[name].snapshot(name)))
-        publisher.publish(wish, complete=True)
+        changed = name if publisher.publish(wish, complete=True) else changed
+    _wait_heard(cluster, changed, "Exists")
 
 
 def withdraw(cluster: Cluster, nodes: Iterable[str] = tuple(MACHINES)) -> None:
-    """Have the agents of *nodes* take their labels away."""
-    for _, publisher in _publishers(cluster, nodes):
-        publisher.remove()
+    """Have the agents of *nodes* take their labels away; the scheduler has heard of it then."""
+    changed = None
+    for name, publisher in _publishers(cluster, nodes):
+        changed = name if publisher.remove() else changed
+    _wait_heard(cluster, changed, "DoesNotExist")
 
 
 def values(api: Api, key: str) -> dict[str, str]:
@@ -109,6 +117,38 @@ def values(api: Api, key: str) -> dict[str, str]:
         one["metadata"]["name"]: one["metadata"]["labels"][key]
         for one in found
         if key in one["metadata"]["labels"]
+    }
+
+
+def _wait_heard(cluster: Cluster, last: str | None, state: str) -> None:
+    """Wait until the scheduler knows that the node changed *last*, if any, is in that *state*.
+
+    It places a pod that wants such a node then. Nodes reach it in the order of their changes, but
+    in none with pods.
+    """
+    if last is None:
+        return
+    name = f"probe-{last}"
+    cluster.pods.create(_probe(name, last, state))
+    wait_for(f"pod {name} has a node", lambda: "nodeName" in cluster.pods.get(name)["spec"])
+    cluster.pods.delete(name)
+
+
+def _probe(name: str, node: str, state: str) -> Object:
+    wanted = [
+        {"key": HOSTNAME, "operator": "In", "values": [node]},
+        {"key": PARTITION, "operator": state},
+    ]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": wanted}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+            "containers": [{"name": "none", "image": "registry.invalid/none:1"}],
+            "automountServiceAccountToken": False,
+        },
     }
 
 
