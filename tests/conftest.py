@@ -6,11 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from agent.probes.archive import unpack
 from tests.fake_nvml import build
 
 NODES = Path(__file__).parent / "nodes"
+
+# How long an example takes says more about the machine, and what else runs on it, than about us.
+settings.register_profile(
+    "unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

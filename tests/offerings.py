@@ -11,8 +11,9 @@ from agent.kubelet.stand_in import StandInKubelet
 from agent.offering import Offering
 from agent.placement import Placements
 from tests.kubelet.eventually import eventually
+from tests.unhurried import unhurried
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Played:
@@ -33,6 +34,16 @@ class Played:
         views = (self.kubelet.wait_registered(WAIT_S, name) for name in resources)
         return {view.resource: len(view.devices) for view in views}
 
+    def is_followed(self, resource: str) -> bool:
+        """Tell whether the kubelet follows the plugin of now, and none from before it.
+
+        Up to 1.36 it drops the newest plugin when it notices the end of an older one.
+        """
+        view, following = self.kubelet.view(resource), self.kubelet._streaming
+        paths = [one.path.name for one in tuple(following) if one.resource == resource]
+        endpoint = self.offering.states[resource].endpoint
+        return view is not None and [view.endpoint] == paths == [endpoint]
+
     def lacks(self, resource: str) -> bool:
         """Tell whether the kubelet has no connection for *resource*, after a while."""
         return eventually(lambda: self.kubelet.view(resource) is None)
@@ -41,7 +52,11 @@ class Played:
 @contextmanager
 def playing(**settings: Any) -> Iterator[Played]:
     """Yield an offering with *settings* that has taken nothing yet."""
-    with TemporaryDirectory(prefix="nodetopo-") as directory, StandInKubelet(Path(directory)) as it:
+    with (
+        unhurried(),
+        TemporaryDirectory(prefix="nodetopo-") as directory,
+        StandInKubelet(Path(directory)) as it,
+    ):
         chosen = Settings(node_name="n", device_plugin_dir=Path(directory), **settings)
         offering = Offering(chosen, Path(directory), Placements.of(chosen))
         try:

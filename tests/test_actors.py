@@ -9,14 +9,14 @@ from agent.actors import ActorGroup
 
 def until_stopped(stopping: threading.Event) -> None:
     """Run as a well-behaved loop does."""
-    assert stopping.wait(10)
+    assert stopping.wait(60)
 
 
 def test_the_first_loop_to_end_stops_the_others() -> None:
     group = ActorGroup()
     group.start("waits", until_stopped)
     group.start("ends", lambda _: None)
-    assert group.wait(grace_s=5) == ()
+    assert group.wait(grace_s=60) == ()
 
 
 def test_a_loop_that_raises_is_named_and_stops_the_group() -> None:
@@ -27,7 +27,7 @@ def test_a_loop_that_raises_is_named_and_stops_the_group() -> None:
     group.start("waits", until_stopped)
     with structlog.testing.capture_logs() as logs:
         group.start("fails", fails)
-        failed = group.wait(grace_s=5)
+        failed = group.wait(grace_s=60)
     assert failed == ("fails",)
     assert [entry["actor"] for entry in logs] == ["fails"]
 
@@ -36,4 +36,4 @@ def test_stopping_from_outside_is_no_failure() -> None:
     group = ActorGroup()
     group.start("waits", until_stopped)
     group.stop()
-    assert group.wait(grace_s=5) == ()
+    assert group.wait(grace_s=60) == ()

@@ -148,7 +148,7 @@ def test_a_stop_removes_nothing_from_any_output(api: FakeApi, tmp_path: Path) ->
     before = (dict(api.labels), (tmp_path / "nodetopo").read_text())
     stopping.set()
     agent.store.close()
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
     assert (api.labels, (tmp_path / "nodetopo").read_text()) == before
 

@@ -60,7 +60,7 @@ def test_the_watch_of_the_node_leads_to_the_labels_being_put_back(tmp_path: Path
         finally:
             stopping.set()
             store.close()
-            thread.join(10)
+            thread.join(120)
     assert not thread.is_alive()
 
 

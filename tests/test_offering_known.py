@@ -13,8 +13,11 @@ from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 from agent.offering import Offering
 from agent.placement import Placements
+from tests.unhurried import lift_limits
 
-WAIT_S = 10.0
+__all__ = ["lift_limits"]
+
+WAIT_S = 60.0
 L40S = machine("l40s-pcie-4")
 
 

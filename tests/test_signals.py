@@ -9,6 +9,9 @@ from pathlib import Path
 from agent.kubelet.stand_in import StandInKubelet
 from tests.publish.fake_api import kubeconfig
 from tests.test_daemon import TIMEOUT_S, running
+from tests.unhurried import lift_limits
+
+__all__ = ["lift_limits"]
 
 MACHINE = ("--machine", "dgx-1v")
 

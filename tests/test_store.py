@@ -37,11 +37,11 @@ def test_waiting_wakes_on_the_next_change() -> None:
     store = SnapshotStore()
     store.publish(NODE)
     found: list[Versioned | None] = []
-    waiter = threading.Thread(target=lambda: found.append(store.wait(after=1, timeout_s=10)))
+    waiter = threading.Thread(target=lambda: found.append(store.wait(after=1, timeout_s=60)))
     waiter.start()
     changed = replace(NODE, node="other")
     store.publish(changed)
-    waiter.join(10)
+    waiter.join(120)
     assert found == [Versioned(changed, 2)]
 
 
@@ -55,5 +55,5 @@ def test_closing_wakes_waiters_without_a_snapshot() -> None:
     waiter = threading.Thread(target=lambda: found.append(store.wait(after=0, timeout_s=60)))
     waiter.start()
     store.close()
-    waiter.join(10)
+    waiter.join(120)
     assert found[1:] == [None]

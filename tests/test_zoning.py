@@ -254,5 +254,5 @@ def test_the_loop_ends_when_it_is_told_to_and_leaves_what_it_published(
     thread.start()
     assert eventually(lambda: ZONES in api.objects)
     stopping.set()
-    thread.join(10)
+    thread.join(120)
     assert (thread.is_alive(), kubelet.is_closed, ZONES in api.objects) == (False, True, True)

@@ -154,7 +154,7 @@ class KubeletApi:
         with (
             _Watch(line.dup(), self.timeout_s) as watch,
             watch.translating(),
-            closing(HTTPSConnection(host, port)) as connection,
+            closing(HTTPSConnection(host, port, context=context)) as connection,
         ):
             connection.sock = context.wrap_socket(line, server_hostname=host)
             yield connection, watch

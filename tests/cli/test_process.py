@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 COMMAND = (sys.executable, "-m", "agent")
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 HEAVY = ("grpc", "kubernetes", "pynvml", "yaml", "prometheus_client", "structlog", "psutil")
 
 

@@ -16,6 +16,9 @@ from agent.kubelet.plugin import DevicePlugin
 from agent.kubelet.settings import PluginSettings
 from agent.kubelet.stand_in import StandInKubelet
 from tests.kubelet.machines import GPUS, first
+from tests.unhurried import lift_limits
+
+__all__ = ["lift_limits"]
 
 RESOURCE = "nvidia.com/gpu"
 

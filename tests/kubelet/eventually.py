@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 
 
-def eventually(claim: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+def eventually(claim: Callable[[], bool], timeout_s: float = 60.0) -> bool:
     """Return whether *claim* became true in time."""
     until = monotonic() + timeout_s
     while not claim():

@@ -18,7 +18,7 @@ from agent.kubelet.served import Served
 from agent.kubelet.settings import PluginSettings
 from tests.kubelet.machines import GPUS, first
 
-ASKED_S = 10.0
+ASKED_S = 60.0
 
 
 class Client:

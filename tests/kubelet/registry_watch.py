@@ -19,8 +19,8 @@ from agent.kubelet.pb import pluginregistration_pb2_grpc as service
 from agent.kubelet.registration import VERSION
 from agent.kubelet.stand_in import StandInKubelet
 
-INFO_TIMEOUT_S = 1.0
-"""What a kubelet gives a plugin to say what it is."""
+INFO_TIMEOUT_S = 60.0
+"""For a plugin to say what it is: a kubelet gives it a second, a busy machine must not."""
 
 POLL_S = 0.01
 

@@ -36,6 +36,11 @@ def logged(explain: Explain = asked_size) -> tuple[AllocationLog, list[Mapping[s
     return AllocationLog(explain, lines.logger()), lines.kept
 
 
+def threads() -> list[threading.Thread]:
+    """Return the threads of such logs; what else begins meanwhile is no business of theirs."""
+    return [thread for thread in threading.enumerate() if thread.name == "allocation log"]
+
+
 def test_a_set_that_was_our_answer_was_chosen_by_us() -> None:
     log, lines = logged()
     log.answered(QUESTION, ["a", "b"])
@@ -138,13 +143,13 @@ def test_a_fault_in_the_reasons_is_logged_and_does_not_end_the_log() -> None:
 
 
 def test_closing_writes_what_waits_and_ends_the_thread() -> None:
-    before = set(threading.enumerate())
+    before = set(threads())
     log, lines = logged()
     for number in range(10):
         log.allocated([str(number)])
     log.close()
     assert len(lines) == 10
-    assert set(threading.enumerate()) <= before
+    assert set(threads()) <= before
 
 
 def test_after_closing_an_allocation_is_still_logged() -> None:

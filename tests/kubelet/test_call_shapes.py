@@ -17,7 +17,7 @@ from tests.allocation.brute_force import BruteForce
 from tests.kubelet.conftest import RESOURCE
 from tests.kubelet.machines import whole
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

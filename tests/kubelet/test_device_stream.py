@@ -2,10 +2,10 @@
 
 import gc
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from threading import Thread
+from threading import Condition, Thread
 from time import monotonic
 from typing import Any
 
@@ -191,17 +191,40 @@ def test_a_storm_of_changes_is_a_list_a_second_and_ends_with_the_last(served: Cl
     assert len(messages) <= 2 + (monotonic() - started) / PUSH_INTERVAL_S
 
 
+class Gate(Condition):
+    """What a stream that holds back waits at: a test opens it, in place of time."""
+
+    def __init__(self, lock: Any) -> None:
+        super().__init__(lock)
+        self.is_reached = self.is_open = False
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        """Wait, unless there is nothing to wait for."""
+        self.is_reached = self.is_reached or bool(timeout)
+        return super().wait_for(lambda: self.is_open or predicate(), timeout)
+
+    def open(self) -> None:
+        """Let the stream pass, now and from now on."""
+        with self:
+            self.is_open = True
+            self.notify_all()
+
+
 def test_a_change_that_was_taken_back_meanwhile_is_not_sent(
     served: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_stream, "PUSH_INTERVAL_S", 0.2)
+    monkeypatch.setattr(device_stream, "PUSH_INTERVAL_S", 3600.0)
+    stream = served.servicer._stream
+    stream._ended = gate = Gate(stream._changed._lock)  # type: ignore[attr-defined]
     messages = received(served.lists())
     for number, change in enumerate((GPUS, sick(0)), start=1):
         served.servicer.update(change)
         assert eventually(lambda seen=number: len(messages) == seen)  # type: ignore[misc]
     served.servicer.update(sick(1))
+    assert eventually(lambda: gate.is_reached)
     served.servicer.update(sick(0))
-    assert not eventually(lambda: len(messages) > 2, timeout_s=0.5)
+    gate.open()
+    assert not eventually(lambda: len(messages) > 2, timeout_s=0.3)
     served.servicer.update(sick(2))
     assert eventually(lambda: len(messages) == 3)
     assert messages[-1] == device_list(sick(2), NumaReport.NUMA)

@@ -29,7 +29,7 @@ from tests.kubelet.registry_watch import RegistryWatch
 StartKubelet = Callable[..., StandInKubelet]
 StartPlugin = Callable[..., DevicePlugin]
 Watch = Callable[..., RegistryWatch]
-WAIT_S = 10.0
+WAIT_S = 60.0
 QUIET_S = 0.6
 
 KUBELETS = pytest.mark.parametrize("keyed_by_socket", [False, True], ids=["1.36", "1.37"])
@@ -75,7 +75,7 @@ def test_the_kubelet_finds_the_socket_and_learns_the_devices(
     watched, plugin = watch(kubelet), start_watched()
     view = kubelet.wait_registered(WAIT_S)
     assert view.devices == as_listed(GPUS)
-    assert names(registry) == [view.endpoint] == [plugin.state.endpoint]
+    assert eventually(lambda: names(registry) == [view.endpoint] == [plugin.state.endpoint])
     assert watched.infos == [INFO]
     assert eventually(lambda: is_watched(plugin))
     assert plugin.state.registrations == 1
@@ -128,7 +128,7 @@ def test_a_kubelet_that_restarts_finds_the_socket_again(
     after = start_kubelet(keyed_by_socket=keyed_by_socket)
     watch(after)
     assert after.wait_registered(WAIT_S).endpoint == endpoint
-    assert eventually(lambda: plugin.state.registrations == 2 and is_watched(plugin))
+    assert eventually(lambda: plugin.state.registrations >= 2 and is_watched(plugin))
 
 
 def test_what_the_kubelet_says_of_a_refusal_is_told(
@@ -266,9 +266,10 @@ def test_a_socket_is_hidden_again_while_another_plugin_serves_the_resource(
 def test_the_question_is_answered_while_nothing_else_is(
     start_watched: StartPlugin, registry: Path, opened: ExitStack
 ) -> None:
-    plugin = start_watched()
+    start_watched()
     assert eventually(lambda: bool(list(registry.glob("nodetopo-*"))))
-    target = f"unix://{registry}/{plugin.state.endpoint}"
+    (shown,) = registry.glob("nodetopo-*")
+    target = f"unix://{shown}"
     channel = opened.enter_context(grpc.insecure_channel(target))
     assert service.RegistrationStub(channel).GetInfo(pb.InfoRequest(), timeout=WAIT_S) == INFO
 

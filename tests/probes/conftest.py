@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from agent.probes import nvml_event_pipe
 from agent.probes.nvml_supervisor import NvmlSupervisor
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.nvml_pair import ANSWERS
 
 Supervise = Callable[..., NvmlSupervisor]
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +36,16 @@ def nvml_fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 
 @pytest.fixture
-def nvml_supervise(nvml_library: Path) -> Iterator[Supervise]:
-    """Make supervisors on the fake library; they are closed when the test ends."""
+def nvml_supervise(nvml_library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervise]:
+    """Make supervisors on the fake library; they are closed when the test ends.
+
+    A busy machine may take many seconds to start a child, or to end a thread.
+    """
+    monkeypatch.setattr(nvml_event_pipe, "_CLOSE_S", PATIENCE_S)
     made: list[NvmlSupervisor] = []
 
     def supervise(directory: Path = nvml_library, **settings: object) -> NvmlSupervisor:
+        settings = {"timeout_s": PATIENCE_S, **settings}
         made.append(NvmlSupervisor(directory, **settings))  # type: ignore[arg-type] # by name
         return made[-1]
 

@@ -28,7 +28,7 @@ class EventLog:
 
     def heard(self, counts: dict[Key, int]) -> bool:
         """Wait until *counts* is all that was heard."""
-        return eventually(lambda: self.counts == counts, 30.0)
+        return eventually(lambda: self.counts == counts)
 
 
 def xid(gpu: str | None, code: int) -> Key:

@@ -2,7 +2,8 @@
 
 Where this machine lets us mount (root, a loop device, ext4), the call is a write to a frozen file
 system: the process is in true uninterruptible sleep, state ``D``, as one stuck in a driver is.
-Elsewhere it hangs, and signals do not reach it because ours are not sent.
+Elsewhere it hangs, and neither signals nor the end of its input reach it, because ours are not
+sent.
 """
 
 import shutil
@@ -14,6 +15,8 @@ from typing import Protocol
 
 import psutil
 import pytest
+
+from agent.probes.nvml_supervisor import _Child
 
 _STEP_S = 30.0  # for one step of building or clearing away; each takes milliseconds
 
@@ -118,6 +121,7 @@ class _Unreachable:
 def _unreachable() -> Iterator[_Unreachable]:
     with pytest.MonkeyPatch.context() as silence:
         silence.setattr(subprocess.Popen, "send_signal", lambda *_: None)
+        silence.setattr(_Child, "end_input", lambda _: None)  # it would end for that, soon
         made = _Unreachable(silence)
         try:
             yield made

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from agent.errors import InputError
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.pci import PciAddress
+from agent.probes import kernel_log
 from agent.probes.kernel_log import KernelLog, parse
 from tests.kubelet.eventually import eventually
 
@@ -89,6 +91,12 @@ class Collector:
 
 
 Follow = Callable[[Path, Collector], KernelLog]
+
+
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait at a close for a thread that gets its turn late."""
+    monkeypatch.setattr(kernel_log, "_CLOSE_S", 60.0)
 
 
 @pytest.fixture
@@ -193,8 +201,13 @@ def test_a_callback_that_fails_is_asked_again(follow: Follow, pipe: tuple[Path, 
         assert eventually(lambda n=expected: len(collector.batches) == n)  # type: ignore[misc]
 
 
-def _descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+def _descriptors() -> set[tuple[str, str]]:
+    """Return what is open; other threads may close theirs meanwhile."""
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.add((entry.name, str(entry.readlink())))
+    return found
 
 
 def test_close_ends_the_thread_and_frees_every_descriptor(pipe: tuple[Path, int]) -> None:
@@ -206,7 +219,7 @@ def test_close_ends_the_thread_and_frees_every_descriptor(pipe: tuple[Path, int]
         log.close()
         log.close()
     assert [it for it in threading.enumerate() if it.name == "kernel-log"] == []
-    assert _descriptors() == before
+    assert _descriptors() <= before
 
 
 def test_a_log_that_cannot_be_read_is_refused_with_its_cure(tmp_path: Path) -> None:

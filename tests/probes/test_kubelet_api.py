@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import UnreadableError
+from agent.probes import kubelet_api
 from agent.probes.kubelet_api import MAX_CONFIGZ_BYTES, KubeletApi
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
@@ -51,7 +52,7 @@ def kubelet(certificate: Path, tmp_path: Path) -> Iterator[Callable[[Server], Ku
         threads.append(threading.Thread(target=_serve, args=(listener, context, server)))
         threads[-1].start()
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
-        return KubeletApi(url=url, token_file=token, ca_file=certificate, timeout_s=5.0)
+        return KubeletApi(url=url, token_file=token, ca_file=certificate, timeout_s=60.0)
 
     yield start
     for listener in listeners:
@@ -147,26 +148,56 @@ def test_what_is_no_whole_answer_is_refused(
     assert reason in refused(kubelet(answering(answer))).cause
 
 
+class Alarm:
+    """A timer that rings when a test says so."""
+
+    def __init__(self, seconds: float, ring: Callable[[], None]) -> None:
+        self.seconds = seconds
+        self.ring = ring
+        self.is_set = False
+        self.daemon = False
+
+    def start(self) -> None:
+        """Begin, in place of a thread."""
+        self.is_set = True
+
+    def cancel(self) -> None:
+        """End."""
+
+    join = cancel
+
+
 def test_an_answer_that_comes_byte_by_byte_is_cut_off(
-    kubelet: Callable[[Server], KubeletApi],
+    kubelet: Callable[[Server], KubeletApi], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    alarms: list[Alarm] = []
+
+    def timer(seconds: float, ring: Callable[[], None]) -> Alarm:
+        alarms.append(Alarm(seconds, ring))
+        return alarms[-1]
+
     def drip(client: ssl.SSLSocket) -> None:
         client.recv(65536)
         client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        for _ in range(20):
+            client.sendall(b"x")
+        alarms[0].ring()
         while True:
             client.sendall(b"x")
-            threading.Event().wait(0.02)
 
-    error = refused(replace(kubelet(drip), timeout_s=0.5))
-    assert "no whole answer in 0.5 s" in error.cause
+    monkeypatch.setattr(kubelet_api, "Timer", timer)
+    error = refused(kubelet(drip))
+    assert "no whole answer in 60 s" in error.cause
+    assert [(alarm.seconds, alarm.is_set) for alarm in alarms] == [(60.0, True)]
 
 
 def test_nobody_at_the_address_is_told(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("abc")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
         url = f"https://127.0.0.1:{taken.getsockname()[1]}"
-    error = refused(KubeletApi(url=url, token_file=token, insecure=True))
+        error = refused(KubeletApi(url=url, token_file=token, insecure=True))
     assert error.cause.startswith(f"the kubelet at {url} does not give /configz: ")
     assert "Connection refused" in error.cause
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,17 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def nvml_child(nvml_fake: FakeNvml, nvml_library: Path) -> Iterator[subprocess.Popen[str]]:
-    """A child on the pair of GPUs."""
+    """A child on the pair of GPUs; a busy machine may take a while to let it end by itself."""
     assert nvml_fake.directory.exists()
-    library = nvml_library / "libnvidia-ml.so.1"
+    with _started(nvml_library, grace_s=60.0) as process:
+        yield process
+
+
+@contextmanager
+def _started(directory: Path, grace_s: float) -> Iterator[subprocess.Popen[str]]:
+    program = f"from agent.probes import nvml_child as it; it.GRACE_S = {grace_s}; it.main()"
     with subprocess.Popen(
-        [sys.executable, "-m", "agent.probes.nvml_child", str(library)],
+        [sys.executable, "-c", program, str(directory / "libnvidia-ml.so.1")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -131,9 +138,9 @@ def test_it_ends_with_its_input(nvml_child: subprocess.Popen[str]) -> None:
 
 
 def test_it_ends_with_its_input_even_while_a_call_hangs(
-    nvml_child: subprocess.Popen[str],
-    nvml_fake: FakeNvml,
+    nvml_fake: FakeNvml, nvml_library: Path
 ) -> None:
     nvml_fake.fail("hang nvmlDeviceGetName")
-    nvml_child.communicate("scan\n", timeout=60)
-    assert nvml_child.returncode == 1
+    with _started(nvml_library, grace_s=0.1) as child:
+        child.communicate("scan\n", timeout=60)
+    assert child.returncode == 1

@@ -19,7 +19,7 @@ Answer = Callable[[pb.ListPodResourcesRequest, grpc.ServicerContext], pb.ListPod
 Serve = Callable[[Answer], Path]
 
 
-def assigned(socket: Path, *, timeout_s: float = 5.0) -> tuple[Pod, ...]:
+def assigned(socket: Path, *, timeout_s: float = 60.0) -> tuple[Pod, ...]:
     with closing(PodResources(socket, timeout_s=timeout_s)) as kubelet:
         return kubelet.assigned()
 

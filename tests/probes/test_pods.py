@@ -70,7 +70,7 @@ def serving(*answers: tuple[int, bytes]) -> Iterator[Server]:
         yield server
     finally:
         server.shutdown()
-        thread.join(10)
+        thread.join()
         server.server_close()
 
 

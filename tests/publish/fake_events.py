@@ -54,10 +54,20 @@ class FakeEvents:
         return 201
 
 
+def bound(events: FakeEvents) -> ThreadingHTTPServer:
+    """Return a server of *events* that has a port of 127.0.0.1, and refuses connections yet."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(events), bind_and_activate=False)
+    server.server_bind()
+    return server
+
+
 @contextmanager
-def serving(events: FakeEvents, directory: Path, port: int = 0) -> Iterator[Path]:
-    """Serve *events* on *port* of 127.0.0.1; yields a kubeconfig, written into *directory*."""
-    server = ThreadingHTTPServer(("127.0.0.1", port), _handler(events))
+def serving(
+    events: FakeEvents, directory: Path, server: ThreadingHTTPServer | None = None
+) -> Iterator[Path]:
+    """Serve *events*, by *server* if given; yields a kubeconfig, written into *directory*."""
+    server = server or bound(events)
+    server.server_activate()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -75,6 +75,11 @@ class FakeWatch:
             self.oldest = self.version
             self.history.clear()
 
+    def count(self, more: int) -> None:
+        """Note that so many more watches are open."""
+        with self.changed:
+            self.open += more
+
     def serve(self, query: Mapping[str, str]) -> Iterator[bytes]:
         """Yield the lines of one watch, empty ones too, until it is dropped."""
         if self.lines is not None:
@@ -146,13 +151,13 @@ def _handler(api: FakeWatch) -> type[BaseHTTPRequestHandler]:
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            api.open += 1
+            api.count(1)
             try:
                 self._stream(query)
             except (BrokenPipeError, ConnectionResetError):
                 self.close_connection = True
             finally:
-                api.open -= 1
+                api.count(-1)
 
         def _stream(self, query: Mapping[str, str]) -> None:
             pause = threading.Event()

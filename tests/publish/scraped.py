@@ -32,7 +32,7 @@ def served(state: MetricsState) -> Iterator[MetricsServer]:
 def fetch(url: str, accept: str = "*/*") -> tuple[int, str]:
     request = Request(url, headers={"Accept": accept})
     try:
-        with urlopen(request, timeout=10) as answer:
+        with urlopen(request, timeout=120) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         with error:

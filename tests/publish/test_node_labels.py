@@ -239,12 +239,13 @@ def test_publishing_goes_on_after_an_outage(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_listen_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
         port = taken.getsockname()[1]
-    config = tmp_path / "kubeconfig"
-    config.write_text(kubeconfig(f"http://127.0.0.1:{port}"))
-    with pytest.raises(ApiUnavailable, match=f"127.0.0.1:{port}/api/v1/nodes/gpu-1"):
-        NodeLabelPublisher(config, "gpu-1").publish(wish(LABELS))
+        config = tmp_path / "kubeconfig"
+        config.write_text(kubeconfig(f"http://127.0.0.1:{port}"))
+        with pytest.raises(ApiUnavailable, match=f"127.0.0.1:{port}/api/v1/nodes/gpu-1"):
+            NodeLabelPublisher(config, "gpu-1").publish(wish(LABELS))
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[1,", "{}", "clusters: 5", "\0"])

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -243,11 +242,22 @@ def _run_on_a_terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
     return child, ours
 
 
-def _read_until(terminal: int, wanted: bytes, limit_s: float = 60) -> bytes:
-    seen, end = b"", time.monotonic() + limit_s
-    while wanted not in seen and time.monotonic() < end:
-        seen += os.read(terminal, 4096)
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # EIO: Linux reports so that nobody holds the terminal's other end
+        return b""
+
+
+def _read_until(terminal: int, wanted: bytes) -> bytes:
+    seen = b""
+    while wanted not in seen and (more := _read(terminal)):
+        seen += more
     return seen
+
+
+def _read_all(terminal: int) -> bytes:
+    return b"".join(iter(lambda: _read(terminal), b""))
 
 
 def test_a_long_run_counts_on_a_terminal_and_ends_cleanly_on_ctrl_c() -> None:
@@ -256,8 +266,8 @@ def test_a_long_run_counts_on_a_terminal_and_ends_cleanly_on_ctrl_c() -> None:
         seen = _read_until(terminal, "…".encode())
         assert b"seed 1 of 1000, " in seen
         child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=60) == 130
-        rest = _read_until(terminal, b"\r\x1b[K", limit_s=5)
+        rest = _read_all(terminal)
+        assert child.wait(timeout=120) == 130
         assert b"Traceback" not in rest
         assert rest.endswith(b"\r\x1b[K")
     finally:
