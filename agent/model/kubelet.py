@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agent.model.kubelet_keys import OddKey
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedMemory:
@@ -37,6 +39,8 @@ class KubeletSettings:
         changed_since_start: files that were changed after the kubelet had read them.
         unloaded_drop_ins: files with settings where drop-ins usually are, which the running kubelet
             passes over: no flag names their directory, or their name does not end in ``.conf``.
+        odd_keys: keys of the files that not every release knows as they are written there, or that
+            are stated twice; ``None`` where they were not looked at, or are too many to keep.
         root_directory: ``--root-dir``, below which are state files and sockets.
         system_reserved, kube_reserved, eviction_hard: resource → quantity as written.
         feature_gates: those that are stated; all others have the default of the version.
@@ -49,6 +53,7 @@ class KubeletSettings:
     embedded_in: str | None = None
     changed_since_start: tuple[str, ...] | None = None
     unloaded_drop_ins: tuple[str, ...] | None = None
+    odd_keys: tuple[OddKey, ...] | None = None
     root_directory: str | None = None
     version: str | None = None
     cpu_manager_policy: str | None = None

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from agent.errors import DecodeError
 from agent.model.kubelet import KubeletSettings
+from agent.model.kubelet_keys import MAX_ODD_KEYS, OddKey
 from agent.model.snapshot import ProbeIssue
 from agent.probes.kubelet_fields import KIND, Document, settings_of
 from agent.probes.kubelet_file import UnusableError, configuration, text, under
 from agent.probes.kubelet_flags import FLAGS, override
+from agent.probes.kubelet_keys import repeated_keys, unknown_keys
 from agent.probes.kubelet_merge import Merge
 from agent.probes.kubelet_sources import Sources, find_sources
 from agent.probes.kubelet_start import changed_since
@@ -74,7 +76,7 @@ def _settings(host: Tree, sources: Sources) -> tuple[KubeletSettings, tuple[Path
         merge.open_directory()
         drop_ins = _drop_ins(host, sources.drop_ins)
         for path in drop_ins:
-            merge.patch(files.read(path), str(path))
+            merge.patch(files.read(path, is_drop_in=True), str(path))
         merge.close_directory()
         if drop_ins:
             word = "drop-in" if len(drop_ins) == 1 else "drop-ins"
@@ -85,7 +87,8 @@ def _settings(host: Tree, sources: Sources) -> tuple[KubeletSettings, tuple[Path
             named.append(sources.told_by)
     except DecodeError as error:
         raise UnusableError(error.path, error.problem) from None
-    return _decoded(merge, sources, " + ".join(named)), tuple(files.paths)
+    settings = _decoded(merge, sources, " + ".join(named))
+    return replace(settings, odd_keys=files.odd_keys(merge.overridden)), tuple(files.paths)
 
 
 class _Files:
@@ -94,16 +97,33 @@ class _Files:
     def __init__(self, host: Tree) -> None:
         self.paths: list[Path] = []
         self._host = host
+        self._odd: list[OddKey] = []
         self._left = MAX_TOTAL_BYTES
 
-    def read(self, path: Path) -> Document:
+    def read(self, path: Path, *, is_drop_in: bool = False) -> Document:
         """Return the KubeletConfiguration in a file."""
-        self._left -= len(text(self._host, path))
+        written = text(self._host, path)
+        self._left -= len(written)
         if self._left < 0:
             reason = f"larger than {MAX_TOTAL_BYTES >> 20} MiB together with the files before it"
             raise UnusableError(str(path), reason)
         self.paths.append(path)
-        return configuration(self._host, path)
+        found = configuration(self._host, path)
+        repeated = list(islice(repeated_keys(written, str(path)), MAX_ODD_KEYS + 1))
+        if is_drop_in and repeated:
+            raise UnusableError(str(path), f"{repeated[0].path} is stated twice in this drop-in")
+        unknown = unknown_keys(found, str(path), is_drop_in=is_drop_in)
+        self._odd += (*repeated, *islice(unknown, MAX_ODD_KEYS + 1))
+        return found
+
+    def odd_keys(self, overridden: set[tuple[str, str]]) -> tuple[OddKey, ...] | None:
+        """Return the odd keys of all files; ``None`` where they are too many to keep."""
+        if len(self._odd) > MAX_ODD_KEYS:
+            return None
+        return tuple(
+            replace(odd, is_overridden=not odd.within and (odd.file, odd.key) in overridden)
+            for odd in self._odd
+        )
 
 
 def _decoded(merge: Merge, sources: Sources, source: str) -> KubeletSettings:

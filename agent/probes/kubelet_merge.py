@@ -9,15 +9,18 @@ that follow, among others:
   drop-in leaves none;
 - with a drop-in directory, even an empty one, what is empty in the file (``evictionHard: {}``,
   ``enforceNodeAllocatable: []``) is lost, and defaulted where a default exists;
-- drop-ins are decoded by a decoder that takes ``cpumanagerpolicy`` for ``cpuManagerPolicy``;
+- drop-ins are decoded by a decoder that takes ``cpumanagerpolicy`` for ``cpuManagerPolicy``, after
+  that key, and so in its place, and ``CPUManagerPolicy`` before it, so that the default wins;
 - a flag replaces a map, but for feature gates, which it changes one by one;
 - ``reservedSystemCPUs`` takes ``cpu`` out of ``kubeReserved``, and puts the number of the CPUs in
   its place in ``systemReserved``; ``/configz`` shows that where ``systemReserved`` was stated.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
+from agent.model.kubelet_keys import KEYS, Keys, spelled
 from agent.model.numa import CpuSet
 from agent.probes.kubelet_fields import DEFAULT_EVICTION, DEFAULTS, FIELDS, Document
 
@@ -25,12 +28,17 @@ _FOLDED = {field.lower(): field for field in FIELDS}
 
 
 class Merge:
-    """One configuration while it is put together, lowest precedence first."""
+    """One configuration while it is put together, lowest precedence first.
+
+    Attributes:
+        overridden: drop-ins, and keys in them, in whose place the same key in its own case counts.
+    """
 
     def __init__(self) -> None:
         """Begin without any file: with no defaults for hard eviction."""
         self._document: Document = {}
         self._origins: dict[str, str] = {}
+        self.overridden: set[tuple[str, str]] = set()
 
     def load(self, file: Document, origin: str) -> None:
         """Take the file of ``--config``."""
@@ -57,17 +65,32 @@ class Merge:
         self._document = _patched(self._document, known)
         for key, value in known.items():
             if value is not None:
-                field = _FOLDED[key.lower()]
-                self._origins |= dict.fromkeys(_leaves({field: value}), origin)
+                self._origins |= dict.fromkeys(_leaves({key: value}), origin)
 
     def close_directory(self) -> None:
-        """Decode what the drop-ins made as Go's encoding/json does, whatever the case of keys."""
-        for key in sorted(self._document.keys() - FIELDS):
-            value, field = self._document.pop(key), _FOLDED[key.lower()]
-            before = self._document.get(field)
+        """Decode what the drop-ins made as Go's encoding/json does, whatever the case of keys.
+
+        It goes through them in the order in which they were written out, by their bytes.
+        """
+        merged, origins = self._document, self._origins
+        self._document, self._origins = {}, {}
+        for key in sorted(merged):
+            field = _FOLDED[key.lower()]
+            value, before = _recased(merged[key], KEYS[field]), self._document.get(field)
             if isinstance(before, dict) and isinstance(value, dict):
                 value = before | value
             self._document[field] = value
+            for leaf in _leaves({key: merged[key]}):
+                own = _recased_leaf(leaf, key, field)
+                self._origins.pop(own, None)
+                if leaf in origins:
+                    self._origins[own] = origins[leaf]
+        self.overridden = {
+            (origins[leaf], key)
+            for key, later in _spelled_again(merged)
+            for leaf in _leaves({key: merged[key]})
+            if leaf in origins and not _is_beside(merged[key], merged[later])
+        }
 
     def settle(self) -> None:
         """Put defaults where the files have nothing, or what Go's decoder reads as nothing."""
@@ -111,9 +134,41 @@ def _is_no_number(field: str, value: Any) -> bool:
     return (field == "maxPods" and value == 0) or (field == "podPidsLimit" and value < 0)
 
 
+def _spelled_again(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield each key beside the same one in another case, where that comes later."""
+    spellings: dict[str, list[str]] = {}
+    for key in sorted(document):
+        spellings.setdefault(key.lower(), []).append(key)
+    for same in spellings.values():
+        yield from pairwise(same)
+
+
+def _is_beside(before: Any, value: Any) -> bool:
+    """Tell whether nothing of the map *before* is lost to the map *value*."""
+    both = isinstance(before, dict) and isinstance(value, dict)
+    return both and not before.keys() & value.keys()
+
+
+def _recased(value: Any, known: Keys) -> Any:
+    """Return *value* with the keys of the objects in it in their own case, and no unknown ones."""
+    if isinstance(value, list):
+        return [_recased(item, known) for item in value]
+    if not isinstance(value, dict) or not known:
+        return value
+    named = ((spelled(key, known, any_case=True), value[key]) for key in sorted(value))
+    return {name: inner for name, inner in named if name is not None}
+
+
+def _recased_leaf(leaf: str, key: str, field: str) -> str:
+    """Return the path *leaf*, which begins with *key*, in the case of *field*."""
+    inner = leaf[len(key) + 1 :]
+    name = spelled(inner, KEYS[field], any_case=True) or inner
+    return f"{field}.{name}" if inner else field
+
+
 def _leaves(document: Document) -> Iterator[str]:
-    """Yield the path of each field that matters here; of a map, that of each entry."""
-    for field in sorted(FIELDS & document.keys()):
+    """Yield the path of each field; of a map, that of each entry."""
+    for field in sorted(document):
         value = document[field]
         if isinstance(value, dict):
             yield from (f"{field}.{key}" for key in value)

@@ -1,15 +1,17 @@
 """A raw capture without what identifies its node: the same substitutes in all its texts."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import yaml
 
+from agent.model.kubelet_keys import KEYS, MAX_ODD_KEYS, SINCE, Keys, closest, is_empty
 from agent.probes.archive import Entry
 from agent.probes.kubelet_config import FLAGS, KIND
 from agent.probes.kubelet_embedded import MICROK8S
-from agent.probes.kubelet_fields import READ
+from agent.probes.kubelet_fields import READ, Document
 from agent.probes.kubelet_process import arguments
 from agent.probes.raw_capture import RawCapture
 from agent.probes.scrub import Substitutes, command_line, learn_hosts, scrubbed
@@ -19,6 +21,10 @@ from agent.probes.yaml_slips import TRIPPED
 _VPD = re.compile(r"sys/.*/vpd")
 _PROCESS = re.compile(r"proc/[0-9]+/cmdline")
 _MODULES, _COMMAND_LINE = "proc/modules", "proc/cmdline"
+
+_READ = frozenset(map(str.lower, READ))
+_LEFT_OUT = "left out"
+"""In place of the value of a key that discovery reads the name of."""
 
 
 def scrub_raw(raw: RawCapture, hosts: Iterable[str] = ()) -> RawCapture:
@@ -124,5 +130,26 @@ def _kubelet_file(content: bytes) -> bytes:
         return content
     if not isinstance(document, dict):
         return content
-    kept = {key: value for key, value in document.items() if key in READ}
-    return yaml.safe_dump(kept, sort_keys=False).encode()
+    return yaml.safe_dump(_told(document, KEYS, _READ), sort_keys=False).encode()
+
+
+def _told(document: Mapping[Any, Any], known: Keys, read: Collection[str] = ()) -> Document:
+    """Return what is *read*, and the names of the keys that a kubelet may pass over.
+
+    Only those that are near to one that it knows: what any other tells nobody knows. And none
+    where they are more than a snapshot has.
+    """
+    kept: Document = {}
+    are_few = len(document) <= len(KEYS) + MAX_ODD_KEYS
+    for key, value in document.items():
+        if not isinstance(key, str):
+            continue
+        inner = _told(value, known[key]) if known.get(key) and isinstance(value, dict) else {}
+        is_odd = key not in known or (key in SINCE and not is_empty(value))
+        if key.lower() in read:
+            kept[key] = value
+        elif inner:
+            kept[key] = inner
+        elif are_few and is_odd and (closest(key, known) or closest(key, KEYS)):
+            kept[key] = _LEFT_OUT
+    return kept

@@ -15,6 +15,7 @@ OF_THE_SOURCE = {
     "embedded_in",
     "changed_since_start",
     "unloaded_drop_ins",
+    "odd_keys",
     "root_directory",
     "version",
 }

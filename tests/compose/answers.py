@@ -65,7 +65,12 @@ def without_answers(snapshot: Snapshot) -> Snapshot:
 
 def _configz(on_disk: KubeletSettings) -> KubeletSettings:
     return replace(
-        on_disk, source=CONFIGZ, origins=None, changed_since_start=None, unloaded_drop_ins=None
+        on_disk,
+        source=CONFIGZ,
+        origins=None,
+        changed_since_start=None,
+        unloaded_drop_ins=None,
+        odd_keys=None,
     )
 
 

@@ -35,6 +35,7 @@ AS_INSTALLED = KubeletSettings(
     origins={},
     root_directory="/var/lib/kubelet",
     unloaded_drop_ins=(),
+    odd_keys=(),
     reserved_system_cpus="",
     reserved_memory=(),
     feature_gates={},

@@ -105,9 +105,10 @@ def configuration(seed: int) -> Configuration:
         names = ("10-a.conf", "20-b/x.conf", "20-b/c/y.conf", "20-b.conf", "9.conf", "30.yaml")
         for name in chance.sample(names, chance.randint(1, 4)):
             drop_in = _document(chance)
-            folded = {key.lower(): value for key, value in drop_in.items()}
-            odd = chance.random() < 0.15
-            files[f"{DIRECTORY}/{name}"] = _text(chance, folded if odd else drop_in)
+            if chance.random() < 0.2:
+                recased = chance.choice((str.lower, str.upper, str.title))
+                drop_in = {recased(key): value for key, value in drop_in.items()}
+            files[f"{DIRECTORY}/{name}"] = _text(chance, drop_in)
         flags += ["--config-dir", f"/var/lib/kubelet/{DIRECTORY}"]
     for words in chance.sample(_FLAGS, chance.randint(0, 4)):
         flags += words

@@ -30,6 +30,7 @@ DEFAULTS = KubeletSettings(
     system_reserved={},
     kube_reserved={},
     eviction_hard=EVICTION,
+    odd_keys=(),
     root_directory="/var/lib/kubelet",
     reserved_memory=(),
     feature_gates={},

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.model.kubelet import ReservedMemory
 from tests.probes.kubelet_host import (
     CONFIG,
     DROP_INS,
@@ -196,3 +197,64 @@ def test_folders_in_folders_are_followed_so_far(tmp_path: Path) -> None:
     deep = f"{DROP_INS}/{'x/' * 18}a.conf"
     issue = refused(tmp_path, {CONFIG: HEADER, deep: HEADER})
     assert issue.reason == "nested more than 16 deep"
+
+
+@pytest.mark.parametrize(
+    ("main", "drop_in", "field", "value"),
+    [
+        ("", "TopologyManagerPolicy: restricted\n", "topology_manager_policy", "none"),
+        ("", "topologymanagerpolicy: restricted\n", "topology_manager_policy", "restricted"),
+        (
+            "",
+            "topologymanagerpolicy: restricted\ntopologyManagerPolicy: best-effort\n",
+            "topology_manager_policy",
+            "restricted",
+        ),
+        ("", "ReservedSystemCPUs: '0-1'\n", "reserved_system_cpus", "0-1"),
+        (
+            "systemReserved: {cpu: '1', memory: 1Gi}\n",
+            "SystemReserved: {memory: 2Gi, pid: '9'}\n",
+            "system_reserved",
+            {"cpu": "1", "memory": "1Gi", "pid": "9"},
+        ),
+        (
+            "systemReserved: {cpu: '1', memory: 1Gi}\n",
+            "systemreserved: {memory: 2Gi, pid: '9'}\n",
+            "system_reserved",
+            {"cpu": "1", "memory": "2Gi", "pid": "9"},
+        ),
+        ("", "memorySwap: {SWAPBEHAVIOR: NoSwap}\n", "swap_behavior", "NoSwap"),
+        (
+            "",
+            "reservedMemory: [{NumaNode: 1, LIMITS: {memory: 1Gi}, other: 1}]\n",
+            "reserved_memory",
+            (ReservedMemory(numa_node=1, limits={"memory": "1Gi"}),),
+        ),
+    ],
+)
+def test_in_drop_ins_keys_are_taken_in_any_case_in_the_order_of_their_bytes(
+    tmp_path: Path, main: str, drop_in: str, field: str, value: object
+) -> None:
+    files = {CONFIG: HEADER + main, f"{DROP_INS}/a.conf": HEADER + drop_in}
+    assert getattr(read(tmp_path, files), field) == value
+
+
+def test_in_the_file_keys_are_taken_in_their_own_case_only(tmp_path: Path) -> None:
+    text = HEADER + "topologymanagerpolicy: restricted\nmemorySwap: {swapbehavior: NoSwap}\n"
+    settings = read(tmp_path, {CONFIG: text})
+    assert (settings.topology_manager_policy, settings.swap_behavior) == ("none", "")
+
+
+def test_a_key_in_another_case_has_the_drop_in_that_counts_as_its_origin(tmp_path: Path) -> None:
+    files = {
+        CONFIG: HEADER + "systemReserved: {memory: 1Gi}\n",
+        f"{DROP_INS}/a.conf": HEADER
+        + "SystemReserved: {memory: 2Gi, pid: '9'}\n"
+        + "TopologyManagerPolicy: restricted\n"
+        + "memorySwap: {SwapBehavior: NoSwap}\n",
+    }
+    assert origins(tmp_path, files) == {
+        "memorySwap.swapBehavior": f"/{DROP_INS}/a.conf",
+        "systemReserved.memory": MAIN,
+        "systemReserved.pid": f"/{DROP_INS}/a.conf",
+    }

@@ -1,6 +1,7 @@
 """Scrubbing: nothing that identifies stays, and what was equal stays equal."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from agent.probes.pci_vpd import is_nvlink_management, parse_vpd
 from agent.probes.raw_capture import RawCapture
 from agent.probes.scrub import Substitutes, command_line, scrubbed
 from agent.probes.scrub_files import scrub_raw
+from tests.probes.kubelet_host import CONFIG, read_whole
 
 UUID = "GPU-7a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
 MIG = "MIG-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
@@ -178,6 +180,51 @@ def test_raw_texts_keep_what_discovery_reads() -> None:
     product = contents["sys/a/vpd"]
     assert (parse_vpd(product) or {})["PN"] == "900-1"
     assert is_nvlink_management(product)
+
+
+def kubelet_file(text: str) -> str:
+    entry = Entry(path="k", content=f"kind: KubeletConfiguration\n{text}".encode())
+    (found,) = scrub_raw(replace(RAW, entries=(entry,))).entries
+    return (found.content or b"").decode().removeprefix("kind: KubeletConfiguration\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("topologyManagerPolcy: hush\n", "topologyManagerPolcy: left out\n"),
+        ("TopologyManagerScope: pod\n", "TopologyManagerScope: pod\n"),
+        ("containerlogmaxsize: hush\n", "containerlogmaxsize: left out\n"),
+        ("podLogsDir: /hush\n", "podLogsDir: left out\n"),
+        ("podLogsDir: ''\nimageMaximumGCAge: 0s\ncrashLoopBackOff: {}\n", "{}"),
+        (
+            "logging: {maxPodz: hush}\nauthentication: {x509: {clientCAfile: /hush}}\n",
+            "logging:\n  maxPodz: left out\nauthentication:\n  x509:\n    clientCAfile: left out\n",
+        ),
+        ("maxPodz: {hush: 1}\n", "maxPodz: left out\n"),
+        ("gpu-node-of-hush: 1\nstaticPodURL: https://hush\n7: hush\n", "{}"),
+        ("authentication: {hush: 1}\nlogging: hush\nclusterDNS: [hush]\n", "{}"),
+    ],
+)
+def test_odd_keys_of_the_kubelet_stay_without_value_where_their_names_tell_nothing(
+    before: str, after: str
+) -> None:
+    assert kubelet_file(before) == after.removesuffix("{}")
+
+
+def test_more_odd_keys_than_a_snapshot_has_do_not_stay() -> None:
+    lines = "".join(f"maxPod{number}: 1\n" for number in range(200))
+    assert kubelet_file(f"maxPods: 9\n{lines}") == "maxPods: 9\n"
+
+
+def test_a_played_capture_has_the_odd_keys_of_the_node(tmp_path: Path) -> None:
+    text = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
+    odd = "topologyManagerPolcy: x\nmaxpods: 1\nmemorySwap: {swapbehavior: x}\npodLogsDir: /x\n"
+    entry = Entry(path=CONFIG, content=f"{text}{odd}".encode())
+    before = read_whole(tmp_path / "a", {CONFIG: f"{text}{odd}"})
+    (cut,) = scrub_raw(replace(RAW, entries=(entry,))).entries
+    after = read_whole(tmp_path / "b", {CONFIG: (cut.content or b"").decode()})
+    assert len(before.odd_keys or ()) == 4
+    assert after == before
 
 
 def test_raw_texts_and_snapshot_have_the_same_names() -> None:

@@ -1,0 +1,26 @@
+"""How the kubelet's two decoders find a key."""
+
+import pytest
+
+from agent.model.kubelet_keys import KEYS, OddKey, spelled
+
+
+@pytest.mark.parametrize(
+    ("key", "exact", "in_any_case"),
+    [
+        ("maxPods", "maxPods", "maxPods"),
+        ("MAXPODS", None, "maxPods"),
+        ("maxPod", None, None),
+        ("", None, None),
+    ],
+)
+def test_a_key_is_found_by_its_own_case_or_by_any(
+    key: str, exact: str | None, in_any_case: str | None
+) -> None:
+    assert spelled(key, KEYS, any_case=False) == exact
+    assert spelled(key, KEYS, any_case=True) == in_any_case
+
+
+def test_a_key_is_named_with_the_way_to_it() -> None:
+    assert OddKey(key="x", file="f").path == "x"
+    assert OddKey(key="x", within="memorySwap", file="f").path == "memorySwap.x"
