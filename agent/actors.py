@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
+Loop = Callable[[threading.Event], None]
+"""Goes on until the event is set, and returns soon after."""
+
 
 @dataclass(slots=True)
 class ActorGroup:
@@ -20,7 +23,7 @@ class ActorGroup:
     _threads: list[threading.Thread] = field(default_factory=list)
     _failed: list[str] = field(default_factory=list)
 
-    def start(self, name: str, loop: Callable[[threading.Event], None]) -> None:
+    def start(self, name: str, loop: Loop) -> None:
         """Run *loop* in a thread of its own."""
         thread = threading.Thread(target=self._run, args=(name, loop), name=name, daemon=True)
         self._threads.append(thread)
@@ -41,7 +44,7 @@ class ActorGroup:
             thread.join(grace_s / max(1, len(self._threads)))
         return tuple(self._failed)
 
-    def _run(self, name: str, loop: Callable[[threading.Event], None]) -> None:
+    def _run(self, name: str, loop: Loop) -> None:
         try:
             loop(self.stopping)
         except Exception:  # noqa: BLE001 - the one place: a dying loop must take the group along

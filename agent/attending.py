@@ -1,9 +1,9 @@
 """The loops beside what serves GPUs: the node judged, its pods measured, rejections explained."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.actors import Loop
 from agent.auditing import Auditing
 from agent.config.settings import Settings
 from agent.judging import TermsFile
@@ -11,8 +11,6 @@ from agent.node_audit import NodeAudit
 from agent.publish.pod_events import PodEventPublisher
 from agent.rejections import Rejections
 from agent.store import SnapshotStore
-
-Loop = Callable[[threading.Event], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

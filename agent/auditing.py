@@ -55,7 +55,8 @@ class Auditing:
 
     Attributes:
         post: takes Events; ``None`` where none are wanted.
-        errors: looks at which the kubelet did not answer, or that failed otherwise.
+        errors: looks at which the kubelet did not tell its pods and what it offers, or that failed
+            otherwise.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Auditing:
         self._store = store
         self.post = post
         self._held = HeldPods(settings)
-        self._read = read or self._held.read
+        self._read = read or self._held.read_whole
         self._problem: str | None = None
         self._suspects: frozenset[Name] = frozenset()
         self._told: OrderedDict[Name, None] = OrderedDict()

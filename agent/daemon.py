@@ -7,7 +7,6 @@ last good one found; nothing that reads the store waits for hardware or for the 
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,38 +17,24 @@ from agent.config.settings import Settings
 from agent.errors import AgentError
 from agent.health.notices import Notice
 from agent.health_file import read_boot_id
-from agent.health_watch import HealthWatch
 from agent.judging import TermsFile
-from agent.label_places import places
-from agent.label_wishes import LabelWishes
-from agent.labelling import Labelling
-from agent.node_place import NodePlace
 from agent.notices import Notices
 from agent.offering import Offering
+from agent.parts import Parts
 from agent.placement import Placements
-from agent.publish.events import EventPublisher
 from agent.publish.metrics import MetricsServer, serve_metrics
-from agent.publish.node_watch import NodeWatch
 from agent.ready import Ready, Waiting
 from agent.reload import Reloader
 from agent.remembered import remembered_gpus, remembered_health
 from agent.scanning import Scanning
-from agent.scene import Scene, set_up
+from agent.scene import set_up
+from agent.serve_first import wait_served
 from agent.store import SnapshotStore
 from agent.telling import Telling
 from agent.upkeep import Upkeep
 
-if TYPE_CHECKING:
-    from agent.attending import Attending
-    from agent.zoning import Zoning
-
-SERVE_FIRST_S = 3.0
-"""How long node and pods are not looked at after the start: GPUs are offered meanwhile. Pods are
-measured once a minute, and one that was rejected before is explained all the same."""
-
 GRACE_S = 0.5
 """How long the loops get to end; with the rest of a stop it makes less than a second."""
-
 
 LAST_WORDS_S = 2.0
 """How long a daemon that ends by itself waits, so that its reason becomes an Event."""
@@ -87,9 +72,17 @@ def run(
             is_simulated=not scene.is_real,
             known=remembered_gpus(settings, boot_id),
         )
-        daemon = Daemon(
-            settings, scene, offering, terms=terms, health=health, reloader=reloader, wake=wake
+        parts = Parts(
+            settings=settings,
+            scene=scene,
+            store=SnapshotStore(),
+            offering=offering,
+            terms=terms,
+            health=health,
+            reloader=reloader,
         )
+        parts.publish()
+        daemon = Daemon(parts, wake)
         stack.callback(daemon.close)
         return daemon.run(report)
 
@@ -97,64 +90,33 @@ def run(
 class Daemon:
     """One run: its loops, and what they hand to each other."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        scene: Scene,
-        offering: Offering,
-        *,
-        terms: TermsFile,
-        health: HealthWatch | None,
-        reloader: Reloader | None,
-        wake: threading.Event,
-    ) -> None:
-        self._settings = settings
-        self._scene = scene
-        self._offering = offering
-        self._terms = terms
-        self._reloader = reloader
+    def __init__(self, parts: Parts, wake: threading.Event) -> None:
+        """Run nothing yet; *wake* is set by whoever has news for what is offered."""
+        self._parts = parts
+        self._telling = Telling(parts)
         self._group = ActorGroup()
-        self._store = SnapshotStore()
         self._metrics: MetricsServer | None = None
         self._beats = Beats()
         self._offered = threading.Event()
-        kubeconfig, node = settings.kubeconfig, settings.node_name
-        self._events = EventPublisher(kubeconfig, node) if settings.publish_events else None
-        self._labelling = self._new_labelling() if settings.publish_labels else None
-        self._zoning = self._new_zoning()
-        self._attending: Attending | None = None
         self._scanning = Scanning(
-            scene=scene,
-            store=self._store,
-            health=health,
-            interval_s=lambda: self._settings.scan_interval_s,
+            scene=parts.scene,
+            store=parts.store,
+            health=parts.health,
+            interval_s=lambda: parts.settings.scan_interval_s,
             on_scan=wake.set,
             beat=lambda: self._beats.beat("scan"),
         )
         self._upkeep = Upkeep(
-            store=self._store,
-            offering=offering,
-            health=health,
-            notices=Notices(self._events.post if self._events is not None else None),
+            store=parts.store,
+            offering=parts.offering,
+            health=parts.health,
+            notices=Notices(parts.events.post if parts.events is not None else None),
             reload=self._reload,
             on_offer=self._offered.set,
             wake=wake,
         )
-        self._telling = Telling(
-            settings=lambda: self._settings,
-            scene=scene,
-            store=self._store,
-            terms=terms.terms,
-            offering=offering,
-            health=health,
-            labelling=self._labelling,
-            zoning=self._zoning,
-            attending=lambda: self._attending,
-            events=self._events,
-            reloader=reloader,
-        )
-        if reloader is not None:
-            reloader.on_news = wake.set
+        if parts.reloader is not None:
+            parts.reloader.on_news = wake.set
 
     def run(self, report: Callable[[Ready], None] | None) -> int:
         """Start every loop, tell *report* once, and wait for the end."""
@@ -163,76 +125,50 @@ class Daemon:
         self._group.start("upkeep", self._keep_up)
         self._group.start("prepare", self._prepare)
         metrics_url = self._serve_metrics()
-        if self._labelling is not None:
-            self._group.start("labels", self._labelling.run)
-        if self._zoning is not None:
-            self._group.start("zones", self._zoning.run)
-        if self._events is not None:
-            self._group.start("events", self._events.run)
-        if self._settings.attends and not self._settings.once and self._scene.is_real:
+        for name, loop in self._parts.loops():
+            self._group.start(name, loop)
+        settings = self._parts.settings
+        if settings.attends and not settings.once and self._parts.scene.is_real:
             self._group.start("attend", self._attend)
         is_ready = self._report(report, metrics_url)
-        if self._settings.once:
+        if settings.once:
             self._group.stop()
         failed = self._group.wait(GRACE_S)
         if failed or self._upkeep.failure is not None:
             return 1
-        return 3 if self._settings.once and not is_ready else 0
+        return 3 if settings.once and not is_ready else 0
 
     def close(self) -> None:
         """Leave the kubelet and end the NVML child; labels stay on the Node."""
         self._stop()
-        if self._reloader is not None:
-            self._reloader.close()
-        self._offering.stop()
+        if self._parts.reloader is not None:
+            self._parts.reloader.close()
+        self._parts.offering.stop()
         if self._metrics is not None:
             self._metrics.close()
 
-    def _new_labelling(self) -> Labelling:
-        settings = self._settings
-        return Labelling(
-            settings,
-            self._store,
-            outputs=places(settings),
-            wishes=LabelWishes(lambda: self._settings, NodePlace(settings), _remark),
-            watch=None if self._reloader is None else self._reloader.watch,
-        )
-
-    def _node_watch(self) -> NodeWatch | None:
-        """Return what follows the Node, if anything does."""
-        if self._labelling is not None:
-            return self._labelling.watch
-        return None if self._reloader is None else self._reloader.watch
-
-    def _new_zoning(self) -> "Zoning | None":
-        """Return what publishes zones and placements, where that is wanted of a real machine."""
-        wanted = self._settings.publish_zones or self._settings.annotate_pods
-        if not wanted or not self._scene.is_real:
-            return None
-        from agent.zoning import zoning  # noqa: PLC0415 - memory that few nodes need
-
-        return zoning(self._settings, self._store, self._node_watch())
-
     def _stop(self) -> None:
         self._group.stop()
-        self._store.close()
+        self._parts.store.close()
         self._upkeep.wake.set()
         self._offered.set()
 
     def _read_all_anew(self) -> None:
         self._scanning.scan_whole()
-        if self._reloader is not None:
-            self._reloader.ask()
+        if self._parts.reloader is not None:
+            self._parts.reloader.ask()
 
     def _reload(self) -> tuple[Notice, ...]:
-        if self._reloader is None:
-            return ()
-        self._reloader.poll(self._apply)
-        return self._reloader.notices()
+        notices = self._parts.terms.notices()
+        reloader = self._parts.reloader
+        if reloader is None:
+            return notices
+        reloader.poll(self._apply)
+        return (*notices, *reloader.notices())
 
     def _apply(self, settings: Settings) -> None:
-        self._offering.reconfigure(settings, Placements.of(settings))
-        self._settings = settings
+        self._parts.offering.reconfigure(settings, Placements.of(settings))
+        self._parts.settings = settings
         self._offered.set()
 
     def _scan(self, stopping: threading.Event) -> None:
@@ -246,7 +182,7 @@ class Daemon:
             self._upkeep.step()
             if self._upkeep.failure is not None and not stopping.is_set():
                 structlog.get_logger().error("daemon ends", problem=self._upkeep.failure)
-                stopping.wait(LAST_WORDS_S if self._events is not None else 0)
+                stopping.wait(LAST_WORDS_S if self._parts.events is not None else 0)
                 return
 
     def _prepare(self, stopping: threading.Event) -> None:
@@ -254,26 +190,27 @@ class Daemon:
         while not stopping.is_set():
             self._offered.wait()
             self._offered.clear()
-            self._offering.prepare()
+            self._parts.offering.prepare()
             structlog.get_logger().debug("first answers worked out")
 
     def _attend(self, stopping: threading.Event) -> None:
         """Judge and follow, once the kubelet was served: that costs 0.5 s of CPU to load."""
-        if stopping.wait(SERVE_FIRST_S):
+        if wait_served(stopping, lambda: self._parts.offering.is_registered):
             return
         from agent.attending import attending  # noqa: PLC0415 - see above
 
-        self._attending = attending(self._settings, self._store, self._terms)
-        for name, loop in self._attending.loops():
+        parts = self._parts
+        parts.attending = attending(parts.settings, parts.store, parts.terms)
+        for name, loop in parts.attending.loops():
             self._group.start(name, loop)
         stopping.wait()
 
     def _serve_metrics(self) -> str | None:
-        if self._settings.metrics_address is None:
+        address = self._parts.settings.metrics_address
+        if address is None:
             return None
         try:
-            address, state = self._settings.metrics_address, self._telling.state
-            server = serve_metrics(address, state, self._beats.silence_s)
+            server = serve_metrics(address, self._telling.state, self._beats.silence_s)
         except AgentError as error:
             # A taken port must not keep GPUs from being served.
             structlog.get_logger().warning("metrics not served", error=str(error))
@@ -284,16 +221,13 @@ class Daemon:
 
     def _report(self, report: Callable[[Ready], None] | None, metrics_url: str | None) -> bool:
         """Wait for the registration, show it, and tell whether there was something to show."""
-        if not self._settings.once and report is None:
+        parts = self._parts
+        if not parts.settings.once and report is None:
             return True
-        waiting = Waiting(self._settings, self._scene, self._store, self._offering)
+        waiting = Waiting(parts.settings, parts.scene, parts.store, parts.offering)
         found = waiting.ready(self._group.stopping, metrics_url)
         if found is None:
             return False
         if report is not None:
             report(found)
         return True
-
-
-def _remark(text: str) -> None:
-    structlog.get_logger().warning("labels", about=text)

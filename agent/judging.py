@@ -1,6 +1,7 @@
 """How the daemon judges: on the terms of ``checks-file``, into what metrics tell of a report."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -11,7 +12,9 @@ import structlog
 from agent.checks.engine import evaluate
 from agent.checks.rule import Rule, Verdict
 from agent.checks.terms import USUAL, Terms
+from agent.config.checks_file import check, load
 from agent.errors import AgentError
+from agent.health.notices import Notice
 from agent.model.snapshot import Snapshot
 
 
@@ -57,11 +60,12 @@ def _today() -> date:
 class TermsFile:
     """The terms of ``checks-file``, read anew whenever the file is another one.
 
-    What cannot be read then changes nothing, and is logged once. Any thread may ask.
+    What does not do changes nothing, and is told once: in the log, and as a notice. Any thread may
+    ask.
     """
 
     def __init__(self, path: Path | None, *, today: Callable[[], date] = _today) -> None:
-        """Read it, where a file is named at all.
+        """Look at it, where a file is named at all; whether its codes are known is seen later.
 
         Raises:
             InputError: it cannot be read, or says something else.
@@ -69,12 +73,15 @@ class TermsFile:
         self._path = path
         self._today = today
         self._lock = threading.Lock()
-        self._seen = None if path is None else _state(path)
-        self._terms = USUAL if path is None else _load(path, today())
+        self._seen: tuple[int, ...] | None = ()  # none yet
+        self._terms = USUAL
         self._problem: str | None = None
+        self._notices: deque[Notice] = deque(maxlen=1)
+        if path is not None:
+            check(path)
 
     def terms(self) -> Terms:
-        """Return the terms of today."""
+        """Return the terms of today; who asks is about to load the rules."""
         if self._path is None:
             return USUAL
         today = self._today()
@@ -85,17 +92,33 @@ class TermsFile:
                 self._take(self._path, today)
             return replace(self._terms, today=today)
 
+    def notices(self) -> tuple[Notice, ...]:
+        """Return what a person should learn, and forget it."""
+        return (self._notices.popleft(),) if self._notices else ()
+
     def _take(self, path: Path, today: date) -> None:
         before, problem = replace(self._terms, today=today), self._problem
         try:
-            self._terms, self._problem = _load(path, today), None
+            self._terms, self._problem = load(path, today), None
         except AgentError as error:
             self._problem = str(error)
             if self._problem != problem:
-                structlog.get_logger().warning("checks-file not taken", problem=self._problem)
+                self._tell(self._problem)
             return
         if problem is not None or self._terms != before:
             structlog.get_logger().info("checks-file taken", path=str(path))
+
+    def _tell(self, problem: str) -> None:
+        structlog.get_logger().warning("checks-file not taken", problem=problem)
+        self._notices.append(
+            Notice(
+                reason="ConfigRefused",
+                message=problem,
+                is_warning=True,
+                gpu=None,
+                key="checks-file",
+            )
+        )
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
@@ -108,9 +131,3 @@ def _state(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
-
-
-def _load(path: Path, today: date) -> Terms:
-    from agent.config.checks_file import load  # noqa: PLC0415 - loads every rule, 0.4 s of CPU
-
-    return load(path, today)

@@ -9,9 +9,9 @@ import structlog
 from agent.config.roots import roots
 from agent.config.settings import Settings
 from agent.errors import UnreadableError
-from agent.held_pods import HeldPods
+from agent.held_pods import HeldPods, unanswered
 from agent.judging import Judged, TermsFile, judged
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.snapshot import Snapshot
 from agent.probes.discover import with_audit_facts
 from agent.store import SnapshotStore
 
@@ -92,7 +92,6 @@ class NodeAudit:
     def _whole(self, snapshot: Snapshot) -> Snapshot:
         whole = with_audit_facts(snapshot, self._roots)
         try:
-            return self._held.read(whole)
+            return self._held.beside_state(whole)
         except UnreadableError as error:
-            issue = ProbeIssue(probe="podresources", subject="kubelet", reason=error.cause)
-            return replace(whole, issues=(*whole.issues, issue))
+            return replace(whole, issues=(*whole.issues, unanswered(error)))

@@ -114,6 +114,11 @@ class Offering:
         return {name: one.plugin.state for name, one in self._served.items()}
 
     @property
+    def is_registered(self) -> bool:
+        """Whether the kubelet has all that there is to offer; not before it is known what."""
+        return self._taken is not None and all(it.is_registered for it in self.states.values())
+
+    @property
     def lost(self) -> tuple[PluginState, ...]:
         """The plugins that reach no kubelet again without a restart of the process."""
         states = self.states.values()

@@ -168,16 +168,18 @@ class Rejections:
             return
         rejected = self._waiting.popleft()
         self._not_before = self._clock() + GAP_S
+        is_told = False
         try:
-            found = explain(self._read(current.snapshot), rejected.pod)
+            known = self._read(current.snapshot)
+            found, is_told = explain(known, rejected.pod), known.offer is not None
         except AgentError as error:
-            if rejected.attempts + 1 < ATTEMPTS:
-                self._waiting.append(rejected._replace(attempts=rejected.attempts + 1))
-                return
             found = Explanation(text=None, missing=(str(error),))
         except Exception:  # noqa: BLE001 - anybody's pod must not end what offers the GPUs
             structlog.get_logger().exception("rejection not worked out", uid=rejected.uid)
-            found = Explanation(text=None, missing=("an answer: a bug of ours",))
+            found, is_told = Explanation(text=None, missing=("an answer: a bug of ours",)), True
+        if found.text is None and not is_told and rejected.attempts + 1 < ATTEMPTS:
+            self._waiting.append(rejected._replace(attempts=rejected.attempts + 1))
+            return
         self._tell(rejected, found)
 
     def _tell(self, rejected: _Rejected, found: Explanation) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from agent.checks.terms import USUAL
 from agent.cli.live_pods import with_pods
 from agent.config.settings import Settings
 from agent.judging import TermsFile, judged
+from agent.model.snapshot import Snapshot
+from agent.node_audit import NodeAudit
 from agent.probes.discover import Roots, discover
 from agent.probes.nvml import NvmlReading
 from agent.probes.pb import podresources_pb2 as pb
@@ -89,7 +92,6 @@ def test_a_misaligned_pod_has_no_event_where_only_rejections_are_asked_for() -> 
     assert loud.auditing.post == loud.events.post
 
 
-@pytest.mark.timeout(60)
 def test_every_loop_ends_when_it_is_told_to(tmp_path: Path) -> None:
     settings = replace(
         NOTHING,
@@ -106,7 +108,7 @@ def test_every_loop_ends_when_it_is_told_to(tmp_path: Path) -> None:
         thread.start()
     stopping.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert not any(thread.is_alive() for thread in threads)
 
 
@@ -123,22 +125,55 @@ HELD = {
 }
 
 
+def without_offer(method: str) -> None:
+    if method == "GetAllocatableResources":
+        raise RuntimeError("the feature is switched off")
+
+
+def silent(_method: str) -> None:
+    raise RuntimeError("not now")
+
+
+@pytest.mark.parametrize("asked", [str, without_offer, silent])
 def test_it_judges_as_an_audit_of_a_node_without_an_api_server_does(
-    tmp_path: Path, socket: Path
+    tmp_path: Path, socket: Path, asked: Callable[[str], object]
 ) -> None:
+    settings, ours, scan = audited(tmp_path, socket)
+    with serving(socket, LISTED, asked=asked):
+        ours.step()
+        assert ours.found == judged(with_pods(scan, settings), AUDIT, USUAL)
+
+
+def test_the_kubelets_files_are_read_once_a_look(tmp_path: Path, socket: Path) -> None:
+    _settings, ours, _scan = audited(tmp_path, socket)
+    with serving(socket, LISTED):
+        ours.step()
+        before = ours.found
+    with serving(socket, LISTED, asked=lambda _method: checkpoint(tmp_path).unlink(True)):
+        ours.step()
+        assert ours.found == before
+        ours.step()
+        assert ours.found != before
+
+
+def checkpoint(root: Path) -> Path:
+    return root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+
+
+def audited(root: Path, socket: Path) -> tuple[Settings, NodeAudit, Snapshot]:
+    """Return a node whose kubelet listens on *socket*: its audit, and a whole reading."""
     shape = "h100x8-nvswitch-2numa-8cx7"
-    unpack_whole(NODES / shape, tmp_path)
-    checkpoint = tmp_path / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
-    checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [HELD]}, "Checksum": 1}))
+    unpack_whole(NODES / shape, root)
+    checkpoint(root).write_text(json.dumps({"Data": {"PodDeviceEntries": [HELD]}, "Checksum": 1}))
     settings = Settings(
         node_name="gpu-1",
-        sysfs_root=tmp_path / "sys",
-        procfs_root=tmp_path / "proc",
-        host_root=tmp_path,
+        sysfs_root=root / "sys",
+        procfs_root=root / "proc",
+        host_root=root,
         pod_resources_socket=socket,
-        kubeconfig=tmp_path / "none",
+        kubeconfig=root / "none",
     )
-    roots = Roots(sysfs=tmp_path / "sys", procfs=tmp_path / "proc", host=tmp_path)
+    roots = Roots(sysfs=root / "sys", procfs=root / "proc", host=root)
     scans = [
         discover(
             roots,
@@ -151,8 +186,6 @@ def test_it_judges_as_an_audit_of_a_node_without_an_api_server_does(
     ]
     store = SnapshotStore()
     store.publish(scans[0])
-    ours = attending(settings, store, TermsFile(None)).node
-    assert ours is not None
-    with serving(socket, LISTED):
-        ours.step()
-        assert ours.found == judged(with_pods(scans[1], settings), AUDIT, USUAL)
+    found = attending(settings, store, TermsFile(None)).node
+    assert found is not None
+    return settings, found, scans[1]

@@ -1,8 +1,10 @@
 """Measuring pods in the daemon: what is counted, what is told, and how often."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,6 +17,8 @@ from agent.model.snapshot import Snapshot
 from agent.publish.pod_events import PodEvent
 from agent.store import SnapshotStore
 from tests.checks.alignment_play import GIB, NONE, node, worker
+from tests.probes.test_podresources_kept import serving
+from tests.test_held_pods import no_offer
 
 H100 = node(settings=NONE)
 GOOD = Pod(
@@ -196,7 +200,21 @@ def test_a_kubelet_without_a_socket_is_a_silent_one(tmp_path: Path) -> None:
     assert agent.errors == 1
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("asked", "errors"), [(no_offer, 1), (str, 0)])
+def test_nothing_is_measured_where_the_kubelet_does_not_tell_what_it_offers(
+    asked: Callable[[str], object], errors: int
+) -> None:
+    store = SnapshotStore()
+    store.publish(H100)
+    with TemporaryDirectory(prefix="nodetopo-") as short:
+        socket = Path(short) / "kubelet.sock"
+        settings = Settings(node_name="gpu-1", pod_resources_socket=socket)
+        agent = Auditing(settings, store, post=None)
+        with serving(socket, asked=asked):
+            agent.step()
+    assert (agent.errors, agent.found is None) == (errors, bool(errors))
+
+
 def test_the_loop_ends_when_it_is_told_to() -> None:
     agent, stopping = Played((BAD,)), threading.Event()
     loop = threading.Thread(target=agent.auditing.run, args=(stopping,))
@@ -204,7 +222,7 @@ def test_the_loop_ends_when_it_is_told_to() -> None:
     while agent.auditing.found is None:
         stopping.wait(0.01)
     stopping.set()
-    loop.join(30)
+    loop.join(120)
     assert not loop.is_alive()
 
 

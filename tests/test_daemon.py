@@ -9,13 +9,18 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.kubelet.stand_in import StandInKubelet
 from agent.machines.bundled import machine
+from tests.kubelet.eventually import eventually
+from tests.unhurried import lift_limits
 
-TIMEOUT_S = 60
+__all__ = ["lift_limits"]
+
+TIMEOUT_S = 240
 MIG = Path(__file__).parent / "nodes" / "h100x8-nvswitch-2numa-mig" / "snapshot.json"
 GPU2 = "GPU-00000d16-0000-4000-8000-000000000002"
 COMMAND = (
@@ -58,14 +63,19 @@ def scrape(url: str) -> list[str]:
 
 
 def once(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, "--once", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        env=environment(),
-        check=False,
-    )
+    """Run the daemon once, and again where a busy machine kept a choice waiting too long."""
+    for _ in range(3):
+        shown = subprocess.run(
+            [*COMMAND, "--once", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            env=environment(),
+            check=False,
+        )
+        if "came too late" not in shown.stderr:
+            break
+    return shown
 
 
 def test_once_shows_the_whole_job_on_a_simulated_machine_and_ends_well() -> None:
@@ -152,8 +162,9 @@ def test_the_kubelet_is_told_the_best_pair_of_what_is_free(tmp_path: Path) -> No
     ):
         kubelet.wait_registered(TIMEOUT_S)
         free = [gpus[index] for index in (4, 2, 0, 5)]
-        # 0-4 have two NVLinks, 4-5 and all others one or none.
-        assert set(kubelet.preferred(2, free)) == {gpus[0], gpus[4]}
+        # 0-4 have two NVLinks, 4-5 and all others one or none. A choice that comes too late on a
+        # busy machine is another one.
+        assert eventually(lambda: set(kubelet.preferred(2, free)) == {gpus[0], gpus[4]})
 
 
 def test_the_policy_of_the_settings_decides_and_one_line_says_why(tmp_path: Path) -> None:
@@ -162,12 +173,17 @@ def test_the_policy_of_the_settings_decides_and_one_line_says_why(tmp_path: Path
     policy = ("--placement-policy", "nvidia.com/gpu=numa-first", "--log-format", "json")
     with StandInKubelet(tmp_path) as kubelet, running(*arguments, *policy) as process:
         kubelet.wait_registered(TIMEOUT_S)
-        chosen = kubelet.preferred(2, [gpus[index] for index in (4, 1, 0, 5)])
-        kubelet.allocate(chosen)
+        free = [gpus[index] for index in (4, 1, 0, 5)]
+        assert eventually(lambda: set(kubelet.preferred(2, free)) == {*gpus[:2]})
+        kubelet.allocate(gpus[:2])
+        assert process.stderr is not None
+        lines: list[dict[str, Any]] = []
+        while not lines or lines[-1]["event"] != "devices allocated":
+            lines.append(json.loads(process.stderr.readline()))
         process.send_signal(signal.SIGTERM)
-        _, logged = process.communicate(timeout=TIMEOUT_S)
-    lines = [json.loads(line) for line in logged.splitlines()]
-    (line,) = [line for line in lines if line["event"] == "devices allocated"]
+        _, rest = process.communicate(timeout=TIMEOUT_S)
+    assert "devices allocated" not in rest
+    line = lines[-1]
     assert {key: line[key] for key in ("chosen", "bandwidth_gb_s", "chosen_by", "resource")} == {
         "chosen": gpus[:2],
         "bandwidth_gb_s": 25.0,
@@ -189,8 +205,9 @@ def test_first_answers_are_worked_out_when_devices_are_offered_and_when_settings
         assert "first answers worked out" in events  # a line that never comes takes too long
         config.write_text("placement-policy: packed\n")
         process.send_signal(signal.SIGHUP)
-        assert "configuration read" in events
-        assert "first answers worked out" in events
+        expected = {"configuration read", "first answers worked out"}
+        while expected:  # by two threads, in any order
+            expected.discard(next(events))
 
 
 @pytest.mark.parametrize("setting", ["--bandwidth-table", "--checks-file"])
@@ -198,6 +215,25 @@ def test_a_file_of_ours_that_cannot_be_read_stops_the_start(tmp_path: Path, sett
     shown = once("--machine", "dgx-1v", setting, str(tmp_path / "none.yaml"))
     assert shown.returncode == 2
     assert "none.yaml is not a file" in shown.stderr.splitlines()[-1]
+
+
+def test_a_check_that_is_not_known_is_told_of_and_keeps_no_gpu_from_being_served(
+    tmp_path: Path,
+) -> None:
+    checks = tmp_path / "checks.yaml"
+    checks.write_text("severities: {KUB-0004: info}", "utf-8")
+    arguments = ("--machine", "dgx-h100", "--checks-file", str(checks), "--log-format", "json")
+    with (
+        StandInKubelet(tmp_path) as kubelet,
+        running(*arguments, "--device-plugin-dir", str(tmp_path)) as process,
+    ):
+        kubelet.wait_registered(TIMEOUT_S)
+        assert process.stderr is not None
+        lines = map(json.loads, process.stderr)  # one that never comes takes too long
+        scrape(next(line["url"] for line in lines if line["event"] == "metrics served"))
+        told = next(line for line in lines if line["event"] == "notice")
+        assert told["reason"] == "ConfigRefused"
+        assert "unknown check 'KUB-0004'" in told["message"]
 
 
 def test_metrics_tell_that_the_resource_is_registered(tmp_path: Path) -> None:
@@ -212,9 +248,8 @@ def test_metrics_tell_that_the_resource_is_registered(tmp_path: Path) -> None:
                     break
             url = json.loads(log_line)["url"]
             # The kubelet has the list a moment before the plugin has the kubelet's answer.
-            is_registered = any(
-                'nodetopo_registered{resource="nvidia.com/gpu"} 1.0' in scrape(url)
-                for _ in range(100)
+            is_registered = eventually(
+                lambda: 'nodetopo_registered{resource="nvidia.com/gpu"} 1.0' in scrape(url)
             )
     assert is_registered
 

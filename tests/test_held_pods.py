@@ -1,19 +1,20 @@
 """What pods hold, from a kubelet's socket, its checkpoint and cgroups made here."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent.config.settings import Settings
 from agent.errors import UnreadableError
 from agent.held_pods import HeldPods
 from agent.machines.bundled import machine
 from agent.model.kubelet import KubeletSettings
-from agent.model.kubelet_state import KubeletState
+from agent.model.kubelet_state import DeviceState, HeldDevices, KubeletState
 from agent.model.numa import CpuSet
 from agent.model.pod_resources import PlacedDevice
 from agent.probes.pb import podresources_pb2 as pb
@@ -35,6 +36,12 @@ ENTRY = {
     "AllocResp": "",
 }
 CHECKPOINT = {"Data": {"PodDeviceEntries": [ENTRY], "RegisteredDevices": {}}, "Checksum": 1}
+
+
+def no_offer(method: str) -> None:
+    """Answer as a kubelet that tells its pods alone."""
+    if method == "GetAllocatableResources":
+        raise RuntimeError("the feature is switched off")
 
 
 @pytest.fixture
@@ -109,6 +116,57 @@ def test_the_kubelets_own_root_directory_is_read(settings: Settings) -> None:
     assert found.kubelet_state.cpu.policy == "none"
 
 
+def test_pods_stay_where_the_kubelet_does_not_tell_what_it_offers_and_the_log_says_so_once(
+    settings: Settings,
+) -> None:
+    with_checkpoint(settings)
+    answers: list[Callable[[str], object]] = [no_offer, no_offer, str, no_offer]
+
+    def asked(method: str) -> None:
+        answers[0](method)
+
+    held, found = HeldPods(settings), []
+    socket = settings.pod_resources_socket
+    with serving(socket, LISTED, OFFERED, asked=asked), capture_logs() as log:
+        while answers:
+            found.append(held.read(H100))
+            answers.pop(0)
+    held.close()
+    assert [(pod.name, pod.uid) for one in found for pod in one.pods or ()] == [("job-0", UID)] * 4
+    assert [one.offer is None for one in found] == [True, True, False, True]
+    told = [[(i.probe, i.subject) for i in one.issues[len(H100.issues) :]] for one in found]
+    assert told == [[("podresources", "kubelet")] * (one.offer is None) for one in found]
+    assert "switched off" in found[0].issues[-1].reason
+    assert [line["event"] for line in log] == ["kubelet's offer not read"] * 2
+
+
+def test_a_state_that_was_read_just_now_is_not_read_again(settings: Settings) -> None:
+    with_checkpoint(settings)
+    seen = HeldDevices(pod_uid="other", container="worker", resource=GPU, ids={"0": ("GPU-1",)})
+    state = KubeletState(devices=DeviceState(held=(seen,), registered={}))
+    held = HeldPods(settings)
+    with serving(settings.pod_resources_socket, LISTED, OFFERED):
+        found = held.beside_state(replace(H100, kubelet_state=state))
+    held.close()
+    assert [(pod.name, pod.uid) for pod in found.pods or ()] == [("job-0", "other")]
+    assert found.kubelet_state is state
+    assert found.offer is not None
+
+
 def test_a_kubelet_that_is_not_there_is_an_error(settings: Settings) -> None:
     with pytest.raises(UnreadableError):
         HeldPods(settings).read(H100)
+
+
+def test_who_needs_the_offer_gets_nothing_without_it(settings: Settings) -> None:
+    held = HeldPods(settings)
+    with serving(settings.pod_resources_socket, LISTED, OFFERED):
+        assert held.read_whole(H100) == held.read(H100)
+    held.close()
+    refusing = HeldPods(settings)
+    with (
+        serving(settings.pod_resources_socket, LISTED, asked=no_offer),
+        pytest.raises(UnreadableError, match="switched off"),
+    ):
+        refusing.read_whole(H100)
+    refusing.close()

@@ -1,6 +1,8 @@
 """The daemon's reports: what is counted, and on which terms."""
 
 import os
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -13,6 +15,7 @@ from agent.checks.engine import evaluate
 from agent.checks.rule import Severity, Verdict
 from agent.checks.terms import USUAL, Terms, Waiver
 from agent.errors import InputError
+from agent.health.notices import Notice
 from agent.judging import TermsFile, judged
 from tests.kubelet.machines import node
 
@@ -52,6 +55,7 @@ class File:
         self._writes = 0
         self.write("severities: {KUB-004: info}")
         self.terms = TermsFile(path, today=lambda: self.day)
+        self.terms.terms()
 
     def write(self, text: str) -> None:
         """Replace it, as a ConfigMap's is, by one of another time."""
@@ -74,6 +78,68 @@ def test_without_a_file_nothing_is_changed() -> None:
 def test_a_file_that_cannot_be_read_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a file"):
         TermsFile(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("severities: {KUB-004: loud}", "loud"), ("waivers: [{}]", "without")]
+)
+def test_a_file_that_says_something_else_ends_the_start(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    path = tmp_path / "checks.yaml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(InputError, match=problem):
+        TermsFile(path)
+
+
+def test_the_start_loads_no_rule(tmp_path: Path) -> None:
+    path = tmp_path / "checks.yaml"
+    path.write_text("severities: {KUB-004: info}", "utf-8")
+    program = (
+        "import sys; from pathlib import Path; from agent.judging import TermsFile\n"
+        "terms = TermsFile(Path(sys.argv[1])); print('agent.checks.catalogue' in sys.modules)\n"
+        "print(*terms.terms().severities)"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    first, *_logged, last = done.stdout.splitlines()
+    assert (first, last) == ("False", "KUB-004")
+
+
+def test_a_code_that_no_check_has_is_told_when_the_rules_are_there_and_changes_nothing(
+    file: File,
+) -> None:
+    text = "severities: {KUB-0004: info, KUB-005: info}"
+    file.write(text)
+    terms = TermsFile(file.path, today=lambda: DAY)
+    assert terms.notices() == ()
+    with capture_logs() as logs:
+        assert [terms.terms() for _ in range(2)] == [Terms(today=DAY)] * 2
+    problem = f"{file.path}:1:24: severities.KUB-0004: unknown check 'KUB-0004'"
+    (line,) = logs
+    assert (line["event"], line["log_level"]) == ("checks-file not taken", "warning")
+    assert line["problem"].startswith(problem)
+    assert terms.notices() == (
+        Notice(
+            reason="ConfigRefused",
+            message=line["problem"],
+            is_warning=True,
+            gpu=None,
+            key="checks-file",
+        ),
+    )
+    assert terms.notices() == ()
+    file.write(text.replace("0004", "004"))
+    assert set(terms.terms().severities) == {"KUB-004", "KUB-005"}
+    assert terms.notices() == ()
+
+
+def test_a_file_that_is_gone_before_it_was_taken_is_told_of(file: File) -> None:
+    terms = TermsFile(file.path, today=lambda: DAY)
+    file.path.unlink()
+    with capture_logs() as logs:
+        assert terms.terms() == Terms(today=DAY)
+    assert [line["event"] for line in logs] == ["checks-file not taken"]
 
 
 def test_a_changed_file_is_taken_and_the_day_is_always_todays(file: File) -> None:

@@ -13,6 +13,7 @@ from agent.checks.terms import USUAL
 from agent.config.settings import Settings
 from agent.held_pods import HeldPods
 from agent.judging import TermsFile, judged
+from agent.machines.bundled import machine
 from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.model.snapshot import Snapshot
 from agent.node_audit import AUDIT_S, NodeAudit
@@ -100,8 +101,56 @@ def test_one_line_for_each_change_of_what_is_broken() -> None:
         audit.step()
         audit.step()
     assert [(line["event"], line["log_level"]) for line in logs] == [("node audited", "info")] * 2
+    assert audit.found is not None
+    assert logs[1]["broken"] == sorted(audit.found.broken)
     assert "KUB-003" in logs[1]["broken"]
     assert logs[1]["fail"] > logs[0]["fail"]
+
+
+def test_the_first_look_is_told_of_though_nothing_is_broken() -> None:
+    sound = machine("dgx-h100")
+    audit, store = with_read(lambda _: sound)
+    store.publish(sound)
+    with capture_logs() as logs:
+        audit.step()
+    assert [(line["event"], line["broken"]) for line in logs] == [("node audited", [])]
+
+
+def test_it_judges_on_the_terms_of_its_file(tmp_path: Path) -> None:
+    checks = tmp_path / "checks.yaml"
+    checks.write_text("severities: {KUB-003: warning}", "utf-8")
+    terms, store = TermsFile(checks), SnapshotStore()
+    store.publish(replace(H100, kubelet=TOLD))
+    audit = NodeAudit(Settings(node_name="gpu-1"), store, terms, read=lambda snapshot: snapshot)
+    audit.step()
+    assert audit.found is not None
+    assert audit.found.broken["KUB-003"] == "warn"
+
+
+def test_a_kubelet_that_does_not_answer_is_an_issue_beside_the_others(root: Path) -> None:
+    found = with_files(root, SnapshotStore())._read(node("h100x8-nvswitch-2numa-broken"))
+    *others, last = found.issues
+    assert (last.probe, last.subject) == ("podresources", "kubelet")
+    assert str(root / "none.sock") in last.reason
+    assert len(others) >= len(node("h100x8-nvswitch-2numa-broken").issues) > 0
+
+
+def test_each_bug_of_ours_is_told_once_and_again_after_it_was_away() -> None:
+    a, b = KeyError("a"), KeyError("b")
+    bugs = [a, a, b, None, b]
+
+    def read(snapshot: Snapshot) -> Snapshot:
+        if (bug := bugs.pop(0)) is not None:
+            raise bug
+        return snapshot
+
+    audit, store = with_read(read)
+    store.publish(H100)
+    with capture_logs() as logs:
+        while bugs:
+            audit.step()
+    assert [line.get("exc_info") for line in logs] == [a, b, None, b]
+    assert [line.get("problem") for line in logs] == [repr(a), repr(b), None, repr(b)]
 
 
 def test_a_bug_of_ours_leaves_nothing_known_and_ends_nothing() -> None:
@@ -123,7 +172,6 @@ def test_a_bug_of_ours_leaves_nothing_known_and_ends_nothing() -> None:
     assert not audit.found
 
 
-@pytest.mark.timeout(60)
 def test_it_ends_when_it_is_told_to_and_leaves_the_kubelet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -145,15 +193,14 @@ def test_it_ends_when_it_is_told_to_and_leaves_the_kubelet(
     store.publish(H100)
     thread = threading.Thread(target=audit.run, args=(stopping,))
     thread.start()
-    assert reading.wait(30)
+    assert reading.wait(120)
     stopping.set()
-    thread.join(30)
+    thread.join(120)
     assert not thread.is_alive()
     assert reads == [H100]
     assert len(left) == 1
 
 
-@pytest.mark.timeout(60)
 def test_between_two_looks_it_waits() -> None:
     waits: list[float | None] = []
 

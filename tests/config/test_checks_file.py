@@ -7,7 +7,7 @@ import pytest
 
 from agent.checks.rule import Severity
 from agent.checks.terms import Terms, Waiver
-from agent.config.checks_file import load
+from agent.config.checks_file import check, load
 from agent.errors import InputError
 
 TODAY = date(2026, 11, 21)
@@ -36,6 +36,12 @@ def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
     assert load(written(tmp_path, text), TODAY) == Terms(today=TODAY)
 
 
+UNKNOWN = (
+    ("severities: {KUB-0001: info}", "unknown check 'KUB-0001' — did you mean 'KUB-001'"),
+    (f"{WAIVER.replace('KUB-001', 'KUB')}}}]", "unknown check 'KUB'"),
+)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -43,7 +49,6 @@ def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
             "severity: {}",
             r":1:11: severity: unknown key 'severity' — keys are .*; did you mean 'severities'",
         ),
-        ("severities: {KUB-0001: info}", "unknown check 'KUB-0001' — did you mean 'KUB-001'"),
         ("severities: {KUB-001: loud}", "expected one of error, warning, info, found the text"),
         ("severities: [KUB-001]", "expected a mapping, found"),
         ("waivers: {code: KUB-001}", "expected a list, found a mapping"),
@@ -58,11 +63,25 @@ def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
+    path = written(tmp_path, text)
+    for read in (check, lambda path: load(path, TODAY)):
+        with pytest.raises(InputError, match=problem) as found:
+            read(path)
+        assert str(found.value).startswith(f"{path}")
+
+
+@pytest.mark.parametrize(("text", "problem"), UNKNOWN)
+def test_a_code_that_no_rule_has_is_named_where_rules_may_be_loaded(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    path = written(tmp_path, text)
+    check(path)
     with pytest.raises(InputError, match=problem) as found:
-        load(written(tmp_path, text), TODAY)
-    assert str(found.value).startswith(f"{tmp_path}/checks.yaml")
+        load(path, TODAY)
+    assert str(found.value).startswith(f"{path}:1:")
 
 
 def test_a_file_that_is_not_there_is_an_error_and_no_empty_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not a file"):
-        load(tmp_path / "checks.yaml", TODAY)
+    for read in (check, lambda path: load(path, TODAY)):
+        with pytest.raises(InputError, match="is not a file"):
+            read(tmp_path / "checks.yaml")

@@ -1,6 +1,6 @@
 """The kept connection to the kubelet, against servers of the real API on a real socket."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,7 +32,10 @@ def serving(
     socket: Path,
     listed: pb.ListPodResourcesResponse | None = None,
     allocatable: pb.AllocatableResourcesResponse | None = None,
+    *,
+    asked: Callable[[str], object] = str,
 ) -> Iterator[None]:
+    """Answer as a kubelet; *asked* has the method before, and fails it by an error of its own."""
     answers: dict[str, Any] = {
         "List": (pb.ListPodResourcesRequest, listed or pb.ListPodResourcesResponse()),
         "GetAllocatableResources": (
@@ -42,7 +45,7 @@ def serving(
     }
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            lambda _request, _context, found=found: found,
+            lambda _request, _context, name=name, found=found: (asked(name), found)[1],
             request_deserializer=kind.FromString,
             response_serializer=type(found).SerializeToString,
         )
@@ -57,6 +60,8 @@ def serving(
         server.start()
         stack.callback(lambda: server.stop(None).wait())
         yield
+    # gRPC removes the file when it gets to it, and by name: the next server's, if late.
+    assert eventually(lambda: not socket.exists())
 
 
 @pytest.fixture
