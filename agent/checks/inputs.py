@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 
 from agent.model.gpu import Gpu, Virtualization
 from agent.model.hca import Hca, HcaKind
-from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import ProbeIssue, Snapshot
 
 Inputs = tuple[str, ...]
@@ -79,23 +78,6 @@ def needs_alignment(snapshot: Snapshot) -> bool:
     """Return whether the node is known to have GPUs and several NUMA nodes."""
     is_known = snapshot.numa_nodes is not None and bool(snapshot.gpus)
     return is_known and not has_one_numa_node(snapshot)
-
-
-def missing_setting(
-    what: str,
-    setting: Callable[[KubeletSettings], str | None],
-) -> Callable[[Snapshot], Inputs]:
-    """Need the kubelet's *setting*, called *what*, unless the node has nothing to align."""
-
-    def missing(snapshot: Snapshot) -> Inputs:
-        if has_no_gpus(snapshot) or has_one_numa_node(snapshot):
-            return ()
-        absent = missing_gpus(snapshot) + missing_numa_nodes(snapshot)
-        if snapshot.kubelet is None:
-            return (*absent, f"kubelet settings{because(snapshot, 'kubelet')}")
-        return absent if setting(snapshot.kubelet) is not None else (*absent, what)
-
-    return missing
 
 
 def gpu_label(gpu: Gpu) -> str:

@@ -11,46 +11,35 @@ from agent.checks import (
     kubelet_drift,
     kubelet_files,
     kubelet_jobs,
+    kubelet_keys,
     kubelet_memory,
     kubelet_numa,
     kubelet_options,
 )
-from agent.checks.inputs import missing_setting, needs_alignment, nothing_to_align
+from agent.checks.inputs import needs_alignment, nothing_to_align
 from agent.checks.kubelet_bugs import MANY_NODES, QUICK_SINCE
-from agent.checks.kubelet_inputs import place, version
+from agent.checks.kubelet_inputs import (
+    missing_settings_and_nodes,
+    place,
+    running,
+    stated,
+    version,
+)
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
-from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes_release import release
 from agent.model.snapshot import Snapshot
 
-_Setting = Callable[[KubeletSettings], str | None]
 _TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
 
 
-def _cpu_policy(settings: KubeletSettings) -> str | None:
-    return settings.cpu_manager_policy
-
-
-def _topology_policy(settings: KubeletSettings) -> str | None:
-    return settings.topology_manager_policy
-
-
-def _memory_policy(settings: KubeletSettings) -> str | None:
-    return settings.memory_manager_policy
-
-
-def _expect(
-    field: str,
-    setting: _Setting,
-    good: tuple[str, ...],
-) -> Callable[[Snapshot], tuple[Finding, ...]]:
+def _expect(field: str, *good: str) -> Callable[[Snapshot], tuple[Finding, ...]]:
     """Find fault with any other value of *field* where there is something to align."""
 
     def check(snapshot: Snapshot) -> tuple[Finding, ...]:
-        settings = snapshot.kubelet
+        settings = running(snapshot)
         if settings is None or not needs_alignment(snapshot):
             return ()
-        observed = setting(settings)
+        observed = stated(settings, field)
         if observed is None or observed in good:
             return ()
         expected = " | ".join(good)
@@ -87,11 +76,11 @@ _POLICIES: tuple[Rule, ...] = (
         area=Area.KUBELET,
         suite=Suite.AUDIT,
         severity=Severity.ERROR,
-        needs=missing_setting("cpuManagerPolicy", _cpu_policy),
-        check=_expect("cpuManagerPolicy", _cpu_policy, ("static",)),
+        needs=missing_settings_and_nodes(running, "cpuManagerPolicy"),
+        check=_expect("cpuManagerPolicy", "static"),
         skips=nothing_to_align,
-        remedy="set cpuManagerPolicy: static with reservedSystemCPUs; drain the node, delete "
-        "cpu_manager_state and restart the kubelet",
+        remedy="set cpuManagerPolicy: static with reservedSystemCPUs; drain the node, stop the "
+        "kubelet, delete cpu_manager_state, start the kubelet",
         reference=f"{_TASKS}/cpu-management-policies/",
     ),
     Rule(
@@ -102,12 +91,8 @@ _POLICIES: tuple[Rule, ...] = (
         area=Area.KUBELET,
         suite=Suite.AUDIT,
         severity=Severity.ERROR,
-        needs=missing_setting("topologyManagerPolicy", _topology_policy),
-        check=_expect(
-            "topologyManagerPolicy",
-            _topology_policy,
-            ("best-effort", "restricted", "single-numa-node"),
-        ),
+        needs=missing_settings_and_nodes(running, "topologyManagerPolicy"),
+        check=_expect("topologyManagerPolicy", "best-effort", "restricted", "single-numa-node"),
         skips=_without_hints,
         remedy="set topologyManagerPolicy: best-effort where jobs may span NUMA nodes, "
         "single-numa-node where none may, and restart the kubelet (with more than 8 NUMA nodes "
@@ -121,12 +106,12 @@ _POLICIES: tuple[Rule, ...] = (
         area=Area.KUBELET,
         suite=Suite.AUDIT,
         severity=Severity.WARNING,
-        needs=missing_setting("memoryManagerPolicy", _memory_policy),
-        check=_expect("memoryManagerPolicy", _memory_policy, ("Static",)),
+        needs=missing_settings_and_nodes(running, "memoryManagerPolicy"),
+        check=_expect("memoryManagerPolicy", "Static"),
         skips=_without_pinning,
         remedy="set memoryManagerPolicy: Static and reservedMemory to the sum of kubeReserved, "
-        "systemReserved and evictionHard; drain the node, delete memory_manager_state and "
-        "restart the kubelet",
+        "systemReserved and evictionHard; drain the node, stop the kubelet, delete "
+        "memory_manager_state, start the kubelet",
         reference=f"{_TASKS}/memory-manager/",
     ),
 )
@@ -142,6 +127,7 @@ RULES: tuple[Rule, ...] = tuple(
             *kubelet_drift.RULES,
             *kubelet_files.RULES,
             *kubelet_jobs.RULES,
+            *kubelet_keys.RULES,
             *kubelet_memory.RULES,
             *kubelet_numa.RULES,
             *kubelet_options.RULES,

@@ -133,8 +133,8 @@ RULES: tuple[Rule, ...] = (
         check=_shared_cores,
         skips=_without_smt,
         remedy='set cpuManagerPolicyOptions: {full-pcpus-only: "true"} and let pods ask for '
-        "multiples of the threads of a core; drain the node, delete cpu_manager_state and restart "
-        "the kubelet",
+        "multiples of the threads of a core; drain the node, stop the kubelet, delete "
+        "cpu_manager_state, start the kubelet",
         reference=f"{_DOCS}#full-pcpus-only",
     ),
     Rule(
@@ -149,7 +149,7 @@ RULES: tuple[Rule, ...] = (
         check=_loose_reservation,
         skips=_without_strictness,
         remedy='set cpuManagerPolicyOptions: {strict-cpu-reservation: "true"}; drain the node, '
-        "delete cpu_manager_state and restart the kubelet",
+        "stop the kubelet, delete cpu_manager_state, start the kubelet",
         reference=f"{_DOCS}#strict-cpu-reservation",
     ),
     Rule(

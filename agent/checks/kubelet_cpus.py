@@ -202,8 +202,8 @@ RULES: tuple[Rule, ...] = (
         check=_split_cores,
         skips=unless(starting, "cpuManagerPolicy", _STATIC),
         remedy="state in reservedSystemCPUs all threads of each core, as "
-        "/sys/devices/system/cpu/cpu*/topology/core_cpus_list has them; drain the node, delete "
-        "cpu_manager_state and restart the kubelet",
+        "/sys/devices/system/cpu/cpu*/topology/core_cpus_list has them; drain the node, stop the "
+        "kubelet, delete cpu_manager_state, start the kubelet",
         reference=f"{_DOCS}/cpu-management-policies/#static-policy",
     ),
     Rule(
@@ -218,7 +218,7 @@ RULES: tuple[Rule, ...] = (
         check=_gathered,
         skips=_skips_spread,
         remedy="take as many cores of each NUMA node with GPUs into reservedSystemCPUs; drain the "
-        "node, delete cpu_manager_state and restart the kubelet",
+        "node, stop the kubelet, delete cpu_manager_state, start the kubelet",
         reference=_SERVER,
     ),
 )

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import combinations
 
 from agent.checks.inputs import Inputs
-from agent.checks.qos_pods import GPU, is_gpu_resource, missing_pods, uses_gpus
+from agent.checks.qos_pods import GPU, is_gpu_resource, missing_pods
 from agent.model.kubelet import KubeletSettings
 from agent.model.pod import Container, Pod
 from agent.model.pod_amounts import at_once
@@ -61,7 +61,7 @@ def missing_demands(snapshot: Snapshot) -> Inputs:
         f"resources of container {container.name} in {pod.namespace}/{pod.name}"
         for pod in wanting(snapshot)
         for container in pod.containers
-        if uses_gpus(container) is None or (uses_gpus(container) and _asked(container) is None)
+        if _asked(container) is None
     )
     wanted = {
         name
@@ -83,8 +83,7 @@ def demands(pod: Pod, settings: KubeletSettings) -> tuple[Demand, ...]:
     seen = partial(_seen, is_pinned=is_pinned)
     name = f"{pod.namespace}/{pod.name}"
     if settings.topology_manager_scope == _POD_SCOPE:
-        amounts = {kind: amount for kind, amount in at_once(pod, seen).items() if amount > 0}
-        return (Demand(subject=name, amounts=amounts),)
+        return (Demand(subject=name, amounts=at_once(pod, seen)),)
     return tuple(
         Demand(subject=f"{name} container {container.name}", amounts=seen(container))
         for container in pod.containers
@@ -132,10 +131,10 @@ def _is_one_device_each(snapshot: Snapshot) -> bool:
 def width(spots: Places, amount: int) -> int | None:
     """Return how many NUMA nodes *amount* devices need at least; ``None`` if no set has them."""
     counts = Counter(spots)
-    nodes = sorted({node for spot in counts for node in spot})
+    nodes = {node for spot in counts for node in spot}
     if len(nodes) > _MOST_NODES:
         return None
-    for size in range(1, len(nodes) + 1):
+    for size in range(len(nodes) + 1):
         for chosen in map(frozenset, combinations(nodes, size)):
             if _count(counts, chosen) >= amount:
                 return size

@@ -202,7 +202,7 @@ RULES: tuple[Rule, ...] = (
         check=_bad_sum,
         skips=_not_static,
         remedy="make the memory in reservedMemory, of all NUMA nodes together, the expected "
-        "amount; drain the node, delete memory_manager_state and restart the kubelet",
+        "amount; drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
         reference=f"{_DOCS}/memory-manager/#reserved-memory-flag",
     ),
     Rule(

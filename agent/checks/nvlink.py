@@ -34,14 +34,19 @@ def _wired_gpus(snapshot: Snapshot) -> frozenset[int]:
 
     A PCIe card without a bridge lists links too, all down and with no far end: that is no
     fault. An SXM module, a GPU beside NVSwitches, and one with any link that is up or
-    names its far end is wired.
+    names its far end is wired. In MIG mode a GPU uses no link.
     """
+    whole = {gpu.index for gpu in snapshot.gpus} - _divided(snapshot)
     if _has_switches(snapshot):
-        return frozenset(gpu.index for gpu in snapshot.gpus)
+        return frozenset(whole)
     linked = {link.gpu for link in snapshot.nvlinks or () if link.is_active or _has_peer(link)}
     is_alone = len(snapshot.gpus) == 1  # a virtual machine may own one module of a board
     modules = {gpu.index for gpu in snapshot.gpus if is_module(gpu) and not is_alone}
-    return frozenset(linked | modules)
+    return frozenset(whole & (linked | modules))
+
+
+def _divided(snapshot: Snapshot) -> frozenset[int]:
+    return frozenset(gpu.index for gpu in snapshot.gpus if gpu.is_divided)
 
 
 def _has_peer(link: NvLink) -> bool:
@@ -50,10 +55,11 @@ def _has_peer(link: NvLink) -> bool:
 
 def _inactive(snapshot: Snapshot) -> tuple[Finding, ...]:
     wired = _wired_gpus(snapshot)
+    divided = {gpu.pci for gpu in snapshot.gpus if gpu.is_divided and gpu.pci is not None}
     return tuple(
         Finding(subject=_name(link), observed="inactive", expected="active")
         for link in snapshot.nvlinks or ()
-        if link.is_active is False and link.gpu in wired
+        if link.is_active is False and link.gpu in wired and link.peer not in divided
     ) + tuple(_without_links(snapshot))
 
 
@@ -104,7 +110,8 @@ def _missing_states(snapshot: Snapshot) -> Inputs:
 def _missing_wiring(snapshot: Snapshot) -> Inputs:
     """Name the GPUs of which nobody can tell whether a bridge is absent or dead."""
     wired = _wired_gpus(snapshot)
-    down = {link.gpu for link in snapshot.nvlinks or () if link.is_active is False} - wired
+    down = {link.gpu for link in snapshot.nvlinks or () if link.is_active is False}
+    down -= wired | _divided(snapshot)
     names = ", ".join(f"GPU{gpu}" for gpu in sorted(down))
     return (f"whether {names} should be bridged",) if down and wired else ()
 
@@ -122,7 +129,8 @@ def _unequal_pairs(snapshot: Snapshot) -> Iterator[Finding]:
     for a, b in sorted({(min(pair), max(pair)) for pair in wired}):
         # Links that are down at both ends agree, and yet are not what the wiring gives.
         expected = max(wired[a, b], wired[b, a])
-        if {(a, b), (b, a)} & silent or up[a, b] == up[b, a] == expected:
+        is_told = not {(a, b), (b, a)} & silent and not {a, b} & _divided(snapshot)
+        if not is_told or up[a, b] == up[b, a] == expected:
             continue
         yield Finding(
             subject=f"GPU{a} and GPU{b}",
@@ -134,13 +142,12 @@ def _unequal_pairs(snapshot: Snapshot) -> Iterator[Finding]:
 def _unequal_switch_links(snapshot: Snapshot) -> Iterator[Finding]:
     links = [link for link in snapshot.nvlinks or () if link.peer_kind is PeerKind.SWITCH]
     silent = {link.gpu for link in snapshot.nvlinks or () if _is_silent(link)}
-    silent |= _unread_gpus(snapshot)
+    silent |= _unread_gpus(snapshot) | _divided(snapshot)
     wired = Counter(link.gpu for link in links)
     up = Counter(link.gpu for link in links if link.is_active)
     expected = max(wired.values(), default=0)
     for gpu in snapshot.gpus:
-        is_told = gpu.index not in silent and not (gpu.is_divided and not wired[gpu.index])
-        if up[gpu.index] != expected and is_told:
+        if up[gpu.index] != expected and gpu.index not in silent:
             yield Finding(
                 subject=gpu_label(gpu),
                 observed=f"{up[gpu.index]} links to NVSwitches up",

@@ -3,6 +3,7 @@
 from agent.checks.inputs import Inputs, because, is_virtual_machine
 from agent.checks.nvlink_inputs import missing_lists, no_switch
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
+from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
 
 
@@ -19,11 +20,17 @@ def _missing(snapshot: Snapshot) -> Inputs:
 
 
 def _skips(snapshot: Snapshot) -> str | None:
-    if any(gpu.fabric and gpu.fabric.cluster_uuid for gpu in snapshot.gpus):
+    if (reason := no_switch(snapshot)) is not None:
+        return reason
+    if any(map(_is_of_a_rack, snapshot.gpus)):
         return "the NVSwitches of this fabric are not in the node"
-    if is_virtual_machine(snapshot) and snapshot.nvswitches == ():
-        return "a virtual machine, whose host runs the fabric"
-    return no_switch(snapshot)
+    is_guest = is_virtual_machine(snapshot) and snapshot.nvswitches == ()
+    return "a virtual machine, whose host runs the fabric" if is_guest else None
+
+
+def _is_of_a_rack(gpu: Gpu) -> bool:
+    """Return whether the switches of *gpu* are elsewhere, as those of all Graces are."""
+    return bool(gpu.fabric and gpu.fabric.cluster_uuid) or bool(gpu.c2c and gpu.c2c.is_enabled)
 
 
 RULE = Rule(

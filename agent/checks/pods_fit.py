@@ -64,13 +64,18 @@ def _unoffered(snapshot: Snapshot) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             subject=pod_name(pod),
-            observed=f"{resource}, which nobody offers on this node",
+            observed=f"{listed(absent)}, which nobody offers on this node",
             expected=listed(sorted(here)) or "a resource that a device plugin offers",
         )
         for pod in _gpu_pods(snapshot)
-        for resource, amount in sorted(effective(pod).items())
-        if amount > 0 and resource not in here and _is_judged(snapshot, resource)
+        if (absent := sorted(_absent(snapshot, pod, here)))
     )
+
+
+def _absent(snapshot: Snapshot, pod: Pod, here: Mapping[str, int]) -> Iterator[str]:
+    for resource, amount in effective(pod).items():
+        if amount > 0 and resource not in here and _is_judged(snapshot, resource):
+            yield resource
 
 
 def _is_judged(snapshot: Snapshot, resource: str) -> bool:

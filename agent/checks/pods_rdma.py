@@ -36,7 +36,7 @@ def _without_rdma(snapshot: Snapshot) -> tuple[Finding, ...]:
         Finding(
             subject=container_name(pod, container),
             observed=f"no RDMA device, beside {listed(hca.name for hca in found)}",
-            expected=listed(sorted(ways)) or "a resource for RDMA devices, or hostNetwork",
+            expected=listed(sorted(ways)) or "a resource for RDMA devices",
         )
         for pod, container in with_gpus(snapshot)
         if is_spread(pod) and _reaches_hcas(pod, container) is False
@@ -143,8 +143,8 @@ RULES: tuple[Rule, ...] = (
         check=_without_rdma,
         skips=_has_no_hcas,
         remedy="ask for the node's RDMA resource in every container with GPUs, as `resources."
-        "limits: {rdma/hca: 1}` does with NVIDIA's shared device plugin, or set `hostNetwork: "
-        "true` and give the container the devices",
+        "limits: {rdma/hca: 1}` does with NVIDIA's shared device plugin; with `hostNetwork: true` "
+        "alone a container has no /dev/infiniband, unless it is privileged",
         reference="https://github.com/Mellanox/k8s-rdma-shared-dev-plugin",
     ),
     Rule(

@@ -6,8 +6,11 @@ from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kernel_inputs import missing
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.checks.runtime_inputs import (
+    DEVICE_PLUGIN,
     configs,
+    goes_without_cdi,
     has_cdi,
+    is_legacy,
     missing_cdi,
     missing_specs,
     missing_toolkit,
@@ -17,7 +20,7 @@ from agent.checks.runtime_inputs import (
     toolkit,
     without_toolkit,
 )
-from agent.model.host import CdiSpec
+from agent.model.host import CdiSpec, RuntimeConfig
 from agent.model.snapshot import Snapshot
 
 _MODE = "cdi"
@@ -29,6 +32,8 @@ def _without_specs(snapshot: Snapshot) -> str | None:
     known = specs(snapshot)
     if known is not None and not of_gpus(snapshot) and not any(map(_is_broken, known)):
         return "no CDI specification of GPUs"
+    if goes_without_cdi(snapshot):
+        return "no container here gets devices by CDI"
     return no_gpus(snapshot)
 
 
@@ -96,20 +101,42 @@ def _without_plugins(snapshot: Snapshot) -> str | None:
 
 
 def _missing_switch(snapshot: Snapshot) -> Inputs:
-    return missing_specs(snapshot) + missing_cdi(snapshot)
+    untold = tuple(
+        f"how the devices of {spec.path} reach containers (device-list-strategy)"
+        for config in configs(snapshot) or ()
+        if has_cdi(snapshot, config) is False
+        for spec in of_plugins(snapshot)
+        if _may_be_annotated(snapshot, spec, config)
+    )
+    return missing_specs(snapshot) + missing_cdi(snapshot) + untold
 
 
 def _off(snapshot: Snapshot) -> tuple[Finding, ...]:
-    plugins = ", ".join(spec.path for spec in of_plugins(snapshot)[:_FEW])
     return tuple(
         Finding(
             subject=f"enable_cdi in {config.path}",
-            observed=f"false, and a device plugin wrote {plugins}",
+            observed=f"false, and a device plugin wrote {', '.join(paths[:_FEW])}",
             expected="true",
         )
         for config in configs(snapshot) or ()
-        if plugins and has_cdi(snapshot, config) is False
+        if has_cdi(snapshot, config) is False and (paths := _for_cri(snapshot, config))
     )
+
+
+def _for_cri(snapshot: Snapshot, config: RuntimeConfig) -> list[str]:
+    """Return the specifications that reach containers by the runtime of *config* alone."""
+    found = of_plugins(snapshot)
+    return [spec.path for spec in found if not _may_be_annotated(snapshot, spec, config)]
+
+
+def _may_be_annotated(snapshot: Snapshot, spec: CdiSpec, config: RuntimeConfig) -> bool:
+    """Return whether NVIDIA's runtime may take the devices of *spec* from a pod's annotations.
+
+    Device plugins hand them over so by device-list-strategy cdi-annotations, which needs no CDI of
+    the runtime that calls NVIDIA's; what drivers for DRA hand over goes by the kubelet.
+    """
+    is_plugins = DEVICE_PLUGIN in (spec.kind or "")
+    return is_plugins and bool(config.nvidia_runtimes) and not is_legacy(snapshot)
 
 
 RULES: tuple[Rule, ...] = (

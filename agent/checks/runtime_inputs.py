@@ -13,9 +13,13 @@ _CDI_SINCE = (2, 0)
 
 _CDI_MODES = ("cdi", "jit-cdi")
 _JIT_CDI_SINCE = (1, 18)
+_LEGACY = "legacy"
 
 _NVIDIA = "nvidia.com"
-_OF_PLUGINS = ("k8s.", "device-plugin.")
+DEVICE_PLUGIN = "device-plugin."
+"""What the kinds of device plugins have, and those of drivers for DRA have not."""
+
+_OF_PLUGINS = ("k8s.", DEVICE_PLUGIN)
 """How the kinds begin that device plugins and drivers for DRA write for themselves: NVIDIA's
 ``k8s.device-plugin.nvidia.com/gpu`` and ``k8s.gpu.nvidia.com/claim``, and ours."""
 
@@ -103,6 +107,24 @@ def has_cdi(snapshot: Snapshot, config: RuntimeConfig) -> bool | None:
     name, _, version = (told or "").partition("://")
     known = release(version) if name == _CONTAINERD else None
     return None if known is None else known >= _CDI_SINCE
+
+
+def goes_without_cdi(snapshot: Snapshot) -> bool:
+    """Return whether it is known that no container here gets devices by CDI.
+
+    NVIDIA's own runtime heeds specifications in every mode but ``legacy``, for pods that name a
+    device as CDI does.
+    """
+    known = configs(snapshot)
+    if not known or any(has_cdi(snapshot, config) is not False for config in known):
+        return False
+    return is_legacy(snapshot) or not any(config.nvidia_runtimes for config in known)
+
+
+def is_legacy(snapshot: Snapshot) -> bool:
+    """Return whether NVIDIA's runtime is known to leave GPUs to a hook that knows no CDI."""
+    settings = toolkit(snapshot)
+    return settings is not None and settings.mode == _LEGACY
 
 
 def missing_cdi(snapshot: Snapshot) -> Inputs:

@@ -10,9 +10,13 @@ from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.checks.runtime_inputs import (
     configs,
     has_cdi,
+    is_legacy,
     missing_cdi,
     missing_configs,
+    missing_specs,
     missing_toolkit,
+    of_plugins,
+    specs,
     toolkit,
     without_toolkit,
 )
@@ -70,7 +74,10 @@ def _reach(config: RuntimeConfig) -> str:
 
 def _missing_ways(snapshot: Snapshot) -> Inputs:
     absent = missing_toolkit(snapshot)
-    return absent + (missing_cdi(snapshot) if absent or _is_shut(snapshot) else ())
+    if not absent and not _is_shut(snapshot):
+        return ()
+    ways = () if absent or _has_cdi(snapshot) or is_legacy(snapshot) else missing_specs(snapshot)
+    return absent + missing_cdi(snapshot) + ways
 
 
 def _is_shut(snapshot: Snapshot) -> bool:
@@ -80,11 +87,25 @@ def _is_shut(snapshot: Snapshot) -> bool:
     return is_known and not (settings and settings.volume_mounts)
 
 
+def _has_cdi(snapshot: Snapshot) -> bool:
+    """Return whether a container runtime takes devices by CDI, or may."""
+    return any(has_cdi(snapshot, config) is not False for config in configs(snapshot) or ())
+
+
+def _may_be_named(snapshot: Snapshot) -> bool:
+    """Return whether a device plugin may name GPUs to NVIDIA's runtime in annotations, as CDI does.
+
+    It then writes specifications of its own (device-list-strategy cdi-annotations).
+    """
+    is_possible = specs(snapshot) is None or bool(of_plugins(snapshot))
+    return is_possible and not is_legacy(snapshot)
+
+
 def _no_way(snapshot: Snapshot) -> tuple[Finding, ...]:
     settings, known = toolkit(snapshot), configs(snapshot)
     if settings is None or not known or not _is_shut(snapshot):
         return ()
-    if any(has_cdi(snapshot, config) is not False for config in known):
+    if _has_cdi(snapshot) or _may_be_named(snapshot):
         return ()
     observed = f"{_ENVIRONMENT} and {_VOLUMES} are both off, and so is CDI in {known[0].path}"
     return (Finding(subject=settings.path, observed=observed, expected="one of the three on"),)

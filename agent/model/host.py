@@ -131,6 +131,8 @@ class HostSettings:
         char_devices: whether ``/dev/char`` has links to NVIDIA's device nodes, which runc needs
             after systemd reloads.
         infiniband_devices: names in ``/dev/infiniband``, sorted.
+        interfaces: names of the network interfaces of the host's network, sorted; ``None`` also
+            where what was read is a container's.
         gdrcopy: whether the module gdrdrv is loaded and ``/dev/gdrdrv`` there.
         frequency_drivers: the distinct cpufreq drivers, sorted; empty where the kernel scales no
             CPU's frequency.
@@ -151,6 +153,7 @@ class HostSettings:
     toolkit: ContainerToolkit | None = None
     char_devices: bool | None = None
     infiniband_devices: tuple[str, ...] | None = None
+    interfaces: tuple[str, ...] | None = None
     gdrcopy: bool | None = None
     idle_states: tuple[IdleState, ...] | None = None
     frequency_drivers: tuple[str, ...] | None = None

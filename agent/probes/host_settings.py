@@ -15,6 +15,7 @@ from agent.probes.host_cdi import cdi_specs
 from agent.probes.host_cgroup import cgroup_version
 from agent.probes.host_cpus import energy_preferences, frequency_drivers, idle_states, is_virtual
 from agent.probes.host_devices import char_devices, gdrcopy, infiniband_devices
+from agent.probes.host_interfaces import interfaces
 from agent.probes.host_interrupts import hca_interrupts
 from agent.probes.host_processes import (
     FABRIC_MANAGER,
@@ -57,6 +58,7 @@ def read_host_settings(
         toolkit=read_toolkit(files),
         char_devices=char_devices(files),
         infiniband_devices=infiniband_devices(files),
+        interfaces=interfaces(sys),
         gdrcopy=gdrcopy(sys, files),
         idle_states=idle_states(sys, cpu),
         frequency_drivers=frequency_drivers(sys),

@@ -36,6 +36,11 @@ def job(*containers: Container, index: int = 1, **changes: Any) -> Pod:
     return pod(*containers, name=f"job-worker-{index}", owner_kind="PyTorchJob", **changes)
 
 
+def on_host(env: Mapping[str, str | None], *, is_privileged: bool = True) -> Pod:
+    """Return a worker in the host's network, which asks for no RDMA device."""
+    return job(trainer(env=env, is_privileged=is_privileged), uses_host_network=True)
+
+
 def node(*pods: Pod, machine: str = "dgx-h100", **changes: Any) -> Snapshot:
     """Return a good node with *pods*."""
     return replace(healthy(machine), pods=pods, **changes)

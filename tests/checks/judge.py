@@ -40,6 +40,7 @@ SETTINGS = KubeletSettings(
     source="/var/lib/kubelet/config.yaml",
     changed_since_start=(),
     unloaded_drop_ins=(),
+    odd_keys=(),
     cpu_manager_policy="static",
     cpu_manager_options={"full-pcpus-only": "true", "strict-cpu-reservation": "true"},
     memory_manager_policy="Static",
@@ -96,7 +97,12 @@ def _host(snapshot: Snapshot) -> HostSettings:
         if hca.numa_node is not None
     )
     nodes = (name for hca in snapshot.hcas or () for name in hca.char_devices)
-    return replace(HOST, interrupts=tuple(interrupts), infiniband_devices=tuple(nodes))
+    return replace(
+        HOST,
+        interrupts=tuple(interrupts),
+        infiniband_devices=tuple(nodes),
+        interfaces=("eth0", "lo"),
+    )
 
 
 def _counting(hca: Hca) -> Hca:

@@ -11,7 +11,7 @@ from agent.checks.rule import Verdict
 from agent.model.kubelet_state import MemoryBlock, MemoryState
 from agent.model.mig import Mig
 from agent.model.node_status import NodeStatus
-from agent.model.pod import AssignedDevices, Container, ContainerKind, Pod
+from agent.model.pod import Container, ContainerKind, Pod
 from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import GIB, NODE, STATE, healthy, result
@@ -118,10 +118,17 @@ def test_pods_that_want_to_be_here_are_judged(phase: str, reason: str | None, co
 
 def test_the_kubelets_own_list_says_where_devices_are() -> None:
     places = {"a": (0,), "b": (0,), "c": (1,), "d": ()}
-    snapshot = replace(with_pods(pod(container(gpu=3))), offer=offer(places))
+    others = offer({"e": (0,), "f": (0,)}, "rdma/hca").devices
+    both = NodeOffer(devices=(*offer(places).devices, *others))
+    snapshot = replace(with_pods(pod(container(gpu=3))), offer=both)
     assert [one.expected for one in result("KUB-005", snapshot).findings] == [
         "at most 2, as many as one NUMA node has"
     ]
+
+
+def test_two_gpus_do_not_fit_where_each_numa_node_has_one() -> None:
+    snapshot = replace(with_pods(pod(container(gpu=2))), offer=offer({"a": (0,), "b": (1,)}))
+    assert observed("KUB-005", snapshot) == ["2 nvidia.com/gpu"]
 
 
 def test_devices_without_any_numa_node_are_not_aligned() -> None:
@@ -136,7 +143,8 @@ def test_a_device_without_a_numa_node_beside_others_is_not_among_all() -> None:
 
 def test_a_device_near_two_nodes_counts_for_both() -> None:
     spots = ((0, 1), (0, 1), (1,))
-    assert (most_on_one_node(spots), width(spots, 3), width(spots, 4)) == (3, 1, None)
+    assert [width(spots, amount) for amount in (0, 3, 4)] == [0, 1, None]
+    assert [most_on_one_node(each) for each in (spots, ((0, 0),), ())] == [3, 1, 0]
 
 
 def test_devices_on_very_many_nodes_are_not_counted_out() -> None:
@@ -148,7 +156,7 @@ def test_devices_on_very_many_nodes_are_not_counted_out() -> None:
 def test_without_the_kubelets_list_each_gpu_is_where_the_machine_has_it(
     status: NodeStatus | None,
 ) -> None:
-    whole = replace(with_pods(pod(container(gpu=5))), offer=None, node_status=status)
+    whole = replace(with_pods(pod(container(gpu=5, cpu=100))), offer=None, node_status=status)
     assert [one.expected for one in result("KUB-005", whole).findings] == [
         "at most 4, as many as one NUMA node has"
     ]
@@ -171,13 +179,6 @@ def test_shared_or_cut_gpus_are_unknown_without_the_kubelets_list(code: str) -> 
     gpus = (replace(whole.gpus[0], mig=Mig(is_enabled=True)), *whole.gpus[1:])
     assert missing(code, shared) == ("NUMA nodes of nvidia.com/gpu",)
     assert missing(code, replace(whole, gpus=gpus)) == ("NUMA nodes of nvidia.com/gpu",)
-
-
-def test_pods_that_were_not_read_and_unclear_ones_are_unknown() -> None:
-    devices = (AssignedDevices(resource=GPU, ids=("x",)),)
-    held = pod(Container(name="c", devices=devices))
-    assert missing("KUB-005", replace(healthy(), pods=None)) == ("pods were not read",)
-    assert missing("KUB-005", with_pods(held)) == ("resources of container c in ml/job",)
 
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", "restricted"])
@@ -218,6 +219,7 @@ def test_what_fits_is_remarked_without_any_pod() -> None:
         (8, 113_000, 901, []),
         (4, 112_000, 900, []),
         (8, 112_500, 901, []),
+        (8, 100, 901, []),
     ],
 )
 def test_restricted_wants_as_many_numa_nodes_for_each_resource(
@@ -263,6 +265,12 @@ def test_huge_pages_are_placed_with_the_memory_and_not_judged() -> None:
     assert observed("KUB-007", restricted(one)) == []
 
 
+def test_huge_pages_of_no_size_are_none() -> None:
+    amounts = {GPU: 8, "cpu": 113_000, "memory": GIB, "hugepages-1Gi": 0}
+    one = pod(Container(name="c", requests=amounts, limits=amounts))
+    assert len(observed("KUB-007", restricted(one))) == 1
+
+
 def test_pinned_memory_needs_the_memory_managers_state() -> None:
     one = pod(container(gpu=8, cpu=113_000, memory=GIB))
     snapshot = replace(restricted(one), kubelet_state=STATE)
@@ -273,16 +281,15 @@ def test_pinned_memory_needs_the_memory_managers_state() -> None:
 def test_gpus_in_two_containers_of_a_pod_are_found_with_scope_container() -> None:
     side = container("side", ContainerKind.SIDECAR, gpu=1)
     both = pod(side, container("app", gpu=2), container("log", cpu=100))
-    assert observed("KUB-008", with_pods(both)) == ["GPUs in containers side, app"]
+    (finding,) = result("KUB-008", with_pods(both)).findings
+    assert (finding.subject, finding.observed, finding.expected) == (
+        "ml/job",
+        "GPUs in containers side, app",
+        "scope pod instead of container in topologyManagerScope in /var/lib/kubelet/config.yaml",
+    )
     assert observed("KUB-008", with_pods(both, topology_manager_scope="pod")) == []
 
 
 def test_an_init_container_has_its_gpus_before_the_others() -> None:
     both = pod(container("init", ContainerKind.INIT, gpu=1), container("app", gpu=2))
     assert observed("KUB-008", with_pods(both)) == []
-
-
-def test_scope_pod_needs_no_pods() -> None:
-    snapshot = replace(node(topology_manager_scope="pod"), pods=None)
-    assert result("KUB-008", snapshot).missing == ()
-    assert missing("KUB-008", replace(node(), pods=None)) == ("pods were not read",)

@@ -201,6 +201,17 @@ def test_a_fabric_that_others_run_needs_no_manager_here(name: str, reason: str) 
     assert result("NVL-006", quiet).skipped == reason
 
 
+@pytest.mark.parametrize("state", [None, FabricState.IN_PROGRESS])
+def test_a_tray_of_a_rack_that_has_not_joined_needs_no_manager_either(
+    state: FabricState | None,
+) -> None:
+    whole = healthy("gb200-nvl72")
+    fabric = None if state is None else Fabric(state=state)
+    gpus = tuple(replace(gpu, fabric=fabric) for gpu in whole.gpus)
+    tray = replace(whole, gpus=gpus, host=replace(HOST, fabric_manager=False))
+    assert result("NVL-006", tray).skipped == ("the NVSwitches of this fabric are not in the node")
+
+
 def test_no_imex_channel_is_a_remark_where_nvlink_joins_nodes() -> None:
     tray = replace(healthy("gb200-nvl72"), nvidia=NvidiaDriver(imex_channels=()))
     found = result("NVL-007", tray)

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Finding, Verdict
+from agent.model.mig import Mig
 from agent.model.nvlink import NvLink
 from agent.model.snapshot import ProbeIssue, Snapshot
-from tests.checks.judge import healthy, result
+from tests.checks.judge import healthy, result, with_gpu
 
 
 def changed_links(snapshot: Snapshot, change: Callable[[NvLink], NvLink]) -> Snapshot:
@@ -125,3 +126,48 @@ def test_a_gpu_with_fewer_switch_links_than_its_peers_is_named() -> None:
         "17 links to NVSwitches up",
         "18, as many as its peers have",
     )
+
+
+def _in_mig_mode(machine: str) -> Snapshot:
+    """Return *machine* with its second GPU divided."""
+    return with_gpu(healthy(machine), 1, lambda gpu: replace(gpu, mig=Mig(is_enabled=True)))
+
+
+def _silent(_link: NvLink) -> tuple[NvLink, ...]:
+    return ()
+
+
+def _down(link: NvLink) -> tuple[NvLink, ...]:
+    return (replace(link, is_active=False),)
+
+
+def _dead(link: NvLink) -> tuple[NvLink, ...]:
+    return (replace(link, is_active=False, peer=None, peer_kind=None),)
+
+
+@pytest.mark.parametrize("code", ["NVL-001", "NVL-002"])
+@pytest.mark.parametrize("name", ["hgx-a100-4", "dgx-h100"])
+@pytest.mark.parametrize("told", [_silent, _down, _dead])
+def test_a_gpu_in_mig_mode_uses_no_link_and_misses_none(
+    code: str, name: str, told: Callable[[NvLink], tuple[NvLink, ...]]
+) -> None:
+    divided = _in_mig_mode(name)
+    links = (
+        each
+        for link in divided.nvlinks or ()
+        for each in (told(link) if link.gpu == 1 else (link,))
+    )
+    found = result(code, replace(divided, nvlinks=tuple(links)))
+    assert (found.verdict, found.findings) == (Verdict.PASS, ())
+
+
+def test_a_link_to_a_gpu_in_mig_mode_may_be_down() -> None:
+    divided = _in_mig_mode("hgx-a100-4")
+    there = divided.gpus[1].pci
+    links = (
+        replace(link, is_active=False) if link.peer == there else link
+        for link in divided.nvlinks or ()
+    )
+    snapshot = replace(divided, nvlinks=tuple(links))
+    assert result("NVL-001", snapshot).verdict is Verdict.PASS
+    assert result("NVL-001", replace(snapshot, gpus=healthy("hgx-a100-4").gpus)).findings != ()

@@ -146,6 +146,13 @@ def test_a_resource_that_nobody_offers_is_found() -> None:
     ]
 
 
+def test_many_resources_that_nobody_offers_are_counted_rather_than_listed() -> None:
+    many = trainer({f"example.com/{number:03}": 1 for number in range(500)})
+    (seen,) = observed("POD-011", node(pod(many)))
+    assert seen.startswith("example.com/000, example.com/001, example.com/002, ")
+    assert seen.endswith("example.com/004 and 495 more, which nobody offers on this node")
+
+
 @pytest.mark.parametrize("code", ["POD-010", "POD-011"])
 @pytest.mark.parametrize(
     "good",

@@ -1,16 +1,13 @@
 """The NCCL variables of pods: which NCCL reads, and which work against the node."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agent.checks.rule import Verdict
-from agent.model.hca import Hca
 from agent.model.pod import Container
 from agent.model.snapshot import Kernel, Snapshot
 from tests.checks.gpu_pods import found, job, missing, node, observed, pod, trainer, verdict
-from tests.checks.judge import healthy
 
 RDMA = {"rdma/hca": 1}
 WHO = "ml/job-0 container trainer"
@@ -169,42 +166,6 @@ def test_nvlink_between_nodes_is_a_loss_where_there_is_one(name: str) -> None:
         f"{name}=0 keeps NCCL from NVLink between nodes"
     ]
     assert verdict("POD-002", node(cut)) is Verdict.PASS
-
-
-def _hcas(*names: str) -> tuple[Hca, ...]:
-    port = (healthy().hcas or ())[0].ports
-    return tuple(Hca(name=name, ports=port) for name in names)
-
-
-@pytest.mark.parametrize(
-    ("value", "seen", "expected"),
-    [
-        ("mlx5_1", "NCCL_IB_HCA=mlx5_1, which takes mlx5_10 too", "NCCL_IB_HCA==mlx5_1"),
-        ("mlx5_1:1", "NCCL_IB_HCA=mlx5_1:1, which takes mlx5_10 too", "NCCL_IB_HCA==mlx5_1:1"),
-        ("=mlx5_7", "NCCL_IB_HCA==mlx5_7, and no HCA of this node is named so", "mlx5_0, mlx5_1, "),
-        ("=mlx5_2", "NCCL_IB_HCA==mlx5_2, of which mlx5_2 is the NVLink fabric's", "mlx5_0, "),
-    ],
-)
-def test_a_list_of_adapters_that_takes_others_is_found(
-    value: str, seen: str, expected: str
-) -> None:
-    hcas, managed = _hcas("mlx5_0", "mlx5_1", "mlx5_10"), _hcas("mlx5_2")
-    snapshot = rdma({"NCCL_IB_HCA": value}, hcas=hcas, management_hcas=managed)
-    (_, last_seen, last_expected) = found("POD-002", snapshot)[-1]
-    assert last_seen == seen
-    assert last_expected.startswith(expected)
-
-
-@pytest.mark.parametrize("value", ["=mlx5_1", "mlx5_1,mlx5_10", "mlx5_", "mlx5_0:1", ",,,"])
-def test_a_list_of_adapters_that_takes_what_it_names_is_none(value: str) -> None:
-    hcas = _hcas("mlx5_0", "mlx5_1", "mlx5_10")
-    seen = observed("POD-002", rdma({"NCCL_IB_HCA": value}, hcas=hcas))
-    assert [one for one in seen if "takes" in one] == []
-
-
-def test_names_of_adapters_say_nothing_where_each_pod_has_its_own() -> None:
-    kernel = replace(healthy().kernel or Kernel(), rdma_netns="exclusive")
-    assert verdict("POD-002", rdma({"NCCL_IB_HCA": "=mlx5_99"}, kernel=kernel)) is Verdict.PASS
 
 
 def test_a_value_that_another_object_holds_is_missing() -> None:

@@ -35,7 +35,7 @@ def test_a_job_over_several_nodes_without_rdma_is_found() -> None:
     assert finding == (
         WORKER,
         "no RDMA device, beside mlx5_0, mlx5_1, mlx5_2, mlx5_3, mlx5_4 and 3 more",
-        "a resource for RDMA devices, or hostNetwork",
+        "a resource for RDMA devices",
     )
 
 

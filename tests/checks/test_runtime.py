@@ -174,6 +174,31 @@ def test_our_own_specification_counts_as_a_plugins() -> None:
     assert result("RUN-005", _with(cdi_specs=(spec,), runtime_configs=(config,))).findings
 
 
+@pytest.mark.parametrize("kind", [PLUGINS, "device-plugin.nodetopo.io/gpu"])
+def test_annotations_for_nvidias_runtime_need_no_cdi_of_the_one_that_calls_it(kind: str) -> None:
+    config = replace(CONTAINERD, cdi=False, nvidia_runtimes=("nvidia",))
+    snapshot = _with(cdi_specs=(_spec(kind, DRIVER),), runtime_configs=(config,))
+    found = result("RUN-005", snapshot)
+    assert (found.verdict, found.missing) == (
+        Verdict.UNKNOWN,
+        ("how the devices of /etc/cdi/a.yaml reach containers (device-list-strategy)",),
+    )
+    legacy = ContainerToolkit(path="/etc/nvidia-container-runtime/config.toml", mode="legacy")
+    plain = _with(cdi_specs=(_spec(kind, DRIVER),), runtime_configs=(config,), toolkit=legacy)
+    assert result("RUN-005", plain).verdict is Verdict.FAIL
+    on = _with(cdi_specs=(_spec(kind, DRIVER),), runtime_configs=(replace(config, cdi=True),))
+    assert result("RUN-005", on).verdict is Verdict.PASS
+
+
+def test_what_a_driver_for_dra_hands_over_has_no_other_way() -> None:
+    config = replace(CONTAINERD, cdi=False, nvidia_runtimes=("nvidia",))
+    spec = _spec("k8s.gpu.nvidia.com/claim")
+    found = result("RUN-005", _with(cdi_specs=(spec,), runtime_configs=(config,)))
+    assert [one.observed for one in found.findings] == [
+        "false, and a device plugin wrote /etc/cdi/a.yaml"
+    ]
+
+
 def _limited(memlock: int | None, files: int | None, **config: int) -> Snapshot:
     return _with(
         runtimes=(RuntimeProcess(name="containerd", memlock_bytes=memlock, open_files=files),),
@@ -216,3 +241,35 @@ def test_locked_memory_is_of_no_account_without_rdma() -> None:
     snapshot = replace(_limited(65536, -1), hcas=(software,))
     assert result("RUN-006", snapshot).skipped == "no RDMA device"
     assert result("RUN-006", replace(snapshot, hcas=None)).missing == ("HCAs",)
+
+
+@pytest.mark.parametrize(
+    ("cdi", "runtimes", "mode", "is_used"),
+    [
+        (False, (), None, False),
+        (False, ("nvidia",), "legacy", False),
+        (False, ("nvidia",), "auto", True),
+        (False, ("nvidia",), "cdi", True),
+        (True, (), None, True),
+        (True, ("nvidia",), "legacy", True),
+        (None, (), None, True),
+    ],
+)
+def test_an_old_specification_that_nobody_heeds_is_no_fault(
+    cdi: bool | None, runtimes: tuple[str, ...], mode: str | None, *, is_used: bool
+) -> None:
+    config = replace(CONTAINERD, cdi=cdi, nvidia_runtimes=runtimes)
+    toolkit = ContainerToolkit(path="/etc/nvidia-container-runtime/config.toml", mode=mode)
+    spec = _spec("nvidia.com/gpu", "535.54.03")
+    found = result("RUN-003", _with(runtime_configs=(config,), toolkit=toolkit, cdi_specs=(spec,)))
+    assert found.verdict is (Verdict.FAIL if is_used else Verdict.PASS)
+    assert found.skipped == (None if is_used else "no container here gets devices by CDI")
+
+
+@pytest.mark.parametrize("configs", [None, ()])
+def test_a_runtime_that_is_not_known_may_heed_a_specification(
+    configs: tuple[RuntimeConfig, ...] | None,
+) -> None:
+    spec = _spec("nvidia.com/gpu", "535.54.03")
+    found = result("RUN-003", _with(runtime_configs=configs, cdi_specs=(spec,)))
+    assert found.verdict is Verdict.FAIL

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Finding, Verdict
-from agent.model.host import ContainerToolkit, RuntimeConfig
+from agent.model.host import CdiSpec, ContainerToolkit, RuntimeConfig
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import HOST, NODE, POD, healthy, result
 
@@ -85,6 +85,37 @@ def test_one_way_to_the_gpus_must_be_open(
 ) -> None:
     toolkit = replace(TOOLKIT, env_when_unprivileged=env, volume_mounts=volumes)
     assert result("RUN-009", _with(toolkit, replace(DEFAULT, cdi=cdi))).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("mode", "specs", "verdict"),
+    [
+        ("auto", (), Verdict.FAIL),
+        ("auto", ("nvidia.com/gpu",), Verdict.FAIL),
+        ("auto", ("k8s.device-plugin.nvidia.com/gpu",), Verdict.PASS),
+        (None, ("k8s.device-plugin.nvidia.com/gpu",), Verdict.PASS),
+        ("legacy", ("k8s.device-plugin.nvidia.com/gpu",), Verdict.FAIL),
+        ("auto", None, Verdict.UNKNOWN),
+        ("legacy", None, Verdict.FAIL),
+    ],
+)
+def test_a_plugin_may_name_gpus_to_nvidias_runtime_in_annotations(
+    mode: str | None, specs: tuple[str, ...] | None, verdict: Verdict
+) -> None:
+    toolkit = replace(TOOLKIT, env_when_unprivileged=False, mode=mode)
+    kinds = None if specs is None else tuple(CdiSpec(path="/a.yaml", kind=one) for one in specs)
+    closed = _with(toolkit, DEFAULT)
+    assert closed.host is not None
+    snapshot = replace(closed, host=replace(closed.host, cdi_specs=kinds))
+    assert result("RUN-009", snapshot).verdict is verdict
+
+
+def test_specifications_do_not_matter_where_the_runtime_takes_devices_by_cdi() -> None:
+    shut = replace(TOOLKIT, env_when_unprivileged=False)
+    open_to_cdi = _with(shut, replace(DEFAULT, cdi=True))
+    assert open_to_cdi.host is not None
+    snapshot = replace(open_to_cdi, host=replace(open_to_cdi.host, cdi_specs=None))
+    assert result("RUN-009", snapshot).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(

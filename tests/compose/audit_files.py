@@ -14,6 +14,7 @@ from agent.probes.archive import Entry
 from tests.compose import kubelet_state, program_files
 from tests.compose.cpus import CPU
 from tests.compose.entries import file, link, real_path
+from tests.compose.host_settings import LOOPBACK
 from tests.compose.machine import Machine
 from tests.compose.rdma_files import device_path
 
@@ -23,6 +24,9 @@ _FIRST_VECTOR, _GAP = 100, 4
 _SWAPS = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority"
 _CONTROLLERS = "cpuset cpu io memory hugetlb pids rdma misc"
 _CHAR_MAJOR, _CONTROL_MINOR = 195, 255
+_LOOPBACK = f"sys/devices/virtual/net/{LOOPBACK}"
+_ARPHRD_LOOPBACK = 772
+"""Kernel include/uapi/linux/if_arp.h."""
 
 
 def entries(machine: Machine) -> Iterator[Entry]:
@@ -38,6 +42,8 @@ def entries(machine: Machine) -> Iterator[Entry]:
     yield from _frequencies(host, cpu)
     yield from _interrupts(snapshot, host)
     yield from _device_nodes(snapshot, host)
+    yield link(f"sys/class/net/{LOOPBACK}", _LOOPBACK)
+    yield file(f"{_LOOPBACK}/type", _ARPHRD_LOOPBACK)
     for hca in (*(snapshot.hcas or ()), *(snapshot.management_hcas or ())):
         yield from _counters(hca)
     yield from program_files.entries(snapshot)

@@ -6,7 +6,7 @@ them by a variable. Others are as their packages install them. Latencies: kernel
 drivers/idle/intel_idle.c, and `cpupower idle-info` in public.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from agent.model.gpu import Gpu
 from agent.model.host import (
@@ -26,6 +26,7 @@ VECTORS = 2
 """Interrupts of an HCA that traffic raises; real ones have as many as their node has CPUs."""
 
 PERFORMANCE = "performance"
+LOOPBACK = "lo"
 _MEMLOCK = 8 << 20
 """systemd's DefaultLimitMEMLOCK since version 250 (systemd NEWS), in bytes."""
 
@@ -51,8 +52,14 @@ def is_tuned(snapshot: Snapshot) -> bool:
     return snapshot.kubelet is not None and snapshot.kubelet.cpu_manager_policy == "static"
 
 
-def host_settings(snapshot: Snapshot, processor: Processor) -> HostSettings:
-    """Return the settings that fit the rest of *snapshot*."""
+def host_settings(
+    snapshot: Snapshot, processor: Processor, interfaces: Iterable[str] = ()
+) -> HostSettings:
+    """Return the settings that fit the rest of *snapshot*.
+
+    Args:
+        interfaces: names of network interfaces that no HCA has.
+    """
     tuned, modules = is_tuned(snapshot), (snapshot.kernel.modules if snapshot.kernel else None)
     told = snapshot.cpu.is_virtual if snapshot.cpu else None
     is_virtual = bool(told)
@@ -83,6 +90,7 @@ def host_settings(snapshot: Snapshot, processor: Processor) -> HostSettings:
         ),
         char_devices=True if snapshot.gpus else None,
         infiniband_devices=tuple(sorted(_infiniband_devices(snapshot))),
+        interfaces=_interfaces({*interfaces, *_netdevs(snapshot)}),
         gdrcopy="gdrdrv" in (modules or ()),
         idle_states=None if is_virtual else _idle_states(processor, is_deep=not tuned),
         frequency_drivers=_frequency_drivers(snapshot, processor),
@@ -118,6 +126,17 @@ def _infiniband_devices(snapshot: Snapshot) -> Iterator[str]:
         yield from hca.char_devices
     if hcas:
         yield "rdma_cm"
+
+
+def _interfaces(names: Collection[str]) -> tuple[str, ...] | None:
+    """Return *names* as they are read; ``None`` where none of a device is among them."""
+    return tuple(sorted((*names, LOOPBACK))) if names else None
+
+
+def _netdevs(snapshot: Snapshot) -> Iterator[str]:
+    hcas = (*(snapshot.hcas or ()), *(snapshot.management_hcas or ()))
+    for hca in hcas:
+        yield from (netdev.name for netdev in hca.netdevs)
 
 
 def _idle_states(processor: Processor, *, is_deep: bool) -> tuple[IdleState, ...]:

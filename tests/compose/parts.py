@@ -1,6 +1,6 @@
 """What composed machines have in common: their software, and how all parts become one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -173,18 +173,21 @@ def compose(
     return Machine(
         shape=shape,
         name=name,
-        snapshot=_complete(snapshot, host.processor),
+        snapshot=_complete(snapshot, host.processor, bystanders),
         processor=host.processor,
         bystanders=bystanders,
         has_whole_cpu_tree=has_whole_cpu_tree,
     )
 
 
-def _complete(snapshot: Snapshot, processor: Processor) -> Snapshot:
+def _complete(
+    snapshot: Snapshot, processor: Processor, bystanders: Iterable[Bystander]
+) -> Snapshot:
     """Return *snapshot* with what follows from it: of the host, its kubelet and the API server."""
+    interfaces = (it.netdev.name for it in bystanders if it.netdev is not None)
     found = replace(
         snapshot,
-        host=host_settings(snapshot, processor),
+        host=host_settings(snapshot, processor, interfaces),
         kubelet_state=kubelet_state(snapshot),
     )
     return with_answers(found)

@@ -29,6 +29,9 @@ TREE = (
     "sys/module/\n"
     "sys/devices/system/cpu/cpufreq/\n"
     "sys/devices/system/cpu/cpu0/cpuidle/\n"
+    "sys/class/net/\n  bonding_masters = bond0\n"
+    "sys/class/net/lo/\n"
+    "sys/class/net/eno1/device/\n"
 )
 
 
@@ -50,6 +53,7 @@ def test_all_parts_are_read(host_tree: HostTree) -> None:
             toolkit=ContainerToolkit(path="/etc/nvidia-container-runtime/config.toml"),
             char_devices=False,
             infiniband_devices=(),
+            interfaces=("eno1", "lo"),
             gdrcopy=False,
             idle_states=(),
             frequency_drivers=(),
@@ -74,7 +78,13 @@ def test_only_audits_read_them(unpacked: Callable[[str], Path]) -> None:
     daemon = discover(roots, None, node="n", captured_at=None)
     audit = discover(roots, None, node="n", captured_at=None, counters=True)
     assert daemon.host is None
-    assert audit.host == HostSettings(frequency_drivers=(), energy_preferences=(), is_vm=False)
+    interfaces = tuple(sorted((root / "sys/class/net").iterdir()))
+    assert audit.host == HostSettings(
+        interfaces=tuple(one.name for one in interfaces),
+        frequency_drivers=(),
+        energy_preferences=(),
+        is_vm=False,
+    )
 
 
 def test_settings_survive_a_capture(host_tree: HostTree) -> None:
