@@ -141,7 +141,7 @@ class NvmlSupervisor:
         for child in (self._child, self._stuck):
             if child is not None and not child.has_ended(within_s=_EXIT_S / 4):
                 child.kill()
-                child.has_ended(within_s=_EXIT_S / 4)
+                child.free_later()
         self._child = self._stuck = None
 
     def _attempt(self, request: str) -> Recording | NvmlUnavailable:
@@ -211,6 +211,8 @@ class NvmlSupervisor:
         child.end_input()
         child.terminate()
         self._child, self._stuck = None, child
+        if self._is_closed:  # nobody asks for it again
+            child.free_later()
 
     def _no_answer(self) -> NvmlUnavailable:
         return NvmlUnavailable(f"NVML did not answer within {self._timeout_s:g} s", _STUCK_CURE)
@@ -268,8 +270,8 @@ class _Child:
         """Insist."""
         self._process.kill()
 
-    def has_ended(self, within_s: float = 0.0) -> bool:
-        """Say whether it is gone, waiting up to *within_s*; frees its pipes if so."""
+    def has_ended(self, within_s: float | None = 0.0) -> bool:
+        """Say whether it is gone, waiting up to *within_s* or for ever; frees its pipes if so."""
         try:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -278,6 +280,11 @@ class _Child:
         if self._process.stdout is not None:
             self._process.stdout.close()
         return True
+
+    def free_later(self) -> None:
+        """Free its pipes and its entry among processes when it is gone, whenever that is."""
+        if not self.has_ended(within_s=_EXIT_S / 4):
+            threading.Thread(target=self.has_ended, args=(None,), daemon=True).start()
 
     @property
     def end(self) -> str:
