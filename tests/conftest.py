@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agent.probes.archive import unpack
+from agent.probes.capture.archive import unpack
 from tests.fake_nvml import build
 
 NODES = Path(__file__).parent / "nodes"

@@ -5,14 +5,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from agent.config.settings import Settings
-from agent.labelling import Labelling, Wishes
+from agent.daemon.labels_loop import Labelling, Wishes
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from agent.publish.label_lane import Spread
-from agent.publish.label_output import LabelOutput
-from agent.publish.label_wish import LabelWish
-from agent.publish.node_labels import NodeLabelPublisher
+from agent.publish.labels.label_wish import LabelWish
+from agent.publish.labels.node import NodeLabelPublisher
+from agent.publish.labels.output import LabelOutput
+from agent.publish.labels.pacing import Spread
 from agent.store import SnapshotStore
 from tests.publish.fake_api import DirectApi, FakeApi
 

@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent.config.settings import Settings
-from agent.kubelet.stand_in import StandInKubelet
-from agent.offering import Offering
-from agent.placement import Placements
+from agent.daemon.placement import Placements
+from agent.daemon.plugins import Offering
+from agent.deviceplugin.fake_kubelet import StandInKubelet
 from tests.kubelet.eventually import eventually
 from tests.unhurried import unhurried
 

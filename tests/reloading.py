@@ -7,9 +7,9 @@ from pathlib import Path
 
 from agent.cli.files import read_text
 from agent.config import Settings
+from agent.daemon.reload import LOOK_S, Reloader
+from agent.daemon.sources import Sources
 from agent.errors import AgentError
-from agent.reload import LOOK_S, Reloader
-from agent.sources import Sources
 
 
 class Clock:

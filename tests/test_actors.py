@@ -4,7 +4,7 @@ import threading
 
 import structlog
 
-from agent.actors import ActorGroup
+from agent.daemon.loops import ActorGroup
 
 
 def until_stopped(stopping: threading.Event) -> None:

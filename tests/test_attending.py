@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from agent.attending import Attending, attending
 from agent.checks.catalogue import AUDIT
-from agent.checks.terms import USUAL
+from agent.checks.waivers import USUAL
 from agent.cli.live_pods import with_pods
 from agent.config.settings import Settings
-from agent.judging import TermsFile, judged
+from agent.daemon.audit_loop import NodeAudit
+from agent.daemon.check_terms import TermsFile, judged
+from agent.daemon.pod_loops import Attending, attending
 from agent.model.snapshot import Snapshot
-from agent.node_audit import NodeAudit
 from agent.probes.discover import Roots, discover
-from agent.probes.nvml import NvmlReading
-from agent.probes.pb import podresources_pb2 as pb
+from agent.probes.kubelet.pb import podresources_pb2 as pb
+from agent.probes.nvml.reading import NvmlReading
 from agent.store import SnapshotStore
 from tests.compose.sysfs import unpack_whole
 from tests.kubelet.machines import NODES, node

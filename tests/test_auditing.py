@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from structlog.testing import capture_logs
 
-from agent.auditing import LOOK_S, Auditing, MeasuredPods
 from agent.config.settings import Settings
+from agent.daemon.alignment_loop import LOOK_S, Auditing, MeasuredPods
 from agent.errors import UnreadableError
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
@@ -230,7 +230,7 @@ def test_a_bug_of_ours_leaves_nothing_known_and_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agent = Played((BAD,))
-    monkeypatch.setattr("agent.auditing.measured", lambda _: 1 // 0)
+    monkeypatch.setattr("agent.daemon.alignment_loop.measured", lambda _: 1 // 0)
     with capture_logs() as lines:
         assert agent.look(2) is None
     assert agent.auditing.errors == 2

@@ -10,7 +10,7 @@ import pytest
 from agent.allocation.rules import Policy
 from agent.cli.main import main
 from agent.config import ConfigFile, Resolved, Settings, key, options
-from agent.config.placement import PlacementPolicies, placement
+from agent.config.policies import PlacementPolicies, placement
 from agent.config.settings import variable
 from agent.config.sharing import TimeSlicing
 from agent.errors import InputError

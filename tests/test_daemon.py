@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.kubelet.stand_in import StandInKubelet
+from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.machines.bundled import machine
 from tests.kubelet.eventually import eventually
 from tests.unhurried import lift_limits
@@ -255,8 +255,13 @@ def test_metrics_tell_that_the_resource_is_registered(tmp_path: Path) -> None:
 
 
 def test_what_does_not_serve_gpus_is_loaded_after_they_are_served() -> None:
-    late = ("agent.checks.catalogue", "agent.hints.admission", "agent.attending", "kubernetes")
-    program = f"import sys, agent.daemon; print([m for m in {late} if m in sys.modules])"
+    late = (
+        "agent.checks.catalogue",
+        "agent.admission.admit",
+        "agent.daemon.pod_loops",
+        "kubernetes",
+    )
+    program = f"import sys, agent.daemon.app; print([m for m in {late} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

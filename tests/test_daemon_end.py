@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from agent import signals
 from agent.config.settings import Settings
-from agent.daemon import Daemon
-from agent.judging import TermsFile
+from agent.daemon import signals
+from agent.daemon.app import Daemon
+from agent.daemon.check_terms import TermsFile
+from agent.daemon.components import Parts
+from agent.daemon.plugins import Offering
+from agent.daemon.target import Machine, Scene
 from agent.model.nvml_event import NvmlStatus
 from agent.model.snapshot import Snapshot
-from agent.offering import Offering
-from agent.parts import Parts
-from agent.scene import Machine, Scene
 from agent.store import SnapshotStore
 from tests.kubelet.machines import node
 from tests.offerings import playing

@@ -15,9 +15,9 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.stand_in import StandInKubelet
-from agent.kubelet.stand_in_endpoint import Endpoint
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.stand_in_endpoint import Endpoint
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.lab.go_program import user_cache

@@ -10,14 +10,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.config.settings import Settings
+from agent.daemon.running_pods import HeldPods
 from agent.errors import UnreadableError
-from agent.held_pods import HeldPods
 from agent.machines.bundled import machine
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import DeviceState, HeldDevices, KubeletState
 from agent.model.numa import CpuSet
 from agent.model.pod_resources import PlacedDevice
-from agent.probes.pb import podresources_pb2 as pb
+from agent.probes.kubelet.pb import podresources_pb2 as pb
 from tests.probes.cgroup_tree import APP, SANDBOX, UID, UNIT, group, unified
 from tests.probes.test_podresources_kept import GPU, device, serving
 

@@ -13,10 +13,10 @@ from structlog.testing import capture_logs
 from agent.checks.catalogue import AUDIT, HEALTH
 from agent.checks.engine import evaluate
 from agent.checks.rule import Severity, Verdict
-from agent.checks.terms import USUAL, Terms, Waiver
+from agent.checks.waivers import USUAL, Terms, Waiver
+from agent.daemon.check_terms import TermsFile, judged
 from agent.errors import InputError
 from agent.health.notices import Notice
-from agent.judging import TermsFile, judged
 from tests.kubelet.machines import node
 
 BROKEN = node("h100x8-nvswitch-2numa-broken")
@@ -96,7 +96,7 @@ def test_the_start_loads_no_rule(tmp_path: Path) -> None:
     path = tmp_path / "checks.yaml"
     path.write_text("severities: {KUB-004: info}", "utf-8")
     program = (
-        "import sys; from pathlib import Path; from agent.judging import TermsFile\n"
+        "import sys; from pathlib import Path; from agent.daemon.check_terms import TermsFile\n"
         "terms = TermsFile(Path(sys.argv[1])); print('agent.checks.catalogue' in sys.modules)\n"
         "print(*terms.terms().severities)"
     )

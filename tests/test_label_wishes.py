@@ -7,10 +7,10 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.config.sharing import TimeSlicing
-from agent.label_wishes import LabelWishes
+from agent.daemon.label_wishes import LabelWishes
+from agent.daemon.node_place import NodePlace
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from agent.node_place import NodePlace
 
 DGX = machine("dgx-h100")
 REASON = "gpu.topology/topology-ok-reason"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from agent.kubeapi.backoff import RETRY_S
 from agent.model.snapshot import Kernel, Snapshot
-from agent.publish.label_lane import CORRECTION_S, FOLLOWED_S, GAP_S, RECHECK_S, START_S
-from agent.publish.nfd import NfdFile
-from agent.publish.retry_pause import RETRY_S
+from agent.publish.labels.nfd import NfdFile
+from agent.publish.labels.pacing import CORRECTION_S, FOLLOWED_S, GAP_S, RECHECK_S, START_S
 from tests.labelling_play import COUNT, DGX, Played, least, most, node
 from tests.publish.fake_api import FakeApi
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from agent.config.settings import Settings
-from agent.label_wishes import LabelWishes
-from agent.labelling import Evidence
+from agent.daemon.label_wishes import LabelWishes
+from agent.daemon.labels_loop import Evidence
+from agent.daemon.node_place import NodePlace
 from agent.model.snapshot import ProbeIssue, Snapshot
-from agent.node_place import NodePlace
-from agent.publish.label_lane import GAP_S
-from agent.publish.nfd import NfdFile
+from agent.publish.labels.nfd import NfdFile
+from agent.publish.labels.pacing import GAP_S
 from tests.kubelet.eventually import eventually
 from tests.labelling_play import COUNT, DGX, LABELS, Played, node
 from tests.publish.fake_api import FakeApi

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.settings import Settings
-from agent.labelling import Labelling
-from agent.publish.label_lane import GAP_S, START_S
-from agent.publish.nfd import NfdFile
-from agent.publish.node_watch import NodeWatch
+from agent.daemon.labels_loop import Labelling
+from agent.kubeapi.node_watch import NodeWatch
+from agent.publish.labels.nfd import NfdFile
+from agent.publish.labels.pacing import GAP_S, START_S
 from agent.store import SnapshotStore
 from tests.kubelet.eventually import eventually
 from tests.labelling_play import COUNT, DGX, Played, least, most, node

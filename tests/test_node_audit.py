@@ -9,16 +9,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.checks.catalogue import AUDIT
-from agent.checks.terms import USUAL
+from agent.checks.waivers import USUAL
 from agent.config.settings import Settings
-from agent.held_pods import HeldPods
-from agent.judging import TermsFile, judged
+from agent.daemon.audit_loop import AUDIT_S, NodeAudit
+from agent.daemon.check_terms import TermsFile, judged
+from agent.daemon.running_pods import HeldPods
 from agent.machines.bundled import machine
 from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.model.snapshot import Snapshot
-from agent.node_audit import AUDIT_S, NodeAudit
 from agent.probes.discover import Roots, discover
-from agent.probes.nvml import NvmlReading
+from agent.probes.nvml.reading import NvmlReading
 from agent.store import SnapshotStore
 from tests.compose.sysfs import unpack_whole
 from tests.kubelet.machines import NODES, node

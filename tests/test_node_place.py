@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent.config.settings import Settings
+from agent.daemon.node_place import NodePlace
 from agent.errors import InputError
-from agent.node_place import NodePlace
 
 EKS = {
     "topology.k8s.aws/network-node-layer-1": "nn-far",

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.config.placement import placement
+from agent.config.policies import placement
 from agent.config.settings import Settings
 from agent.config.sharing import TimeSlicing
+from agent.daemon.placement import Placements
+from agent.daemon.plugins import Offering
+from agent.deviceplugin.capabilities import MINORS
+from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.errors import InputError, UnreadableError
-from agent.kubelet.capabilities import MINORS
-from agent.kubelet.stand_in import StandInKubelet
 from agent.model.mig import Mig
 from agent.model.snapshot import Snapshot
-from agent.offering import Offering
-from agent.placement import Placements
 from tests.kubelet.eventually import eventually
 from tests.kubelet.machines import node
 from tests.offerings import WAIT_S, playing

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.config.settings import Settings
+from agent.daemon.known_gpus import KnownGpus
+from agent.daemon.placement import Placements
+from agent.daemon.plugins import Offering
+from agent.deviceplugin.cdi import OWN_KIND
+from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.health.status import GpuHealth
-from agent.known_gpus import KnownGpus
-from agent.kubelet.cdi import OWN_KIND
-from agent.kubelet.stand_in import StandInKubelet
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from agent.offering import Offering
-from agent.placement import Placements
 from tests.unhurried import lift_limits
 
 __all__ = ["lift_limits"]

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.config.placement import placement
+from agent.config.policies import placement
 from agent.config.settings import Settings
 from agent.config.sharing import TimeSlicing
+from agent.daemon.placement import Placement, Placements
+from agent.deviceplugin.resources import Resource
 from agent.errors import InputError, UnreadableError
 from agent.health.status import GpuHealth, HealthClass
-from agent.kubelet.resources import Resource
-from agent.placement import Placement, Placements
 from tests.kubelet.eventually import eventually
 from tests.kubelet.machines import node
 from tests.offerings import WAIT_S, Played, playing

@@ -7,11 +7,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.config.settings import HOST_PLUGINS_REGISTRY, Settings
+from agent.daemon.placement import Placements
+from agent.daemon.plugin_plan import Plan
+from agent.daemon.plugins import Offering
+from agent.deviceplugin.registration_part import Registration
 from agent.errors import InputError, UnreadableError
-from agent.kubelet.registration import Registration
-from agent.offering import Offering
-from agent.offering_plan import Plan
-from agent.placement import Placements
 from tests.kubelet.machines import node
 from tests.offerings import playing
 

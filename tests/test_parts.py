@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from agent.config.settings import Settings
-from agent.judging import TermsFile
+from agent.daemon.check_terms import TermsFile
+from agent.daemon.components import Parts
+from agent.daemon.target import Machine, Scene
 from agent.model.nvml_event import NvmlStatus
-from agent.parts import Parts
 from agent.publish.node_config import NodeConfigWatch
-from agent.scene import Machine, Scene
 from agent.store import SnapshotStore
 from tests.kubelet.machines import node
 from tests.offerings import playing

@@ -10,14 +10,14 @@ from structlog.testing import capture_logs
 from agent.allocation.rules import Model, Policy
 from agent.config import Settings
 from agent.config.bandwidth_file import parse
-from agent.config.placement import placement
+from agent.config.policies import placement
+from agent.daemon.placement import Placement, Placements
+from agent.deviceplugin.allocation_log import Asked
+from agent.deviceplugin.resources import MigStrategy, offer
 from agent.errors import InputError
 from agent.health.status import GpuHealth
-from agent.kubelet.allocation_log import Asked
-from agent.kubelet.resources import MigStrategy, offer
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from agent.placement import Placement, Placements
 from tests.kubelet.machines import node, rules, whole
 
 DGX = machine("dgx-1v")

@@ -10,14 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.config.settings import Settings
-from agent.errors import UnreadableError
-from agent.machines.bundled import machine
-from agent.model.kubelet import KubeletSettings
-from agent.model.pod_resources import NodeOffer, PlacedDevice
-from agent.model.snapshot import Snapshot
-from agent.probes.pod_object import pod_from_object
-from agent.publish.pod_events import PodEvent
-from agent.rejections import (
+from agent.daemon.rejections_loop import (
     ATTEMPTS,
     GAP_S,
     MOST_CONTAINERS,
@@ -27,6 +20,13 @@ from agent.rejections import (
     Rejections,
     explain,
 )
+from agent.errors import UnreadableError
+from agent.machines.bundled import machine
+from agent.model.kubelet import KubeletSettings
+from agent.model.pod_resources import NodeOffer, PlacedDevice
+from agent.model.snapshot import Snapshot
+from agent.probes.pods.objects import pod_from_object
+from agent.publish.pod_events import PodEvent
 from agent.store import SnapshotStore
 
 GPU = "nvidia.com/gpu"
@@ -285,7 +285,7 @@ def test_a_pod_of_very_many_containers_is_given_up_at_once() -> None:
 
 def test_a_bug_of_ours_gives_one_pod_up_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Played()
-    monkeypatch.setattr("agent.rejections.explain", lambda *_: 1 // 0)
+    monkeypatch.setattr("agent.daemon.rejections_loop.explain", lambda *_: 1 // 0)
     agent.rejections.take(rejected())
     with capture_logs() as lines:
         agent.rejections.step()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from structlog.testing import capture_logs
 
-from agent.rejections import ATTEMPTS, GAP_S
+from agent.daemon.rejections_loop import ATTEMPTS, GAP_S
 from tests.test_rejections import H100, Played, rejected
 
 UNTOLD = replace(H100, offer=None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent import reload
+from agent.daemon import reload
 from agent.errors import InputError
 from agent.publish.node_config import SeenLabel
 from tests.kubelet.eventually import eventually

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent import health_watch
+from agent.daemon import gpu_health
+from agent.daemon.gpu_health import HealthWatch
+from agent.daemon.scan_loop import Scanning
+from agent.daemon.target import Machine, Scene
 from agent.health.rules import HealthRules
-from agent.health_watch import HealthWatch
 from agent.model.nvml_event import NvmlStatus
 from agent.model.snapshot import Snapshot
-from agent.scanning import Scanning
-from agent.scene import Machine, Scene
 from agent.store import SnapshotStore
 from tests.health.story import SOUND, xid
 
@@ -35,7 +35,7 @@ def scan(health: HealthWatch, read: Callable[[], Snapshot]) -> None:
 def test_an_error_that_comes_while_the_node_is_read_wants_another_scan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(health_watch, "LOOK_PAUSE_S", 0.0)
+    monkeypatch.setattr(gpu_health, "LOOK_PAUSE_S", 0.0)
     health = HealthWatch(HealthRules(), None, boot_id=None, on_change=lambda: None)
 
     def read() -> Snapshot:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from agent.config.settings import Settings
+from agent.daemon.target import Scene, set_up
+from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.errors import InputError
-from agent.kubelet.stand_in import StandInKubelet
 from agent.machines.bundled import machine
 from agent.model.codec import encode
-from agent.scene import Scene, set_up
 
 NO_LIBRARY = Path("/nonexistent")
 

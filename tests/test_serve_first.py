@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from agent.config.settings import Settings
-from agent.daemon import Daemon
-from agent.judging import TermsFile
+from agent.daemon.app import Daemon
+from agent.daemon.check_terms import TermsFile
+from agent.daemon.components import Parts
+from agent.daemon.serve_first import MOST_S, QUIET_S, STEP_S, wait_served
+from agent.daemon.target import Machine, Scene
 from agent.model.nvml_event import NvmlStatus
-from agent.parts import Parts
-from agent.scene import Machine, Scene
-from agent.serve_first import MOST_S, QUIET_S, STEP_S, wait_served
 from agent.store import SnapshotStore
 from tests.kubelet.eventually import eventually
 from tests.kubelet.machines import node

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.kubelet.stand_in import StandInKubelet
+from agent.deviceplugin.fake_kubelet import StandInKubelet
 from tests.publish.fake_api import kubeconfig
 from tests.test_daemon import TIMEOUT_S, running
 from tests.unhurried import lift_limits

@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent import judging
-from agent.attending import attending
-from agent.auditing import MeasuredPods
 from agent.checks.catalogue import AUDIT
 from agent.checks.rule import Severity
-from agent.checks.terms import USUAL, Terms, Waiver
+from agent.checks.waivers import USUAL, Terms, Waiver
 from agent.config.checks_file import load
 from agent.config.settings import Settings
+from agent.daemon import check_terms
+from agent.daemon.alignment_loop import MeasuredPods
+from agent.daemon.check_terms import TermsFile, judged
+from agent.daemon.components import Parts
+from agent.daemon.pod_loops import attending
+from agent.daemon.status import Telling
+from agent.daemon.target import Machine, Scene
 from agent.errors import InputError
-from agent.judging import TermsFile, judged
 from agent.model.nvml_event import NvmlStatus
-from agent.parts import Parts
-from agent.scene import Machine, Scene
 from agent.store import SnapshotStore
-from agent.telling import Telling
 from tests.kubelet.eventually import eventually
 from tests.kubelet.machines import node
 from tests.offerings import Played, playing
@@ -118,7 +118,7 @@ def test_a_file_of_terms_counts_as_soon_as_it_may_be_read(
         def refuse(*_: object) -> Terms:
             raise InputError(f"cannot read {path}: Permission denied", "check the path")
 
-        forbidden.setattr(judging, "load", refuse)
+        forbidden.setattr(check_terms, "load", refuse)
         path.write_text("severities: {KUB-004: info}", "utf-8")
         path.chmod(0o000)
         assert [dict(terms.terms().severities) for _ in range(2)] == [{}, {}]
@@ -160,7 +160,7 @@ def test_who_read_an_older_file_of_terms_does_not_have_the_last_word(
             newer.join(0.5)  # it has to wait for us
         return found
 
-    monkeypatch.setattr(judging, "load", changed_meanwhile)
+    monkeypatch.setattr(check_terms, "load", changed_meanwhile)
     path.write_text("severities: {KUB-004: info}", "utf-8")
     terms.terms()
     newer.join()

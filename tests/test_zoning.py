@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from agent.publish.label_lane import RECHECK_S
-from agent.publish.retry_pause import RETRY_S
+from agent.daemon.zones_loop import KUBELET_RETRY_S, LOOK_S
+from agent.daemon.zoning_lane import GAP_S, START_S
+from agent.kubeapi.backoff import RETRY_S
+from agent.publish.labels.pacing import RECHECK_S
 from agent.zones.fingerprint import fingerprint
 from agent.zones.steady import ABSENCE_S
-from agent.zoning import KUBELET_RETRY_S, LOOK_S
-from agent.zoning_lane import GAP_S, START_S
 from tests.kubelet.eventually import eventually
 from tests.labelling_play import most
 from tests.publish.fake_objects import FakeObjects

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from agent.publish.label_lane import RECHECK_S
-from agent.publish.node_watch import NodeWatch
+from agent.daemon.zones_loop import LOOK_S, zoning
+from agent.daemon.zoning_lane import GAP_S, NEW_NODE_S, START_S
+from agent.kubeapi.node_watch import NodeWatch
+from agent.publish.labels.pacing import RECHECK_S
 from agent.zones.fingerprint import fingerprint
 from agent.zones.steady import ABSENCE_S
-from agent.zoning import LOOK_S, zoning
-from agent.zoning_lane import GAP_S, NEW_NODE_S, START_S
 from tests.labelling_play import most
 from tests.publish.fake_objects import FakeObjects
 from tests.zones.machines import GPU, gpu, pod

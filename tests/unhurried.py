@@ -5,14 +5,16 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent.kubelet import (
+from agent.deviceplugin import (
     allocation_log,
     conflict,
-    gpu,
-    registration,
-    stand_in,
+    fake_kubelet,
+    registration_part,
+    service,
     stand_in_endpoint,
-    way,
+)
+from agent.deviceplugin import (
+    registration as way,
 )
 
 PATIENCE_S = 60.0
@@ -34,13 +36,13 @@ def unhurried() -> Iterator[None]:
     sent, and a line of the log is left out.
     """
     with pytest.MonkeyPatch.context() as limits:
-        limits.setattr(gpu, "CHOICE_LIMIT_S", PATIENCE_S)
+        limits.setattr(service, "CHOICE_LIMIT_S", PATIENCE_S)
         limits.setattr(allocation_log, "CLOSE_S", PATIENCE_S)
         limits.setattr(way, "STOP_GRACE_S", PATIENCE_S)
         limits.setattr(way, "STREAM_DUE_S", 2 * PATIENCE_S)
         limits.setattr(conflict, "ASK_TIMEOUT_S", PATIENCE_S)
-        limits.setattr(registration, "DEADLINE_S", PATIENCE_S)
-        limits.setattr(stand_in, "STOP_TIMEOUT_S", PATIENCE_S)
+        limits.setattr(registration_part, "DEADLINE_S", PATIENCE_S)
+        limits.setattr(fake_kubelet, "STOP_TIMEOUT_S", PATIENCE_S)
         limits.setattr(stand_in_endpoint, "CALL_TIMEOUT_S", PATIENCE_S)
         limits.setattr(stand_in_endpoint, "DIAL_TIMEOUT_S", PATIENCE_S)
         yield

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 
 from agent.config.settings import Settings
+from agent.daemon.zones_loop import Zoning
 from agent.errors import UnreadableError
 from agent.model.kubelet import KubeletSettings
 from agent.model.pod_resources import NodeOffer, PodHolding
 from agent.model.snapshot import Snapshot
-from agent.publish.label_lane import Spread
-from agent.publish.node_zones import NodeZonesPublisher
+from agent.publish.labels.pacing import Spread
 from agent.publish.observed_placement import ObservedPlacementPublisher
+from agent.publish.zones import NodeZonesPublisher
 from agent.store import SnapshotStore
-from agent.zoning import Zoning
 from tests.labelling_play import least
 from tests.publish.fake_objects import FakeObjects
 from tests.zones.machines import GPU, NODES, OFFER

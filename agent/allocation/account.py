@@ -1,7 +1,7 @@
 """An allocation as the keys of one log line, and as one sentence."""
 
+from agent.allocation.allocator import Allocation
 from agent.allocation.explain import Explanation, names
-from agent.allocation.policy import Allocation
 
 
 def account(found: Allocation, explanation: Explanation, left: int | None) -> dict[str, object]:

@@ -12,7 +12,7 @@ from itertools import combinations
 from agent.allocation.best_effort_plan import Plan, divisions, plan
 from agent.allocation.best_effort_scores import pair_scores, set_scores
 from agent.allocation.masks import positions
-from agent.allocation.naming import unknown_gpu
+from agent.allocation.requests import unknown_gpu
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 

@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from math import comb, isnan
 from types import MappingProxyType
 
-from agent.allocation.naming import resolve
+from agent.allocation.requests import resolve
 from agent.errors import DecodeError, InputError
 from agent.model.snapshot import Snapshot
 

@@ -1,8 +1,8 @@
 """An allocation of MIG instances or replicas as the keys of one log line."""
 
 from agent.allocation.account import account
-from agent.allocation.policy import Allocation
-from agent.allocation.shared_explain import SharedExplanation
+from agent.allocation.allocator import Allocation
+from agent.allocation.shared.explain import SharedExplanation
 
 
 def shared_account(

@@ -13,7 +13,7 @@ from itertools import chain, combinations, groupby
 
 from agent.allocation.facts import Facts, Place
 from agent.allocation.masks import positions
-from agent.allocation.packing import JOB_WEIGHTS
+from agent.allocation.remainder import JOB_WEIGHTS
 from agent.allocation.score import set_value
 
 
@@ -74,7 +74,7 @@ def remainder_value(root: Node, free: int) -> int:
 
     Exact: jobs of one size, cut from the innermost groups first and from what is left over
     further out, are as many in every group as fit into it, and a job is worth the more the
-    smaller its group. Equal to :class:`agent.allocation.packing.Packing`.
+    smaller its group. Equal to :class:`agent.allocation.remainder.Packing`.
     """
     total = 0
     for node in root.walk():

@@ -4,7 +4,7 @@ from itertools import accumulate
 from math import comb
 from operator import add
 
-from agent.allocation.packing import JOB_WEIGHTS
+from agent.allocation.remainder import JOB_WEIGHTS
 from agent.allocation.score import hca_distance, hca_far
 from agent.allocation.terms import Terms
 from agent.allocation.tree import Node, remainder_value

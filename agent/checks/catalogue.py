@@ -4,22 +4,10 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
-from agent.checks import (
-    alignment,
-    gpu,
-    gpudirect,
-    kernel,
-    kubelet,
-    mig,
-    numa,
-    nvlink,
-    pcie,
-    plugin,
-    pods,
-    qos,
-    rdma,
-    runtime,
-)
+from agent.checks import gpu, gpudirect, kernel, mig, numa, nvlink, pcie, plugin, qos, rdma, runtime
+from agent.checks.alignment import rules as alignment
+from agent.checks.kubelet import policies
+from agent.checks.pods import catalogue
 from agent.checks.rule import Area, Claim, Rule, Suite
 from agent.errors import InputError
 
@@ -35,10 +23,10 @@ RULES: tuple[Rule, ...] = (
     *gpudirect.RULES,
     *kernel.RULES,
     *runtime.RULES,
-    *kubelet.RULES,
+    *policies.RULES,
     *plugin.RULES,
     *qos.RULES,
-    *pods.RULES,
+    *catalogue.RULES,
     *alignment.RULES,
 )
 HEALTH: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.suite is Suite.HEALTH)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.checks.rule import Claim, Finding, Rule, Severity, Verdict
-from agent.checks.terms import USUAL, Terms
+from agent.checks.waivers import USUAL, Terms
 from agent.model.codec import to_plain
 from agent.model.snapshot import Snapshot
 

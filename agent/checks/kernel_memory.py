@@ -11,11 +11,11 @@ from agent.checks.kernel_inputs import (
     of_host,
     sysctl,
 )
-from agent.checks.kubelet_inputs import lacking, place, running, version
+from agent.checks.kubelet.inputs import lacking, place, running, version
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.host import SwapArea
 from agent.model.kubelet import KubeletSettings
-from agent.model.kubernetes_release import release
+from agent.model.kubernetes import release
 from agent.model.numa import HugePages, NumaNode
 from agent.model.snapshot import Snapshot
 

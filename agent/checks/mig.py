@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from agent.checks import mig_requests
+from agent.checks.gpu_pods import MIG
 from agent.checks.inputs import Inputs, gpu_label, missing_of_gpus
 from agent.checks.mig_geometry import is_capable
 from agent.checks.mig_parts import divided, existing, missing_modes, missing_profiles
-from agent.checks.pods_parts import listed, missing_offer, offered
-from agent.checks.qos_pods import MIG
+from agent.checks.pods.inputs import listed, missing_offer, offered
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.snapshot import Snapshot
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from agent.checks.mig_geometry import Geometry, Profile, profile
 from agent.checks.mig_packing import fullest, together
-from agent.checks.pods_parts import listed
+from agent.checks.pods.inputs import listed
 
 
 def impossible(rooms: Sequence[Geometry], wanted: Mapping[str, int]) -> str | None:

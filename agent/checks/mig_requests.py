@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 
+from agent.checks.gpu_pods import GPU, MIG, container_name, pod_name
 from agent.checks.inputs import Inputs, missing_gpus
 from agent.checks.mig_explain import impossible
 from agent.checks.mig_geometry import geometry, is_capable, is_name
 from agent.checks.mig_parts import divided, existing, missing_modes, missing_profiles
-from agent.checks.pods_parts import effective, listed, missing_specs, waiting, whole_gpus, with_gpus
-from agent.checks.qos_pods import GPU, MIG, container_name, pod_name
+from agent.checks.pods.inputs import (
+    effective,
+    listed,
+    missing_specs,
+    waiting,
+    whole_gpus,
+    with_gpus,
+)
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.gpu import Gpu
 from agent.model.pod import Pod

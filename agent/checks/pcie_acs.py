@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from agent.checks.inputs import Inputs, unknown_of
-from agent.checks.pcie_pairs import missing_pairs, no_pairs, ports_between, switch_pairs
+from agent.checks.pcie_paths import missing_pairs, no_pairs, ports_between, switch_pairs
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pci import PciAddress, PciBridge
 from agent.model.snapshot import Snapshot

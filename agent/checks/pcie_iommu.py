@@ -12,7 +12,7 @@ from agent.checks.inputs import (
     unknown_of,
     virtual_machine,
 )
-from agent.checks.pcie_pairs import Device, devices
+from agent.checks.pcie_paths import Device, devices
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pci import IommuType
 from agent.model.snapshot import Snapshot

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.checks.inputs import Inputs, unknown_of
-from agent.checks.pcie_pairs import Device, missing_pairs, no_pairs, switch_pairs
+from agent.checks.pcie_paths import Device, missing_pairs, no_pairs, switch_pairs
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.snapshot import Snapshot
 

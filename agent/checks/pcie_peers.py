@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from agent.checks.inputs import Inputs, has_no_gpus, missing_answers, unknown_of, virtual_machine
 from agent.checks.nvlink_inputs import lost
-from agent.checks.pcie_pairs import missing_pairs, switch_pairs
+from agent.checks.pcie_paths import missing_pairs, switch_pairs
 from agent.checks.peer_access import Way, confidential, statuses
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.nvlink import P2pStatus

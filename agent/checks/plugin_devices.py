@@ -9,7 +9,7 @@ from agent.checks.inputs import (
     one_numa_node,
 )
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.snapshot import Snapshot
 
 _STATUS = "the Node object"

@@ -9,10 +9,10 @@ from agent.model.pod import Container
 from agent.model.snapshot import Snapshot
 
 _OURS = "nodetopo-"
-"""How the names of our plugin's sockets begin (agent.kubelet.sockets)."""
+"""How the names of our plugin's sockets begin (agent.deviceplugin.sockets)."""
 
 _MANAGER = "nodetopo"
-"""Our field manager (agent.publish.applied)."""
+"""Our field manager (agent.kubeapi.apply)."""
 
 _RUNNING = ("Running", "Pending", None)
 

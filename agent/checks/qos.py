@@ -1,8 +1,7 @@
 """Rules on the pods that use GPUs: their QoS class and their CPUs."""
 
 from agent.checks import qos_pinning, qos_pod_level
-from agent.checks.inputs import Inputs
-from agent.checks.qos_pods import (
+from agent.checks.gpu_pods import (
     container_name,
     gpu_pods,
     is_whole,
@@ -12,9 +11,10 @@ from agent.checks.qos_pods import (
     pod_name,
     uses_gpus,
 )
+from agent.checks.inputs import Inputs
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pod import Container, Pod
-from agent.model.qos_class import PodLevel, QosClass, asks_as_a_pod, class_of, shortfalls
+from agent.model.qos import PodLevel, QosClass, asks_as_a_pod, class_of, shortfalls
 from agent.model.snapshot import Snapshot
 
 

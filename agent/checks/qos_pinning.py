@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from agent.checks.inputs import Inputs, missing_numa_nodes, one_numa_node
-from agent.checks.kubelet_inputs import lacking
-from agent.checks.qos_pods import (
+from agent.checks.gpu_pods import (
     container_name,
     gpu_pods,
     is_whole,
@@ -14,10 +12,12 @@ from agent.checks.qos_pods import (
     missing_specs,
     uses_gpus,
 )
+from agent.checks.inputs import Inputs, missing_numa_nodes, one_numa_node
+from agent.checks.kubelet.inputs import lacking
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.kubelet import KubeletSettings
 from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.qos_class import QosClass, asks_as_a_pod, class_of
+from agent.model.qos import QosClass, asks_as_a_pod, class_of
 from agent.model.quantity import MILLICORES
 from agent.model.snapshot import Snapshot
 

@@ -1,12 +1,12 @@
 """Rules on pods with GPUs that state resources as a whole (``spec.resources``)."""
 
+from agent.checks.gpu_pods import gpu_pods, level, missing_specs, pod_name
 from agent.checks.inputs import Inputs
-from agent.checks.kubelet_inputs import lacking, version
-from agent.checks.qos_pods import gpu_pods, level, missing_specs, pod_name
+from agent.checks.kubelet.inputs import lacking, version
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
-from agent.model.kubernetes_release import release
+from agent.model.kubernetes import release
 from agent.model.pod import Pod
-from agent.model.qos_class import PodLevel, QosClass, asks_as_a_pod, class_of, qos_class
+from agent.model.qos import PodLevel, QosClass, asks_as_a_pod, class_of, qos_class
 from agent.model.snapshot import Snapshot
 
 GATE = "PodLevelResourceManagers"

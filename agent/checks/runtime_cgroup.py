@@ -2,10 +2,10 @@
 
 from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kernel_inputs import cgroup_version, missing, missing_cgroup, of_host
-from agent.checks.kubelet_inputs import lacking, place, running, version
+from agent.checks.kubelet.inputs import lacking, place, running, version
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.checks.runtime_inputs import edits_specifications, of_gpus
-from agent.model.kubernetes_release import release
+from agent.model.kubernetes import release
 from agent.model.snapshot import Snapshot
 
 _REFUSED_SINCE = (1, 35)

@@ -3,7 +3,7 @@
 from agent.checks.inputs import Inputs, no_gpus
 from agent.checks.kernel_inputs import missing, of_host
 from agent.model.host import CdiSpec, ContainerToolkit, RuntimeConfig
-from agent.model.kubernetes_release import release
+from agent.model.kubernetes import release
 from agent.model.snapshot import Snapshot
 
 NOT_NVIDIAS = "no runtime here runs NVIDIA's program"

@@ -2,10 +2,10 @@
 
 import re
 
+from agent.checks.gpu_pods import pod_name
 from agent.checks.inputs import Inputs
-from agent.checks.pods_parts import missing_specs as missing_pods
-from agent.checks.pods_parts import with_gpus
-from agent.checks.qos_pods import pod_name
+from agent.checks.pods.inputs import missing_specs as missing_pods
+from agent.checks.pods.inputs import with_gpus
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.checks.runtime_inputs import (
     configs,

@@ -3,12 +3,12 @@
 from argparse import Namespace
 from dataclasses import replace
 
+from agent.admission.merge import POLICIES, SCOPES
 from agent.cli import render
 from agent.cli.output import emit, warn
 from agent.cli.parser import Subparsers, add_command, add_output
 from agent.cli.progress import progress
 from agent.cli.source import add_source, load
-from agent.hints.admission_merge import POLICIES, SCOPES
 from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import Snapshot
 
@@ -55,11 +55,11 @@ def run(args: Namespace) -> int:
         InputError: the manifest cannot be used, or holds no pod.
     """
     # Keeps the other commands fast.
+    from agent.admission.admit import admit  # noqa: PLC0415
+    from agent.admission.suggestions import with_changes  # noqa: PLC0415
     from agent.cli.admit_preference import preference  # noqa: PLC0415
     from agent.cli.admit_text import answer, exit_code  # noqa: PLC0415
     from agent.cli.manifest import pods_of_manifest  # noqa: PLC0415 - loads yaml
-    from agent.hints.admission import admit  # noqa: PLC0415
-    from agent.hints.admission_change import with_changes  # noqa: PLC0415
 
     pods = pods_of_manifest(args)
     snapshot = _with_settings(load(args, needs_gpus=False, pods=True), args)

@@ -1,7 +1,7 @@
 """What the device plugins of a node prefer: of GPUs, what our allocator would choose."""
 
-from agent.allocation.policy import Allocator
-from agent.hints.admission_devices import Preference, lowest_first
+from agent.admission.device_manager import Preference, lowest_first
+from agent.allocation.allocator import Allocator
 from agent.model.snapshot import Snapshot
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from agent.admission.admission_plain import to_plain
+from agent.admission.admit import Admission, ContainerAdmission, PodAdmission
 from agent.cli import render
 from agent.cli.output import Answer
 from agent.cli.render import Style, clean
-from agent.hints.admission import Admission, ContainerAdmission, PodAdmission
-from agent.hints.admission_plain import to_plain
 
 _MARKS = {True: ("✓", "32", "admitted"), False: ("✗", "31", "rejected"), None: ("?", "36", "?")}
 """Of a verdict: a character, the SGR colour that it has on a terminal, and a word."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from agent.checks.alignment_record import Alignment, NvlinkSpan, PodAlignment, to_plain
+from agent.checks.alignment.record import Alignment, NvlinkSpan, PodAlignment, to_plain
 from agent.cli import render
 from agent.cli.render import Style
 

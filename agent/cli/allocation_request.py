@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.allocation.naming import resolve, usable
-from agent.allocation.policy import Allocation, Allocator
+from agent.allocation.allocator import Allocation, Allocator
+from agent.allocation.requests import resolve, usable
 from agent.allocation.rules import TERMS, Model, Policy, Rules
 from agent.cli.measured_file import measured
 from agent.errors import InputError
@@ -149,8 +149,8 @@ def _instances(snapshot: Snapshot, profile: str) -> Mapping[str, str]:
 def _shared(
     snapshot: Snapshot, devices: Mapping[str, str], rules: Rules, args: Namespace
 ) -> tuple[Places, tuple[str, ...]]:
-    from agent.allocation.shared import SharedAllocator  # noqa: PLC0415 - only here
-    from agent.allocation.shared_terms import shared_terms  # noqa: PLC0415 - only here
+    from agent.allocation.shared.allocator import SharedAllocator  # noqa: PLC0415 - only here
+    from agent.allocation.shared.terms import shared_terms  # noqa: PLC0415 - only here
 
     # NVIDIA's plugin spreads replicas by default; contention is what counts there. MIG
     # instances do not disturb each other, and packed they leave whole GPUs whole.

@@ -4,8 +4,8 @@ from argparse import Namespace
 from collections import Counter
 from typing import Any
 
+from agent.allocation.allocator import Allocation, Alternative
 from agent.allocation.explain import compared
-from agent.allocation.policy import Allocation, Alternative
 from agent.allocation.rules import Policy
 from agent.cli import render
 from agent.cli.allocation_request import Request, ids, request

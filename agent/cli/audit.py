@@ -31,9 +31,9 @@ def add(subparsers: Subparsers) -> None:
 def run(args: Namespace) -> int:
     """Run the audit rules; 1 when one failed, 3 when one could not tell."""
     from agent.checks.catalogue import AUDIT  # noqa: PLC0415 - keeps the other commands fast
-    from agent.cli import judge  # noqa: PLC0415 - same
+    from agent.cli import reports  # noqa: PLC0415 - same
 
-    rules = judge.selected(AUDIT, args.only, "audit")
+    rules = reports.selected(AUDIT, args.only, "audit")
     pods = _pods(args)
     snapshot = load(args, needs_gpus=False, in_full=True, pods=pods is None)
     if pods is not None:
@@ -41,8 +41,8 @@ def run(args: Namespace) -> int:
     elif args.pod is not None:
         snapshot = _only_pod(snapshot, args.pod)
     if pods is None and any(rule.area is Area.ALIGNMENT for rule in rules):
-        return judge.judge(snapshot, rules, args, partial(_with_alignment, args, snapshot))
-    return judge.judge(snapshot, rules, args)
+        return reports.judge(snapshot, rules, args, partial(_with_alignment, args, snapshot))
+    return reports.judge(snapshot, rules, args)
 
 
 def _pods(args: Namespace) -> tuple[Pod, ...] | None:
@@ -56,7 +56,7 @@ def _pods(args: Namespace) -> tuple[Pod, ...] | None:
 
 def _with_alignment(args: Namespace, snapshot: Snapshot, answer: Answer) -> Answer:
     """Return *answer* with what every running pod with GPUs or HCAs really got."""
-    from agent.checks.alignment_measure import measured  # noqa: PLC0415 - same
+    from agent.checks.alignment.measure import measured  # noqa: PLC0415 - same
     from agent.cli.alignment_table import plain, text  # noqa: PLC0415 - same
 
     rows = measured(snapshot)

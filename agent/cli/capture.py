@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
         return _run_raw(args)
     snapshot = load(args, needs_gpus=False, pods=True)
     if args.scrub:
-        from agent.probes.scrub import Substitutes, scrubbed  # noqa: PLC0415 - only this needs it
+        from agent.probes.capture.scrub import Substitutes, scrubbed  # noqa: PLC0415 - only this needs it
 
         snapshot, done = scrubbed(snapshot, Substitutes(), _hosts())
         _tell(done)
@@ -66,8 +66,8 @@ def _run_raw(args: Namespace) -> int:
         raise InputError("--raw reads the live node", "give no other source with it")
     check_new_directory(args.output)
     from agent.cli import live  # noqa: PLC0415 - loads the probes
-    from agent.probes.raw_capture import archive_text  # noqa: PLC0415 - same
-    from agent.probes.scrub_files import scrub_raw  # noqa: PLC0415 - same
+    from agent.probes.capture.raw import archive_text  # noqa: PLC0415 - same
+    from agent.probes.capture.scrub_files import scrub_raw  # noqa: PLC0415 - same
 
     raw = live.read_raw(wanted)
     if args.scrub:

@@ -11,9 +11,9 @@ from agent.cli.parser import Subparsers, add_command, add_output
 from agent.cli.progress import progress
 from agent.cli.source import add_settings, resolved
 from agent.errors import InputError
-from agent.publish.cleanup import Cleaned, clean
-from agent.publish.label_output import LabelOutput
-from agent.publish.output_names import NODE, OUTPUTS
+from agent.publish.labels.cleanup import Cleaned, clean
+from agent.publish.labels.output import LabelOutput
+from agent.publish.labels.output_names import NODE, OUTPUTS
 
 _EPILOG = (
     "For an uninstall: take the DaemonSet away first, or it puts everything back. From the Node "
@@ -56,11 +56,11 @@ def _outputs(args: Namespace) -> Iterator[LabelOutput]:
         ApiUnavailable: the Nodes cannot be listed.
     """
     # Keeps the other commands fast: structlog takes 0.2 s.
-    from agent import logs  # noqa: PLC0415
-    from agent.label_places import places  # noqa: PLC0415
-    from agent.publish.applied import connection  # noqa: PLC0415
-    from agent.publish.labelled_nodes import nodes_with_labels  # noqa: PLC0415
-    from agent.publish.node_labels import NodeLabelPublisher  # noqa: PLC0415
+    from agent.daemon import logs  # noqa: PLC0415
+    from agent.daemon.label_places import places  # noqa: PLC0415
+    from agent.kubeapi.apply import connection  # noqa: PLC0415
+    from agent.publish.labels.labelled_nodes import nodes_with_labels  # noqa: PLC0415
+    from agent.publish.labels.node import NodeLabelPublisher  # noqa: PLC0415
 
     asked = resolved(args)
     logs.configure(asked.settings.log_format, "warning")

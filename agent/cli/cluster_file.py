@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.cli.files import read_text
 from agent.errors import DecodeError, InputError
-from agent.probes.yaml_slips import TRIPPED
+from agent.formats.yaml_slips import TRIPPED
 
 MAX_JSON_BYTES = 256 << 20
 """5,000 Nodes with all that kubelets write into them are some 150 MB of indented JSON."""

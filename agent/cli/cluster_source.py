@@ -13,7 +13,7 @@ from agent.cluster.node_metadata import cluster_node
 from agent.cluster.selector import Selector, selector
 from agent.config import Resolved
 from agent.errors import DecodeError, InputError
-from agent.publish.api import Api
+from agent.kubeapi.client import Api
 
 _HOME_CONFIG = Path("~/.kube/config")
 """Where ``kubectl`` looks at last."""
@@ -61,7 +61,7 @@ def api(args: Namespace) -> Callable[[], Api] | None:
     """
     if args.nodes is not None:
         return None
-    from agent.publish.applied import connection  # noqa: PLC0415 - structlog, 0.2 s
+    from agent.kubeapi.apply import connection  # noqa: PLC0415 - structlog, 0.2 s
 
     return connection(_kubeconfig(args.kubeconfig))
 
@@ -81,7 +81,7 @@ def _kubeconfig(flag: str | None) -> Path | None:
 
 
 def _from_api(args: Namespace, wanted: Selector) -> tuple[ClusterNode, ...]:
-    from agent.publish.cluster_nodes import cluster_nodes  # noqa: PLC0415 - structlog, 0.2 s
+    from agent.publish.labels.cluster_nodes import cluster_nodes  # noqa: PLC0415 - structlog, 0.2 s
 
     connect = api(args)
     assert connect is not None, "called without --nodes"

@@ -14,7 +14,7 @@ from agent.cli.parser import Subparsers, add_command, add_output
 from agent.cli.progress import progress
 from agent.cli.source import add_settings, settings
 from agent.cluster.cluster import Cluster
-from agent.cluster.doctor_rule import ClusterArea, ClusterRule
+from agent.cluster.doctor.rule import ClusterArea, ClusterRule
 from agent.cluster.node import ClusterNode
 from agent.errors import InputError, UnreadableError
 
@@ -65,7 +65,7 @@ def run(args: Namespace) -> int:
     """Judge the cluster; 1 when a check failed, 3 when one could not tell."""
     # Keeps the other commands fast.
     from agent.cli import report  # noqa: PLC0415
-    from agent.cluster.doctor import RULES, examine  # noqa: PLC0415
+    from agent.cluster.doctor.catalogue import RULES, examine  # noqa: PLC0415
 
     rules = selected(RULES, args.only)
     if [args.nodes, *args.objects, *args.node_snapshot].count(STDIO) > 1:
@@ -129,7 +129,7 @@ def _cluster(args: Namespace, nodes: tuple[ClusterNode, ...], others: tuple[str,
 
 def _answer(args: Namespace, cluster: Cluster, found: Report, style: render.Style) -> Answer:
     from agent.cli import report  # noqa: PLC0415 - keeps the other commands fast
-    from agent.cluster.doctor import examined_to_plain  # noqa: PLC0415 - same
+    from agent.cluster.doctor.catalogue import examined_to_plain  # noqa: PLC0415 - same
 
     told = report.answer(found, style)
     head = "".join(f"{line}\n" for line in _head(cluster, is_chosen=bool(args.selector)))

@@ -79,7 +79,7 @@ def _from_api(args: Namespace) -> tuple[tuple[tuple[Kind, Mapping[str, Any]], ..
     connect = api(args)
     if connect is None:
         return (), []
-    from agent.publish.cluster_objects import cluster_objects  # noqa: PLC0415 - structlog, 0.2 s
+    from agent.publish.labels.cluster_objects import cluster_objects  # noqa: PLC0415 - structlog, 0.2 s
 
     with progress("listing gangs and Topologies"):
         listed = cluster_objects(connect, KINDS)

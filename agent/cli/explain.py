@@ -25,7 +25,7 @@ def run(args: Namespace) -> int:
     """
     # Keeps the other commands fast.
     from agent.checks.catalogue import RULES, by_code  # noqa: PLC0415
-    from agent.cluster.doctor import RULES as OF_CLUSTERS  # noqa: PLC0415
+    from agent.cluster.doctor.catalogue import RULES as OF_CLUSTERS  # noqa: PLC0415
 
     claims: tuple[Claim, ...] = (*RULES, *OF_CLUSTERS)
     emit(_list(claims) if args.code is None else _page(by_code(args.code, claims)), args)

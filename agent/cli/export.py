@@ -9,7 +9,7 @@ from agent.cli.output import json_text, note, say, warn
 from agent.cli.parser import Parser, Subparsers, add_command, add_style
 from agent.cli.progress import progress
 from agent.cli.source import add_settings, settings
-from agent.cluster.export_forms import DEFAULT_NAME, FORMS, SCHEDULERS
+from agent.cluster.export.export_forms import DEFAULT_NAME, FORMS, SCHEDULERS
 from agent.cluster.selector import selector
 from agent.errors import InputError
 
@@ -63,7 +63,7 @@ def _add_object(parser: Parser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the topology; 0."""
-    from agent.cluster.export import ExportOptions, export  # noqa: PLC0415 - 9 modules
+    from agent.cluster.export.formats import ExportOptions, export  # noqa: PLC0415 - 9 modules
 
     wanted = selector(args.selector).requirements
     equal = {one.key: one.value for one in wanted if one.value is not None and not one.is_negated}

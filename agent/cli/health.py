@@ -30,7 +30,7 @@ def add_only(parser: Parser, areas: str = "nvlink, kubelet, …") -> None:
 def run(args: Namespace) -> int:
     """Run the health rules; 1 when one failed, 3 when one could not tell."""
     from agent.checks.catalogue import HEALTH  # noqa: PLC0415 - keeps the other commands fast
-    from agent.cli import judge  # noqa: PLC0415 - same
+    from agent.cli import reports  # noqa: PLC0415 - same
 
-    rules = judge.selected(HEALTH, args.only, "health")
-    return judge.judge(load(args, needs_gpus=False, in_full=True), rules, args)
+    rules = reports.selected(HEALTH, args.only, "health")
+    return reports.judge(load(args, needs_gpus=False, in_full=True), rules, args)

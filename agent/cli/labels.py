@@ -27,9 +27,9 @@ def run(args: Namespace) -> int:
     """
     # Keeps the other commands fast.
     from agent.config.label_rules import label_rules  # noqa: PLC0415
+    from agent.daemon.node_place import NodePlace  # noqa: PLC0415
     from agent.labels.catalogue import labels  # noqa: PLC0415
     from agent.labels.remarks import remarks  # noqa: PLC0415
-    from agent.node_place import NodePlace  # noqa: PLC0415
 
     snapshot, wanted = load(args), settings(args)
     node = str(given(args).get("node_name") or snapshot.node or wanted.node_name)

@@ -8,10 +8,10 @@ from agent.config import Settings
 from agent.config.roots import roots
 from agent.errors import NvmlUnavailable
 from agent.model.snapshot import Snapshot
+from agent.probes.capture.raw import RawCapture, capture_raw
 from agent.probes.discover import discover
-from agent.probes.nvml import NvmlReading
-from agent.probes.nvml_supervisor import NvmlSupervisor
-from agent.probes.raw_capture import RawCapture, capture_raw
+from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.supervisor import NvmlSupervisor
 
 _ABOUT = {"kubelet": "kubelet"}
 """Of an issue's probe, what a warning is about; all others are about pods."""

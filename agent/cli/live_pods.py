@@ -8,7 +8,7 @@ from typing import TypeVar
 from agent.config import Settings
 from agent.errors import AgentError
 from agent.model.kubelet import KubeletSettings
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.pod import Pod
 from agent.model.snapshot import ProbeIssue, Snapshot
 
@@ -51,9 +51,9 @@ def _of_kubelet(snapshot: Snapshot, settings: Settings, asking: _Asking) -> Snap
     """Ask the kubelet itself, if its address is known."""
     if settings.kubelet_url is None:
         return snapshot
-    from agent.probes.configz import settings_from_configz  # noqa: PLC0415 - as all here
-    from agent.probes.kubelet_answers import kubelet_at, with_running  # noqa: PLC0415
-    from agent.probes.kubelet_metrics import metrics_from_text  # noqa: PLC0415
+    from agent.probes.kubelet.configz import settings_from_configz  # noqa: PLC0415 - as all here
+    from agent.probes.kubelet.kubelet_answers import kubelet_at, with_running  # noqa: PLC0415
+    from agent.probes.kubelet.metrics import metrics_from_text  # noqa: PLC0415
 
     api = kubelet_at(
         settings.kubelet_url, settings.kubelet_ca_file, insecure=settings.kubelet_insecure_tls
@@ -64,8 +64,8 @@ def _of_kubelet(snapshot: Snapshot, settings: Settings, asking: _Asking) -> Snap
 
 
 def _of_api_server(snapshot: Snapshot, settings: Settings, asking: _Asking) -> Snapshot:
-    from agent.probes.pods import ApiServer  # noqa: PLC0415 - loads kubernetes: 21 MiB
-    from agent.probes.rights import ASKED  # noqa: PLC0415
+    from agent.kubeapi.pods import ApiServer  # noqa: PLC0415 - loads kubernetes: 21 MiB
+    from agent.kubeapi.rights import ASKED  # noqa: PLC0415
 
     server = asking.ask("pods", "API server", lambda: ApiServer(settings.kubeconfig))
     if server is None:
@@ -80,7 +80,7 @@ def _of_api_server(snapshot: Snapshot, settings: Settings, asking: _Asking) -> S
 
 
 def _of_pod_resources(snapshot: Snapshot, settings: Settings, asking: _Asking) -> Snapshot:
-    from agent.probes.podresources import PodResources  # noqa: PLC0415 - grpc: 21 MiB
+    from agent.probes.kubelet.podresources import PodResources  # noqa: PLC0415 - grpc: 21 MiB
 
     with closing(PodResources(settings.pod_resources_socket)) as kubelet:
         given = asking.ask("podresources", "kubelet", kubelet.assigned)
@@ -94,7 +94,7 @@ def join(
     specified: tuple[Pod, ...] | None, assigned: tuple[Pod, ...] | None
 ) -> tuple[Pod, ...] | None:
     """Return *specified* pods with what was *assigned* to their containers, then the others."""
-    from agent.probes.pods import joined  # noqa: PLC0415
+    from agent.kubeapi.pods import joined  # noqa: PLC0415
 
     if specified is None or assigned is None:
         return assigned if specified is None else specified
@@ -102,8 +102,8 @@ def join(
 
 
 def _with_cgroups(snapshot: Snapshot, settings: Settings) -> tuple[Pod, ...] | None:
-    from agent.probes.pod_cgroups import with_cgroups  # noqa: PLC0415
-    from agent.probes.pod_uids import uids_by_holdings  # noqa: PLC0415
+    from agent.probes.pods.cgroups import with_cgroups  # noqa: PLC0415
+    from agent.probes.pods.uids import uids_by_holdings  # noqa: PLC0415
 
     if snapshot.pods is None:
         return None

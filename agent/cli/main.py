@@ -24,12 +24,12 @@ from agent.cli import (
     nccl,
     publish,
     run,
-    simulate,
-    topo,
     version,
 )
 from agent.cli.output import note, say
 from agent.cli.parser import Parser, Subparsers
+from agent.cli.simulate import command as simulate
+from agent.cli.topo import command as topo
 from agent.errors import AgentError, InputError
 
 

@@ -4,8 +4,8 @@ from argparse import Namespace
 
 from agent.cli.files import STDIO, read_text
 from agent.errors import InputError
+from agent.kubeapi.pods import pods_from_manifest
 from agent.model.pod import Pod
-from agent.probes.pods import pods_from_manifest
 
 
 def pods_of_manifest(args: Namespace) -> tuple[Pod, ...]:

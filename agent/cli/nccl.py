@@ -26,7 +26,7 @@ def run(args: Namespace) -> int:
     Raises:
         UnreadableError: what is known does not suffice, e.g. no place in the PCI tree.
     """
-    from agent.hints.nccl_xml import topology_xml  # noqa: PLC0415 - keeps the others fast
+    from agent.nccl.xml import topology_xml  # noqa: PLC0415 - keeps the others fast
 
     text = topology_xml(load(args))
     emit(Answer(plain={"schema": SCHEMA, "xml": text}, table=text, short=text), args)

@@ -4,9 +4,9 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
+from agent.allocation.allocator import Allocation
 from agent.allocation.best_effort import BestEffort, PeerPanics
 from agent.allocation.explain import compared, names
-from agent.allocation.policy import Allocation
 from agent.allocation.rules import Policy
 from agent.cli import render
 from agent.cli.allocation_request import Request, request

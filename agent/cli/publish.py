@@ -10,8 +10,8 @@ from agent.cli.output import Answer, emit, note, warn
 from agent.cli.parser import Subparsers, add_command, add_output
 from agent.cli.source import add_source, load, settings
 from agent.errors import AgentError, InputError
-from agent.publish.label_output import LabelChanges, LabelOutput
-from agent.publish.label_wish import LabelWish
+from agent.publish.labels.label_wish import LabelWish
+from agent.publish.labels.output import LabelChanges, LabelOutput
 
 _EPILOG = (
     "For a node without the daemon, as a job. One scan removes nothing: a label that it does not "
@@ -40,11 +40,11 @@ def run(args: Namespace) -> int:
         AgentError: an output cannot be read or written; that of the first that failed.
     """
     # Keeps the other commands fast: structlog takes 0.2 s.
-    from agent import logs  # noqa: PLC0415
-    from agent.label_places import places  # noqa: PLC0415
-    from agent.label_wishes import LabelWishes  # noqa: PLC0415
-    from agent.node_place import NodePlace  # noqa: PLC0415
-    from agent.publish.node_labels import NodeLabelPublisher  # noqa: PLC0415
+    from agent.daemon import logs  # noqa: PLC0415
+    from agent.daemon.label_places import places  # noqa: PLC0415
+    from agent.daemon.label_wishes import LabelWishes  # noqa: PLC0415
+    from agent.daemon.node_place import NodePlace  # noqa: PLC0415
+    from agent.publish.labels.node import NodeLabelPublisher  # noqa: PLC0415
 
     found = settings(args)
     given = (args.snapshot, args.machine, args.topo_m, args.nccl_xml, found.snapshot, found.machine)

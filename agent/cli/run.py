@@ -7,7 +7,6 @@ from argparse import SUPPRESS, Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from agent import signals
 from agent.cli import nvidia_settings, render
 from agent.cli.files import STDIO, read_text
 from agent.cli.output import say, warn
@@ -18,7 +17,8 @@ from agent.config.named import Chosen
 from agent.config.nvidia.names import CONFIG_FLAG, NVIDIA_CONFIG_VARIABLE
 from agent.config.settings import default, key, variable
 from agent.config.values import Option
-from agent.sources import Sources
+from agent.daemon import signals
+from agent.daemon.sources import Sources
 
 
 def add(subparsers: Subparsers) -> None:
@@ -84,8 +84,8 @@ def run(args: Namespace) -> int:
     sources = _sources(args)
     base = sources.resolved()
     # These load structlog, and the last two grpc, which --print-config does not need.
-    from agent import logs  # noqa: PLC0415
-    from agent.reload import Reloader  # noqa: PLC0415
+    from agent.daemon import logs  # noqa: PLC0415
+    from agent.daemon.reload import Reloader  # noqa: PLC0415
 
     if not args.print_config:
         logs.configure(base.settings.log_format, base.settings.log_level)
@@ -97,13 +97,13 @@ def run(args: Namespace) -> int:
         reloader.close()
         _print_config(args, reloader.current, reloader.config, reloader.label_problem)
         return 0
-    from agent import daemon  # noqa: PLC0415
     from agent.cli import run_report  # noqa: PLC0415
+    from agent.daemon import app  # noqa: PLC0415
 
     logs.configure(settings.log_format, settings.log_level)
     _log_warnings(reloader.current)
     is_watched = settings.once or sys.stdout.isatty()
-    return daemon.run(settings, run_report.show if is_watched else None, reloader)
+    return app.run(settings, run_report.show if is_watched else None, reloader)
 
 
 def _sources(args: Namespace) -> Sources:

@@ -8,10 +8,10 @@ from agent.checks.engine import Report, evaluate
 from agent.cli import render, report
 from agent.cli.output import say
 from agent.cli.render import Style, clean
-from agent.cli.topo_matrix import text as matrix_text
-from agent.kubelet.resources import Resource
+from agent.cli.topo.matrix import text as matrix_text
+from agent.daemon.startup_report import Ready, ReadyResource
+from agent.deviceplugin.resources import Resource
 from agent.model.snapshot import Snapshot
-from agent.ready import Ready, ReadyResource
 from agent.topology.matrix import matrix
 
 

@@ -135,7 +135,7 @@ def _from_snapshot(args: Namespace, name: str) -> Snapshot:
 
 
 def _from_topo_m(args: Namespace, name: str) -> Snapshot:
-    from agent.probes.topo_m import parse_topo_m  # noqa: PLC0415 - only this source needs it
+    from agent.probes.importers.topo_m import parse_topo_m  # noqa: PLC0415 - only this source needs it
 
     text = read_text(name)
     try:
@@ -145,7 +145,7 @@ def _from_topo_m(args: Namespace, name: str) -> Snapshot:
 
 
 def _from_nccl_xml(args: Namespace, name: str) -> Snapshot:
-    from agent.probes.nccl_xml import parse_nccl_xml  # noqa: PLC0415 - only this source needs it
+    from agent.probes.importers.nccl_xml import parse_nccl_xml  # noqa: PLC0415 - only this source needs it
 
     text = read_text(name)
     try:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.cluster import kinds
-from agent.cluster.dig import full_name, mappings, text, whole
 from agent.cluster.gang import Gang
 from agent.cluster.gang_objects import gangs_of
 from agent.cluster.kinds import Kind
 from agent.cluster.topology import Topology
+from agent.formats.dig import full_name, mappings, text, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

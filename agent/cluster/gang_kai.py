@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.cluster.dig import dig, mappings, text, whole
 from agent.cluster.gang import Gang
+from agent.formats.dig import dig, mappings, text, whole
 
 _MAX_DEPTH = 16
 """Groups inside groups that are followed; Grove, which makes the deepest, has three."""

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.cluster import kinds
-from agent.cluster.dig import dig, full_name, mappings, text, whole
 from agent.cluster.gang import Gang
 from agent.cluster.gang_kai import kai_gangs
 from agent.cluster.kinds import Kind
 from agent.cluster.pod_gpus import GPU, amount, pod_gpus, together
+from agent.formats.dig import dig, full_name, mappings, text, whole
 
 Found = Mapping[str, Any]
 """An object, as the API server or a file has it."""

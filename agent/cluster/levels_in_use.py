@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from agent.cluster.levels_choice import candidates, nvlink_keys
+from agent.cluster.levels import candidates, nvlink_keys
 from agent.cluster.levels_clash import shared_values
 from agent.cluster.node import ClusterNode
 from agent.cluster.nvlink_nodes import without_nvlink

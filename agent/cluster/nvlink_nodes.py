@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from agent.cluster.levels_choice import nvlink_keys
+from agent.cluster.levels import nvlink_keys
 from agent.cluster.node import ClusterNode
 from agent.topology.domains import Interconnect
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agent.cluster.dig import dig, mappings
+from agent.formats.dig import dig, mappings
 
 GPU = "nvidia.com/gpu"
 

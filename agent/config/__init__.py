@@ -8,7 +8,7 @@ One name gives all spellings: ``sysfs_root`` is the flag ``--sysfs-root``, the k
 lower layers get values.
 """
 
-from agent.config.given import ConfigFile
+from agent.config.origin import ConfigFile
 from agent.config.resolve import CONFIG_VARIABLE, Resolved
 from agent.config.settings import Settings, key, options
 

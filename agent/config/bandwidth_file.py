@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from agent.allocation.measured import BandwidthTable, bandwidth_table
-from agent.config.data_file import document, read_text
+from agent.config.data_files import document, read_text
 from agent.errors import DecodeError, InputError
 
 _CURE = "correct the file; docs/placement.md describes it"

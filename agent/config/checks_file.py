@@ -5,8 +5,8 @@ from datetime import date
 from pathlib import Path
 
 from agent.checks.rule import Severity
-from agent.checks.terms import Terms, Waiver
-from agent.config.data_file import read_text
+from agent.checks.waivers import Terms, Waiver
+from agent.config.data_files import read_text
 from agent.config.document import Value
 from agent.config.document import load as load_document
 from agent.config.values import did_you_mean

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from agent.config.document import Value, load
-from agent.config.given import ConfigFile, FileContents, Given, Place
 from agent.config.nvidia import file as nvidia
+from agent.config.origin import ConfigFile, FileContents, Given, Place
 from agent.config.settings import key, options
 from agent.config.values import did_you_mean
 

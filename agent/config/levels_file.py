@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.config.data_file import document, read_text
+from agent.config.data_files import document, read_text
 from agent.errors import DecodeError, InputError
 from agent.labels.levels_file import LevelFile, level_file
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from agent.allocation.rules import Model
-from agent.config.given import ConfigFile, FileContents, Given, Place
 from agent.config.nvidia import effects, places
 from agent.config.nvidia.merge import join
+from agent.config.origin import ConfigFile, FileContents, Given, Place
 from agent.config.settings import PREFIX, Settings, key, option, options, variable
 from agent.config.values import did_you_mean
+from agent.deviceplugin.cdi import KIND, written_kind
+from agent.deviceplugin.settings import PluginSettings, Strategy, start_warnings
 from agent.errors import InputError
-from agent.kubelet.cdi import KIND, written_kind
-from agent.kubelet.settings import PluginSettings, Strategy, start_warnings
-from agent.publish.output_names import own_namespace
+from agent.publish.labels.output_names import own_namespace
 
 CONFIG_VARIABLE = "NODETOPO_CONFIG"
 """Names the file."""

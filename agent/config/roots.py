@@ -1,7 +1,7 @@
 """Where settings say that the node's trees are."""
 
 from agent.config.settings import Settings
-from agent.probes.host import Roots
+from agent.probes.sysfs.host import Roots
 
 
 def roots(settings: Settings) -> Roots:

@@ -6,9 +6,9 @@ from pathlib import Path
 from agent.allocation.rules import Model, Policy
 from agent.config import values
 from agent.config.option import choice, option
-from agent.config.placement import PlacementPolicies, placement
+from agent.config.policies import PlacementPolicies, placement
 from agent.config.sharing import ONE_EACH, RENAME, TimeSlicing, time_slicing
-from agent.kubelet.settings import NumaReport
+from agent.deviceplugin.settings import NumaReport
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agent.config import values
 from agent.config.option import choice, option, switch
-from agent.kubelet.settings import Strategy
+from agent.deviceplugin.settings import Strategy
 
 CDI_SPEC_WORDS = ("none", "write")
 """Whether the daemon writes a CDI specification; without, another program must."""

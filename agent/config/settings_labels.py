@@ -7,7 +7,7 @@ from agent.config import values
 from agent.config.option import choice, option
 from agent.labels.levels_platform import PLATFORMS
 from agent.labels.rules import DEFAULT_PREFIX
-from agent.publish.output_names import FEATURE_FILE, NAMESPACE, NODE, OUTPUTS
+from agent.publish.labels.output_names import FEATURE_FILE, NAMESPACE, NODE, OUTPUTS
 
 OFF = "off"
 ANY = "auto"

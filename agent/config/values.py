@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from agent.deviceplugin.cdi import checked_annotation_prefix
 from agent.errors import InputError
-from agent.kubelet.cdi import checked_annotation_prefix
 from agent.labels.syntax import DNS_NAME
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?")

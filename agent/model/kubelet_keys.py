@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from agent.model.kubernetes_release import Release
+from agent.model.kubernetes import Release
 
 OLDEST: Release = (1, 28)
 """The oldest release whose keys are here. None has gone away since."""

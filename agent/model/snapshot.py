@@ -11,7 +11,7 @@ from agent.model.hca import DataDirect, Hca
 from agent.model.host import HostSettings
 from agent.model.kubelet import KubeletMetrics, KubeletSettings
 from agent.model.kubelet_state import KubeletState
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.numa import CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
 from agent.model.pci import PciAddress, PciBridge

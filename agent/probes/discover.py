@@ -8,8 +8,8 @@ from agent.errors import NvmlUnavailable
 from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
 from agent.model.snapshot import ProbeIssue, Snapshot
-from agent.probes.host import Host, HostFacts, PciFacts, Roots
-from agent.probes.nvml import NvmlReading
+from agent.probes.nvml.reading import NvmlReading
+from agent.probes.sysfs.host import Host, HostFacts, PciFacts, Roots
 
 NO_READING = NvmlReading()
 """What is known of GPUs where NVML is not there, or was not asked: nothing."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from agent.errors import NvmlUnavailable
 from agent.model.nvml_event import NvmlEvent, NvmlStatus
 from agent.model.snapshot import ProbeIssue, Snapshot
-from agent.probes.changing import REREAD_S
 from agent.probes.discover import addresses, ask, join
-from agent.probes.host import Host, Roots
-from agent.probes.nvml import NvmlReading
-from agent.probes.nvml_supervisor import NvmlSupervisor
+from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.supervisor import NvmlSupervisor
+from agent.probes.sysfs.changes import REREAD_S
+from agent.probes.sysfs.host import Host, Roots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class NodeReader:
 
     Args:
         clock: monotonic seconds; a whole scan is due every :data:`REREAD_S`.
-        on_events: see :class:`agent.probes.nvml_supervisor.NvmlSupervisor`.
+        on_events: see :class:`agent.probes.nvml.supervisor.NvmlSupervisor`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class NodeReader:
         """Return the node as it is now, with what cannot change as it was last read.
 
         Everything is read anew after hot-plug, after the driver, the GPUs or their MIG
-        devices changed, every hour, and after :meth:`reread`; :mod:`agent.probes.changing`
+        devices changed, every hour, and after :meth:`reread`; :mod:`agent.probes.sysfs.changes`
         has what is read each time.
 
         While NVML does not answer, its part is that of the last good scan, with an issue of

@@ -12,10 +12,10 @@ from typing import Any
 import structlog
 
 from agent.errors import ApiUnavailable
-from agent.publish.answer_parts import part, parts
-from agent.publish.api import Answer, Api
+from agent.formats.responses import part, parts
+from agent.kubeapi.backoff import RETRY_S, RetryPause
+from agent.kubeapi.client import Answer, Api
 from agent.publish.event_queue import EventQueue, NodeEvent, Waiting
-from agent.publish.retry_pause import RETRY_S, RetryPause
 
 COMPONENT = "nodetopo"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from agent.publish.api import Answer, Api
+from agent.kubeapi.client import Answer, Api
 from agent.publish.event_queue import REMEMBERED, NodeEvent, Waiting
 from agent.publish.event_writer import COMPONENT, EventWriter, event_name, utc_now
 

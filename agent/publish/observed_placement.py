@@ -11,12 +11,12 @@ from urllib.parse import quote
 import structlog
 
 from agent.errors import ApiUnavailable
-from agent.publish import applied
-from agent.publish.answer_parts import part, texts
-from agent.publish.api import LATER, Answer
-from agent.publish.applied import FIELD_MANAGER, Connect
-from agent.publish.managers import other_managers
-from agent.publish.owned import owned_keys
+from agent.formats.responses import part, texts
+from agent.kubeapi import apply
+from agent.kubeapi.apply import FIELD_MANAGER, Connect
+from agent.kubeapi.client import LATER, Answer
+from agent.kubeapi.managers import other_managers
+from agent.kubeapi.owned import owned_keys
 from agent.zones.observed import ANNOTATION
 
 _ANNOTATIONS = ("metadata", "annotations")
@@ -159,7 +159,7 @@ class ObservedPlacementPublisher:
         problem = f"{method} {self._connect().host}{path}: {said}"
         if answer.status not in _FOR_GOOD[method]:
             raise ApiUnavailable(
-                problem, applied.cure(answer.status), retry_after_s=answer.retry_after_s
+                problem, apply.cure(answer.status), retry_after_s=answer.retry_after_s
             )
         self.refusals += 1
         structlog.get_logger().warning(

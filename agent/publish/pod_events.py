@@ -7,7 +7,7 @@ the API server that it has said so already. All that this takes is the right to 
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from agent.publish.api import Answer, Api
+from agent.kubeapi.client import Answer, Api
 from agent.publish.event_queue import NodeEvent, Waiting
 from agent.publish.event_writer import COMPONENT, EventWriter, causes, event_name
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.publish.answer_parts import part
-from agent.publish.api import Api
-from agent.publish.stream import Stream
-from agent.publish.watch import Watch
+from agent.formats.responses import part
+from agent.kubeapi.client import Api
+from agent.kubeapi.stream import Stream
+from agent.kubeapi.watch import Watch
 
 PODS = "/api/v1/pods"
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from agent.allocation.engines import suited
 from agent.allocation.facts import Facts, facts
 from agent.allocation.masks import positions
-from agent.allocation.naming import usable
+from agent.allocation.requests import usable
 from agent.allocation.rules import Model, Policy, Rules
 from agent.allocation.score import numa_nodes
 from agent.allocation.terms import Terms

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
+from agent.allocation.allocator import ALTERNATIVES, Allocator
 from agent.allocation.facts import facts
-from agent.allocation.policy import ALTERNATIVES, Allocator
 from agent.allocation.rules import DEFAULT, Rules
 from agent.allocation.terms import Terms
 from agent.model.snapshot import Snapshot

@@ -8,10 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 
+from agent.allocation.allocator import Allocator
 from agent.allocation.bandwidth import relay_bandwidth, ring_bandwidth
 from agent.allocation.facts import NVLINK_MB_S, OLDEST_PCIE, PCIE_GEN4_GB_S, facts
-from agent.allocation.packing import JOB_WEIGHTS
-from agent.allocation.policy import Allocator
+from agent.allocation.remainder import JOB_WEIGHTS
 from agent.allocation.rules import TERMS, Policy
 from agent.allocation.score import CROSSING_PENALTY, Score
 from agent.allocation.terms import LARGEST_ENUMERATED, LARGEST_MESH

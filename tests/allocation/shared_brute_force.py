@@ -1,6 +1,6 @@
 """The best devices of shared GPUs by definition: every set of devices, judged one by one.
 
-Shares no code with agent.allocation.shared; the orders of the terms stand here a second time.
+Independent of agent.allocation.shared.allocator; the orders of the terms stand here a second time.
 """
 
 from collections.abc import Collection, Mapping

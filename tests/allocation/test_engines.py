@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.policy import Allocator
+from agent.allocation.allocator import Allocator
 from agent.allocation.score import Score
 from agent.machines.bundled import machine
 from agent.model.nvlink import ReportedPair

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from agent.allocation.account import account
+from agent.allocation.allocator import Allocator
 from agent.allocation.bandwidth import with_measured_pairs
 from agent.allocation.explain import TERM, Explanation, compared
 from agent.allocation.facts import facts
 from agent.allocation.measured import Measured
-from agent.allocation.policy import Allocator
 from agent.allocation.rules import TERMS, Model, Policy, Rules
-from agent.allocation.shared_terms import SharedScore
+from agent.allocation.shared.terms import SharedScore
 from agent.allocation.terms import Terms
 from agent.machines.bundled import machine
 from agent.model.mig import Mig

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.allocation.naming import resolve, usable
-from agent.allocation.policy import allocate
+from agent.allocation.allocator import allocate
+from agent.allocation.requests import resolve, usable
 from agent.errors import InputError
 from agent.machines.bundled import machine
 from agent.model.gpu import Gpu

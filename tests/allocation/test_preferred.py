@@ -3,7 +3,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.policy import Allocator, preferred
+from agent.allocation.allocator import Allocator, preferred
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 from tests.strategies import machines, node

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from agent.allocation.allocator import Allocator
 from agent.allocation.facts import facts
-from agent.allocation.policy import Allocator
 from agent.allocation.terms import Terms
 from agent.model.snapshot import Snapshot
 from tests.allocation.brute_alike import Alike

@@ -7,9 +7,9 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.policy import Allocator, preferred
+from agent.allocation.allocator import Allocator, preferred
 from agent.allocation.rules import Model, Policy, Rules
-from agent.allocation.shared import SharedAllocator
+from agent.allocation.shared.allocator import SharedAllocator
 from agent.model.snapshot import Snapshot
 from tests.allocation.large_machines import TEN
 from tests.strategies import damaged, machines, requests

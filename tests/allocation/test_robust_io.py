@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[2]
 WATCHED = """
 import json, sys
 
-from agent.allocation.policy import Allocator, preferred
-from agent.allocation.shared import SharedAllocator
+from agent.allocation.allocator import Allocator, preferred
+from agent.allocation.shared.allocator import SharedAllocator
 from agent.machines.bundled import machine
 
 seen, is_watching = [], False

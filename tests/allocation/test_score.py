@@ -1,8 +1,8 @@
 from itertools import combinations
 
 from agent.allocation import score as terms
+from agent.allocation.allocator import allocate
 from agent.allocation.facts import facts
-from agent.allocation.policy import allocate
 from agent.allocation.terms import Terms
 from agent.machines.bundled import machine
 from agent.model.nvlink import Closeness

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.policy import preferred
+from agent.allocation.allocator import preferred
 from agent.allocation.rules import Policy, Rules
-from agent.allocation.shared import SharedAllocator
-from agent.allocation.shared_terms import SharedScore
+from agent.allocation.shared.allocator import SharedAllocator
+from agent.allocation.shared.terms import SharedScore
 from agent.errors import InputError
 from agent.machines.bundled import machine
 from agent.model.mig import Mig, MigInstance, MigPlacement

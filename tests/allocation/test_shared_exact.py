@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from agent.allocation.facts import facts
 from agent.allocation.rules import Model, Policy, Rules
 from agent.allocation.score import Score
-from agent.allocation.shared import SharedAllocator
-from agent.allocation.shared_counts import Pool, distributed, packed
-from agent.allocation.shared_search import EnumeratedSets, ExchangedSets
-from agent.allocation.shared_terms import Leaves, SharedScore, shared_terms
-from agent.allocation.shared_tree import TreeSets
+from agent.allocation.shared.allocator import SharedAllocator
+from agent.allocation.shared.counts import Pool, distributed, packed
+from agent.allocation.shared.search import EnumeratedSets, ExchangedSets
+from agent.allocation.shared.shared_tree import TreeSets
+from agent.allocation.shared.terms import Leaves, SharedScore, shared_terms
 from agent.allocation.terms import Terms
 from agent.machines.bundled import machine
 from agent.model.mig import Mig

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.allocation.rules import Rules
-from agent.allocation.shared import SharedAllocator
-from agent.allocation.shared_terms import SharedScore
+from agent.allocation.shared.allocator import SharedAllocator
+from agent.allocation.shared.terms import SharedScore
 from agent.model.mig import Mig
 from tests.allocation.shared_requests import BEST, H100, PACKED, free, replicas
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from agent.allocation.rules import Policy, Rules
-from agent.allocation.shared import SharedAllocator
+from agent.allocation.shared.allocator import SharedAllocator
 from agent.errors import InputError
 from tests.strategies import node
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.allocation.facts import facts
-from agent.allocation.packing import Packing
+from agent.allocation.remainder import Packing
 from agent.allocation.rules import Policy, Rules
 from agent.allocation.score import set_value
 from agent.allocation.symmetry import Symmetry

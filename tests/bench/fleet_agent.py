@@ -10,13 +10,13 @@ from random import Random
 from typing import Any
 
 from agent.config.settings import Settings
+from agent.daemon.labels_loop import LOOK_S, Labelling
 from agent.errors import ApiUnavailable
-from agent.labelling import LOOK_S, Labelling
+from agent.kubeapi.node_watch import NodeWatch
+from agent.kubeapi.stream import Expired, Stream
 from agent.model.snapshot import Snapshot
-from agent.publish.label_wish import LabelWish
-from agent.publish.node_labels import NodeLabelPublisher
-from agent.publish.node_watch import NodeWatch
-from agent.publish.stream import Expired, Stream
+from agent.publish.labels.label_wish import LabelWish
+from agent.publish.labels.node import NodeLabelPublisher
 from agent.store import SnapshotStore
 from tests.bench.fleet_connection import IDLE_S, Connection
 

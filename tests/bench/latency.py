@@ -19,11 +19,11 @@ from statistics import median, quantiles
 
 import structlog
 
-from agent.allocation.policy import preferred
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.plugin import DevicePlugin
-from agent.kubelet.stand_in import GPU, StandInKubelet
+from agent.allocation.allocator import preferred
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.fake_kubelet import GPU, StandInKubelet
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.plugin import DevicePlugin
 from agent.machines.bundled import machine
 from tests.bench.latency_rows import Asked, Row, requests, rows, whole
 from tests.bench.peer import Peer, Request

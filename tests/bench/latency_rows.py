@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from agent.allocation.policy import Allocator, Chooser
-from agent.allocation.shared import SharedAllocator
+from agent.allocation.allocator import Allocator, Chooser
+from agent.allocation.shared.allocator import SharedAllocator
 from agent.machines.bundled import machine
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import median, quantiles
 
-from agent.allocation.policy import Allocator, preferred
+from agent.allocation.allocator import Allocator, preferred
 from agent.model.snapshot import Snapshot
 from agent.simulate.rivals import RIVALS
 from tests.bench.peer import Peer, Request

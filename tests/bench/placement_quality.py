@@ -6,8 +6,8 @@ from itertools import starmap
 from random import Random
 from types import MappingProxyType
 
+from agent.allocation.allocator import Allocator
 from agent.allocation.facts import facts
-from agent.allocation.policy import Allocator
 from agent.allocation.score import Score
 from agent.allocation.terms import Terms
 from agent.model.snapshot import Snapshot

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from agent.checks.alignment_measure import measured
-from agent.checks.alignment_record import Part, PodAlignment
+from agent.checks.alignment.measure import measured
+from agent.checks.alignment.record import Part, PodAlignment
 from agent.machines.bundled import machine
 from agent.model.kubelet import KubeletSettings
 from agent.model.numa import CpuSet

@@ -12,7 +12,7 @@ from agent.model.hca import Hca
 from agent.model.host import HostSettings, Interrupts, RuntimeConfig, RuntimeProcess
 from agent.model.kubelet import KubeletMetrics, KubeletSettings, ReservedMemory
 from agent.model.kubelet_state import CpuState, DeviceState, KubeletState, MemoryState
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.numa import CpuSet
 from agent.model.pod import Container, Pod, SharedMemory
 from agent.model.snapshot import Snapshot

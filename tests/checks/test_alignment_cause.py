@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from agent.checks import catalogue
-from agent.checks.alignment_cause import KNOWN
-from agent.checks.alignment_record import Part
+from agent.checks.alignment.alignment_cause import KNOWN
+from agent.checks.alignment.record import Part
 from agent.model.kubelet_state import CpuState, DeviceState, HeldDevices, KubeletState, MemoryState
 from agent.model.numa import CpuSet
 from agent.model.pod import Container

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.checks.alignment_record import Alignment
+from agent.checks.alignment.record import Alignment
 from agent.model.kubelet_state import CpuState, DeviceState, HeldDevices, KubeletState
 from agent.model.mig import Mig, MigInstance
 from agent.model.numa import CpuSet

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.checks.alignment_measure import MAX_DEVICES, MAX_ROWS, measured
-from agent.checks.alignment_record import Alignment, NvlinkSpan, Part, PodAlignment, to_plain
+from agent.checks.alignment.measure import MAX_DEVICES, MAX_ROWS, measured
+from agent.checks.alignment.record import Alignment, NvlinkSpan, Part, PodAlignment, to_plain
 from agent.model.kubelet_state import CpuState, KubeletState
 from agent.model.numa import CpuSet
 from agent.model.pod import Container, Pod

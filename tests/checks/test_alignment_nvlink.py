@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.checks.alignment_record import Alignment, Part
+from agent.checks.alignment.record import Alignment, Part
 from agent.model.numa import CpuSet
 from agent.model.pci import PciAddress
 from tests.checks.alignment_play import GIB, apart, joined_by_nvlink, node, placed, row, worker

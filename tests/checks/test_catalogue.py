@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from agent.checks.catalogue import AUDIT, HEALTH, RULES, rule, select
-from agent.checks.page import page
 from agent.checks.rule import Area, Rule
 from agent.errors import InputError
+from scripts.docs.checks import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
 

@@ -11,7 +11,7 @@ import pytest
 from agent.checks.catalogue import HEALTH, RULES, rule
 from agent.checks.engine import Summary, evaluate, report_to_plain
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite, Verdict
-from agent.checks.terms import Terms, Waiver
+from agent.checks.waivers import Terms, Waiver
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import healthy, with_gpu
 

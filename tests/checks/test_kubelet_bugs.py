@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.checks.kubelet_inputs import ATTRIBUTES
+from agent.checks.kubelet.inputs import ATTRIBUTES
 from agent.checks.rule import Verdict
 from agent.model.numa import CpuSet, NumaNode
 from agent.model.snapshot import Snapshot

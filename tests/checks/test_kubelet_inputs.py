@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from agent.checks.kubelet_inputs import ATTRIBUTES, amount, place, reserved, version
+from agent.checks.kubelet.inputs import ATTRIBUTES, amount, place, reserved, version
 from agent.model.kubelet import KubeletSettings
 from tests.checks.judge import NODE, SETTINGS, healthy
 

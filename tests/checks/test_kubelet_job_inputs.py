@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.checks.kubelet_inputs import ATTRIBUTES
+from agent.checks.kubelet.inputs import ATTRIBUTES
 from agent.model.pod import AssignedDevices, Container, Pod
 from tests.checks.judge import GIB, healthy, result
 from tests.checks.kubelet_node import missing, node, observed

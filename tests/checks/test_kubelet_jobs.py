@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent.checks.kubelet_demand import most_on_one_node, width
+from agent.checks.kubelet.demand import most_on_one_node, width
 from agent.checks.rule import Verdict
 from agent.model.kubelet_state import MemoryBlock, MemoryState
 from agent.model.mig import Mig
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.pod import Container, ContainerKind, Pod
 from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot

@@ -7,7 +7,7 @@ import pytest
 from agent.checks.rule import Verdict
 from agent.model.gpu import Gpu
 from agent.model.mig import Mig, MigInstance
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
 from tests.checks.gpu_pods import found, missing, node, observed, pod, trainer, verdict

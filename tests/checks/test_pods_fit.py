@@ -6,7 +6,7 @@ import pytest
 
 from agent.checks.rule import Verdict
 from agent.model.host import ContainerToolkit, HostSettings, RuntimeConfig
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.pod import AssignedDevices, Container, ContainerKind, Pod
 from agent.model.pod_resources import NodeOffer, PlacedDevice
 from tests.checks.gpu_pods import found, missing, node, observed, pod, trainer, verdict

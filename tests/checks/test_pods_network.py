@@ -9,7 +9,7 @@ from agent.checks.rule import Area, Verdict
 from agent.machines.bundled import names as bundled
 from agent.model.hca import Hca, LinkLayer
 from agent.model.host import HostSettings, RuntimeConfig
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.pod import Container, Pod, SharedMemory
 from tests.checks.gpu_pods import (
     MEMLOCK,

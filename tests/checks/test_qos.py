@@ -8,7 +8,7 @@ import pytest
 
 from agent.checks.rule import Verdict
 from agent.model.kubelet import KubeletSettings
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, Container, ContainerKind, Pod
 from agent.model.snapshot import Snapshot

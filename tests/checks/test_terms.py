@@ -6,7 +6,7 @@ import pytest
 
 from agent.checks.engine import Result, Summary, evaluate
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite, Verdict
-from agent.checks.terms import Terms, Waiver
+from agent.checks.waivers import Terms, Waiver
 from agent.model.snapshot import Snapshot
 
 TODAY = date(2026, 11, 21)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from agent.cli.render import Style
-from agent.cli.topo_matrix import legend, text
+from agent.cli.topo.matrix import legend, text
 from agent.machines.bundled import names
 from agent.model.snapshot import Snapshot
 from agent.topology.matrix import matrix

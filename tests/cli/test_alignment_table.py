@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from agent.checks.alignment_measure import measured
-from agent.checks.alignment_record import PodAlignment
+from agent.checks.alignment.measure import measured
+from agent.checks.alignment.record import PodAlignment
 from agent.cli.alignment_table import plain, text
 from agent.cli.render import Style
 from agent.model.pod import Pod

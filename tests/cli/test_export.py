@@ -11,7 +11,7 @@ import yaml
 
 from agent.cli import export
 from agent.cli.parser import Parser
-from agent.cluster.export_forms import FORMS
+from agent.cluster.export.export_forms import FORMS
 from agent.cluster.node import ClusterNode
 from agent.errors import InputError
 from tests.cluster.labelled import (

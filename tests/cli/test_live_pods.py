@@ -9,12 +9,12 @@ from agent.cli.live_pods import join, with_pods
 from agent.config import Settings
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import CpuState, KubeletState
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, Container, Pod
 from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot
-from agent.probes.pb import podresources_pb2 as pb
+from agent.probes.kubelet.pb import podresources_pb2 as pb
 from tests.probes.cgroup_tree import APP, UID, group, unified
 from tests.probes.test_podresources_kept import GPU, device
 from tests.probes.test_podresources_kept import serving as serving_kubelet

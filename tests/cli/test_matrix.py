@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from agent.cli.render import Style
-from agent.cli.topo_matrix import legend, text
+from agent.cli.topo.matrix import legend, text
 from agent.machines.bundled import machine
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
-from agent.probes.topo_m import parse_topo_m
+from agent.probes.importers.topo_m import parse_topo_m
 from agent.topology.matrix import matrix
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES, topo_m

@@ -12,10 +12,10 @@ from agent.cli import cleanup, publish
 from agent.cli.main import Command
 from agent.cli.parser import Parser
 from agent.errors import ApiUnavailable, InputError
+from agent.kubeapi import apply
+from agent.kubeapi.client import Api
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
-from agent.publish import applied
-from agent.publish.api import Api
 from tests.publish.fake_api import FakeApi, serving
 
 COUNT = "nvidia.com/gpu.count"
@@ -181,7 +181,7 @@ def test_cleanup_of_all_nodes_takes_one_connection(
             super().__init__(kubeconfig)
             made.append(kubeconfig)
 
-    monkeypatch.setattr(applied, "Api", Counted)
+    monkeypatch.setattr(apply, "Api", Counted)
     assert run(cleanup, "cleanup", "--all-nodes", *node[:2]) == 0
     assert (api.labels, made) == ({}, [Path(node[1])])
 

@@ -5,7 +5,7 @@ from datetime import date
 
 from agent.checks.catalogue import RULES, rule
 from agent.checks.engine import evaluate
-from agent.checks.terms import Terms, Waiver
+from agent.checks.waivers import Terms, Waiver
 from agent.cli.render import Style
 from agent.cli.report import answer
 from agent.model.pci import PcieLink

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from agent.cli.topo_path import way
+from agent.cli.topo.path import way
 from agent.machines.bundled import machine
 from agent.model.pci import PcieLink
 from agent.model.snapshot import Snapshot

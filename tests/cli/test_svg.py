@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.devices import row_name
-from agent.cli.drawing import palette
-from agent.cli.topo_svg import draw
+from agent.cli.svg import palette
+from agent.cli.topo.devices import row_name
+from agent.cli.topo.svg import draw
 from agent.errors import DecodeError
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from agent.probes.topo_m import parse_topo_m
+from agent.probes.importers.topo_m import parse_topo_m
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES, topo_m
 from tests.cli.shapes import collapsed, crowded, tray

@@ -5,16 +5,16 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from agent.cli.containment import BranchKind, containment
-from agent.cli.memory_nodes import memory_nodes
-from agent.cli.path_hops import hops
-from agent.cli.topo_path import way
-from agent.cli.topo_tree import tree
+from agent.cli.topo.containment import BranchKind, containment
+from agent.cli.topo.hops import hops
+from agent.cli.topo.memory_nodes import memory_nodes
+from agent.cli.topo.path import way
+from agent.cli.topo.tree import tree
 from agent.model.codec import encode
 from agent.model.gpu import Gpu
 from agent.model.pci import BridgeKind, PciAddress, PciBridge, PcieLink, PciPath
 from agent.model.snapshot import Snapshot
-from agent.probes.topo_m import parse_topo_m
+from agent.probes.importers.topo_m import parse_topo_m
 from tests.cli.conftest import Cli
 from tests.cli.shapes import GEN5, collapsed, crowded, tray
 from tests.cli.test_schema import SCHEMAS

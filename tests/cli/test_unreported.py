@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from agent.cli.render import Style
-from agent.cli.topo_matrix import NOT_REPORTED, text
+from agent.cli.topo.matrix import NOT_REPORTED, text
 from agent.machines.bundled import machine
-from agent.probes.topo_m import parse_topo_m
+from agent.probes.importers.topo_m import parse_topo_m
 from agent.topology.matrix import matrix
 
 L40S = machine("l40s-pcie-4")

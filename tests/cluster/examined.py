@@ -6,7 +6,7 @@ from functools import cache
 
 from agent.checks.engine import Result
 from agent.cluster.cluster import Cluster
-from agent.cluster.doctor import RULES, examine
+from agent.cluster.doctor.catalogue import RULES, examine
 from agent.cluster.gang import Gang
 from agent.cluster.node import ClusterNode
 from agent.cluster.topology import Topology

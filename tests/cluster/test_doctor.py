@@ -8,10 +8,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from agent.checks import catalogue
-from agent.cluster.doctor import RULES, examine, examined_to_plain
-from agent.cluster.doctor_page import page
-from agent.cluster.doctor_rule import ClusterArea, ClusterRule
+from agent.cluster.doctor.catalogue import RULES, examine, examined_to_plain
+from agent.cluster.doctor.rule import ClusterArea, ClusterRule
 from agent.cluster.gang import group
+from scripts.docs.doctor_page import page
 from tests.cluster.examined import cluster, nodes
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Verdict
-from agent.cluster import doctor_gangs
-from agent.cluster.capacity import Largest, is_closed, largest
 from agent.cluster.cluster import Cluster
+from agent.cluster.doctor import gangs as doctor_gangs
+from agent.cluster.doctor.capacity import Largest, is_closed, largest
 from agent.cluster.gang import Gang, group
 from agent.cluster.node import ClusterNode
 from tests.cluster.examined import cluster, nodes, observed, result

@@ -6,7 +6,7 @@ import pytest
 
 from agent.checks.rule import Verdict
 from agent.cluster.cluster import Cluster
-from agent.cluster.doctor import RULES, examine
+from agent.cluster.doctor.catalogue import RULES, examine
 from agent.cluster.levels_in_use import FROM_LABELS, levels_in_use
 from agent.cluster.topology import Topology
 from tests.cluster.examined import LEVELS, cluster, nodes, observed, result

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.cluster.levels_choice import Choice, choose
+from agent.cluster.levels import Choice, choose
 from agent.cluster.levels_rules import check_levels
 from agent.errors import InputError
 from agent.labels.rules import DEFAULT_PREFIX, LabelRules

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.export import FORMS, SCHEDULERS, Exported, ExportOptions, export
+from agent.cluster.export.formats import FORMS, SCHEDULERS, Exported, ExportOptions, export
 from agent.errors import InputError
 from tests.cluster.labelled import (
     CLIQUE,

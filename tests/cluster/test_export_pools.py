@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.export import Exported, ExportOptions, export
+from agent.cluster.export.formats import Exported, ExportOptions, export
 from agent.cluster.node import ClusterNode
 from agent.errors import InputError
 from tests.cluster.labelled import DOMAIN, HOSTNAME, PARTITION, TIER_0, ZONE, bare, labelled, tray

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.cluster.export import ExportOptions, export
+from agent.cluster.export.formats import ExportOptions, export
 from agent.cluster.node import ClusterNode
 from agent.errors import InputError
 from tests.cluster.labelled import HOSTNAME, TIER_0, labelled, tray, with_labels

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.cluster.export import ExportOptions, export
+from agent.cluster.export.formats import ExportOptions, export
 from agent.errors import InputError
 from tests.cluster.labelled import (
     CLUSTER,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from agent.model.kubelet import CONFIGZ, KubeletMetrics, KubeletSettings
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedMemory
 from agent.model.pod_resources import NodeOffer, PlacedDevice

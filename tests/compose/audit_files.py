@@ -10,7 +10,7 @@ from agent.model.hca import Hca
 from agent.model.host import HostSettings
 from agent.model.numa import CpuTopology
 from agent.model.snapshot import Snapshot
-from agent.probes.archive import Entry
+from agent.probes.capture.archive import Entry
 from tests.compose import kubelet_state, program_files
 from tests.compose.cpus import CPU
 from tests.compose.entries import file, link, real_path

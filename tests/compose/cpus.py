@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.model.numa import CpuSet, CpuTopology, NumaNode
-from agent.probes.archive import Entry
+from agent.probes.capture.archive import Entry
 from tests.compose.entries import file, link
 from tests.compose.machine import Machine, Processor
 

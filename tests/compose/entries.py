@@ -3,7 +3,7 @@
 from os.path import relpath
 
 from agent.model.pci import PciPath
-from agent.probes.archive import Entry
+from agent.probes.capture.archive import Entry
 
 
 def file(path: str, text: object) -> Entry:

@@ -7,7 +7,7 @@ Interface".
 from collections.abc import Iterator
 
 from agent.model.snapshot import Snapshot
-from agent.probes.archive import Entry
+from agent.probes.capture.archive import Entry
 from tests.compose.entries import file
 from tests.compose.kubelet import kubelet_yaml
 from tests.compose.machine import Machine

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from agent.kubelet.resources import MigStrategy, Resource, Rules, offer
-from agent.kubelet.sockets import OURS
+from agent.deviceplugin.resources import MigStrategy, Resource, Rules, offer
+from agent.deviceplugin.sockets import OURS
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import (
     CpuState,
@@ -16,7 +16,7 @@ from agent.model.kubelet_state import (
 from agent.model.numa import CpuSet, NumaNode
 from agent.model.quantity import quantity
 from agent.model.snapshot import Snapshot
-from agent.probes.archive import Entry
+from agent.probes.capture.archive import Entry
 from tests.compose.entries import file
 
 _STRICT = "strict-cpu-reservation"

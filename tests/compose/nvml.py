@@ -12,7 +12,7 @@ from agent.model.numa import CpuSet
 from agent.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
-from agent.probes.nvml_values import ARCHITECTURES
+from agent.probes.nvml.values import ARCHITECTURES
 from tests.compose.machine import Machine
 from tests.compose.sysfs import head
 

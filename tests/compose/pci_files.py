@@ -15,7 +15,7 @@ from agent.model.pci import (
     PciPath,
 )
 from agent.model.snapshot import Snapshot
-from agent.probes.archive import Entry
+from agent.probes.capture.archive import Entry
 from tests.compose import config_space, vpd
 from tests.compose.entries import file, link, real_path
 from tests.compose.machine import Machine, plugged_in

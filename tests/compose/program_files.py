@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from agent.model.host import CdiSpec, ContainerToolkit, HostSettings, RuntimeConfig, RuntimeProcess
 from agent.model.snapshot import Snapshot
-from agent.probes.archive import Entry
+from agent.probes.capture.archive import Entry
 from tests.compose.entries import file
 from tests.compose.host_settings import device_names
 from tests.compose.kubelet import SOURCE

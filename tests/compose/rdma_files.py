@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from agent.model.hca import Hca, HcaKind, HcaPort, LinkLayer, NetDevice
-from agent.probes.archive import Entry
+from agent.probes.capture.archive import Entry
 from tests.compose.entries import file, link, real_path
 from tests.compose.machine import Machine
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.checks.rule import Severity
-from agent.checks.terms import Terms, Waiver
+from agent.checks.waivers import Terms, Waiver
 from agent.config.checks_file import check, load
 from agent.errors import InputError
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agent.config import ConfigFile, Resolved, key
-from agent.config.given import Place
 from agent.config.named import Chosen, chosen, listed
+from agent.config.origin import Place
 from agent.config.resolve import CHOOSING
 from agent.errors import InputError
 

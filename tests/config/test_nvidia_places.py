@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from agent.allocation.rules import Policy
-from agent.config.given import Given, Place
 from agent.config.nvidia import effects
 from agent.config.nvidia.names import NAMES, Kind, Name
+from agent.config.origin import Given, Place
 from agent.errors import InputError
 from tests.config.resolving import resolve
 

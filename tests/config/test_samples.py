@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.config import ConfigFile, Resolved, Settings
-from agent.config.given import Place
 from agent.config.named import chosen, listed
+from agent.config.origin import Place
 from agent.config.sharing import TimeSlicing
 from agent.errors import InputError
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from agent.config import values
+from agent.deviceplugin.cdi import OWN_KIND
 from agent.errors import InputError
 from agent.health.status import HealthClass
-from agent.kubelet.cdi import OWN_KIND
 from tests.config.resolving import resolve
 
 

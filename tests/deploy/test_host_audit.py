@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.probes import host_crio, host_toolkit
+from agent.probes.host import host_crio, host_toolkit
 from tests.deploy.test_components import COMPONENTS, host_paths, is_below_one, pod, with_components
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from agent.daemon.state_files import HealthFile, read_boot_id
+from agent.deviceplugin.host_files import MAX_BYTES
 from agent.health.saved import encode
 from agent.health.state import HealthState
-from agent.health_file import HealthFile, read_boot_id
-from agent.kubelet.host_file import MAX_BYTES
 from tests.health.story import Story, xid
 
 STATE = Story().look().events(xid(79)).state

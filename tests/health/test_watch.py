@@ -6,10 +6,10 @@ from types import MappingProxyType
 
 import pytest
 
+from agent.daemon.gpu_health import MAX_NOTICES, UNNAMED, HealthWatch
 from agent.health.rules import HealthRules
 from agent.health.state import MAX_GPUS
 from agent.health.xid import MAX_CODES, OTHER, TABLE
-from agent.health_watch import MAX_NOTICES, UNNAMED, HealthWatch
 from agent.model.nvml_event import EventKind, NvmlEvent, NvmlTrouble
 from tests.health.story import FINE, SOUND, A, B, seen, told, trouble, xid
 from tests.health.watched import Daemon

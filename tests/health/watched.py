@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.daemon.gpu_health import HealthWatch
+from agent.daemon.state_files import HealthFile
 from agent.health.rules import HealthRules
-from agent.health_file import HealthFile
-from agent.health_watch import HealthWatch
 from tests.health.story import reasons
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.hints.admission import PodAdmission, admit
+from agent.admission.admit import PodAdmission, admit
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import (
     CpuState,

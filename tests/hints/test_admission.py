@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.hints.admission import admit
-from agent.hints.admission_hint import Hint
+from agent.admission.admit import admit
+from agent.admission.hints import Hint
 from agent.model.kubelet_state import CpuState
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.numa import CpuSet
 from agent.model.pod import ContainerKind, Pod
 from agent.model.pod_resources import PlacedDevice

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from agent.hints import admission_change
-from agent.hints.admission import PodAdmission, admit
-from agent.hints.admission_change import with_changes
-from agent.hints.admission_plain import to_plain
-from agent.hints.admission_scope import Passage, pass_through
-from agent.hints.admission_variant import Variant, variants
+from agent.admission import suggestions
+from agent.admission.admission_plain import to_plain
+from agent.admission.admission_variant import Variant, variants
+from agent.admission.admit import PodAdmission, admit
+from agent.admission.scope import Passage, pass_through
+from agent.admission.suggestions import with_changes
 from agent.model.kubelet_state import MemoryState
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.pod import Container
 from agent.model.pod_resources import PlacedDevice
 from agent.model.snapshot import Snapshot
@@ -238,9 +238,9 @@ def test_the_search_for_changes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             series += 1
             yield one
 
-    monkeypatch.setattr(admission_change, "pass_through", counted)
-    monkeypatch.setattr(admission_change, "variants", seen)
-    monkeypatch.setattr(admission_change, "WORK", 200 * _STEP)
+    monkeypatch.setattr(suggestions, "pass_through", counted)
+    monkeypatch.setattr(suggestions, "variants", seen)
+    monkeypatch.setattr(suggestions, "WORK", 200 * _STEP)
     many = [container(f"w{number}", gpus=1, cpus=1, gib=1) for number in range(150)]
     assert _changed(node(), *many).admitted is False
     assert played <= 200

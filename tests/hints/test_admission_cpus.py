@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.hints.admission_cpu_layout import CpuLayout, Place, cpu_layout
-from agent.hints.admission_cpu_spread import take_spread
-from agent.hints.admission_cpu_take import NotEnoughCpusError, take_packed
-from agent.hints.admission_cpus import CpuOptions, Cpus
+from agent.admission.admission_cpu_spread import take_spread
+from agent.admission.admission_cpu_take import NotEnoughCpusError, take_packed
+from agent.admission.cpu_assignment import CpuLayout, Place, cpu_layout
+from agent.admission.cpu_manager import CpuOptions, Cpus
 from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
 
 

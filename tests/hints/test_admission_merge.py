@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from agent.hints.admission_hint import Hint, Hints, mask_of, masks, nodes_of
-from agent.hints.admission_merge import Merger
+from agent.admission.hints import Hint, Hints, mask_of, masks, nodes_of
+from agent.admission.merge import Merger
 from agent.model.numa import CpuSet, NumaNode
 
 _ANY = Hint(None, preferred=True)

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.hints.admission import admit
+from agent.admission.admit import admit
 from agent.model.gpu import Gpu
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import CpuState, MemoryState
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.numa import CpuSet, NumaNode
 from agent.model.pod import AssignedDevices, AssignedMemory, Container
 from agent.model.pod_resources import NodeOffer

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from agent.hints.admission import admit
-from agent.hints.admission_hint import Hint
-from agent.hints.admission_memory import Memory, MemoryNode
-from agent.hints.admission_refusal import Refusal
-from agent.hints.admission_request import pod_devices
+from agent.admission.admission_refusal import Refusal
+from agent.admission.admit import admit
+from agent.admission.hints import Hint
+from agent.admission.memory_manager import Memory, MemoryNode
+from agent.admission.requests import pod_devices
 from agent.model.gpu import Gpu
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.pod import ContainerKind, Pod
 from tests.hints.admission_node import (
     GIB,

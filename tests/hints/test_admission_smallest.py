@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from agent.hints.admission import admit
-from agent.hints.admission_change import with_changes
+from agent.admission.admit import admit
+from agent.admission.suggestions import with_changes
 from agent.model.kubelet_state import CpuState
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.numa import CpuSet
 from agent.model.pod import Container, ContainerKind, Pod
 from agent.model.quantity import quantity

@@ -6,10 +6,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from agent.errors import UnreadableError
-from agent.hints.nccl_container import container_xml
-from agent.hints.nccl_xml import topology_xml
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
+from agent.nccl.container import container_xml
+from agent.nccl.xml import topology_xml
 
 NODES = Path(__file__).parents[1] / "nodes"
 SHAPES = tuple(sorted(path.name for path in NODES.iterdir() if path.is_dir()))

@@ -9,7 +9,6 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from agent.errors import UnreadableError
-from agent.hints.nccl_xml import topology_xml
 from agent.machines.bundled import machine, names
 from agent.model.gpu import C2c, Gpu
 from agent.model.hca import DataDirect, Hca, HcaKind, HcaPort
@@ -17,7 +16,8 @@ from agent.model.numa import CpuSet, CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress, PciBridge, PcieLink, PciFunction, PciPath
 from agent.model.snapshot import Kernel, Snapshot
-from agent.probes.nccl_xml import parse_nccl_xml
+from agent.nccl.xml import topology_xml
+from agent.probes.importers.nccl_xml import parse_nccl_xml
 from agent.topology.matrix import matrix
 from tests.probes.nccl_xml_text import BY_HAND, DUMP
 

@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.pb import deviceplugin_pb2_grpc as service
-from agent.kubelet.plugin import DevicePlugin
-from agent.kubelet.settings import PluginSettings
-from agent.kubelet.stand_in import StandInKubelet
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.plugin import DevicePlugin
+from agent.deviceplugin.settings import PluginSettings
 from tests.kubelet.machines import GPUS, first
 from tests.unhurried import lift_limits
 

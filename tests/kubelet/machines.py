@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.resources import MigStrategy, Resource, Rules, Shared, offer
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.resources import MigStrategy, Resource, Rules, Shared, offer
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
 

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from agent.kubelet.resources import (
-    Offer,
-)
+from agent.deviceplugin.resources import Offer
 from agent.model.gpu import Gpu
 from agent.model.mig import Mig, MigInstance
 from agent.model.snapshot import Snapshot

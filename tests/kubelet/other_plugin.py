@@ -8,12 +8,12 @@ from threading import Event
 
 import grpc
 
-from agent.kubelet.device_stream import device_list
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.pb import deviceplugin_pb2_grpc as service
-from agent.kubelet.registration import Registrar
-from agent.kubelet.settings import NumaReport
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.registration_part import Registrar
+from agent.deviceplugin.settings import NumaReport
+from agent.deviceplugin.stream import device_list
 
 
 class OtherPlugin(service.DevicePluginServicer):

@@ -9,13 +9,13 @@ from typing import Any
 import grpc
 import structlog
 
-from agent.kubelet.allocation_log import Explain, no_reasons
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.gpu import GpuServicer, Prefer
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.pb import deviceplugin_pb2_grpc as service
-from agent.kubelet.served import Served
-from agent.kubelet.settings import PluginSettings
+from agent.deviceplugin.allocation_log import Explain, no_reasons
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.server import Served
+from agent.deviceplugin.service import GpuServicer, Prefer
+from agent.deviceplugin.settings import PluginSettings
 from tests.kubelet.machines import GPUS, first
 
 ASKED_S = 60.0

@@ -12,12 +12,12 @@ from typing import Any
 
 import grpc
 
+from agent.deviceplugin import sockets
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.pb import pluginregistration_pb2 as pb
+from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
+from agent.deviceplugin.registration_part import VERSION
 from agent.errors import UnreadableError
-from agent.kubelet import sockets
-from agent.kubelet.pb import pluginregistration_pb2 as pb
-from agent.kubelet.pb import pluginregistration_pb2_grpc as service
-from agent.kubelet.registration import VERSION
-from agent.kubelet.stand_in import StandInKubelet
 
 INFO_TIMEOUT_S = 60.0
 """For a plugin to say what it is: a kubelet gives it a second, a busy machine must not."""

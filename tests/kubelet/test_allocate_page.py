@@ -5,13 +5,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from agent.config.settings import Settings
-from agent.hints.nccl_container import FILE_NAME
-from agent.kubelet.cdi import OWN_KIND
-from agent.kubelet.cdi_driver import MPS, PROGRAMS
-from agent.kubelet.cdi_file import CdiFile
-from agent.kubelet.host_nodes import CONTROL_NODES, channel_node
-from agent.kubelet.response import IMEX_CHANNELS, NCCL_DIRECTORY, VISIBLE_DEVICES
-from agent.kubelet.settings import Feature, Strategy
+from agent.deviceplugin.cdi import OWN_KIND
+from agent.deviceplugin.cdi_driver import MPS, PROGRAMS
+from agent.deviceplugin.cdi_file import CdiFile
+from agent.deviceplugin.host_nodes import CONTROL_NODES, channel_node
+from agent.deviceplugin.response import IMEX_CHANNELS, NCCL_DIRECTORY, VISIBLE_DEVICES
+from agent.deviceplugin.settings import Feature, Strategy
+from agent.nccl.container import FILE_NAME
 
 PAGE = (Path(__file__).parents[2] / "docs/allocate.md").read_text("utf-8")
 

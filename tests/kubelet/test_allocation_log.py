@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from agent.kubelet.allocation_log import ANSWERS, WAITING, AllocationLog, Asked, Explain
+from agent.deviceplugin.allocation_log import ANSWERS, WAITING, AllocationLog, Asked, Explain
 from tests.kubelet.eventually import eventually
 
 QUESTION = Asked(available=("a", "b", "c"), required=("a",), size=2, took_ms=0.25)

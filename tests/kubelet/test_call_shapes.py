@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.allocation.policy import Allocator, preferred
-from agent.kubelet.plugin import DevicePlugin
-from agent.kubelet.stand_in import StandInKubelet
+from agent.allocation.allocator import Allocator, preferred
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.plugin import DevicePlugin
 from agent.machines.bundled import machine
 from tests.allocation.brute_force import BruteForce
 from tests.kubelet.conftest import RESOURCE

@@ -2,8 +2,7 @@ import re
 
 import pytest
 
-from agent.errors import InputError
-from agent.kubelet.cdi import (
+from agent.deviceplugin.cdi import (
     OWN_KIND,
     annotation_key,
     checked_annotation_prefix,
@@ -13,6 +12,7 @@ from agent.kubelet.cdi import (
     sibling_kind,
     written_kind,
 )
+from agent.errors import InputError
 
 
 def test_a_device_is_named_by_vendor_class_and_uuid() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.kubelet.cdi_file import CdiFile
-from agent.kubelet.host_file import MAX_BYTES, HostFile
+from agent.deviceplugin.cdi_file import CdiFile
+from agent.deviceplugin.host_files import MAX_BYTES, HostFile
 
 KIND = "device-plugin.nodetopo.io/gpu"
 NAME = "nodetopo-device-plugin.nodetopo.io-gpu.json"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from agent.kubelet.cdi import OWN_KIND, device_name
-from agent.kubelet.cdi_driver import DriverFiles, HostPath
-from agent.kubelet.cdi_spec import Roots, Spec, channel_spec, feature_spec, gpu_spec
-from agent.kubelet.resources import offer
-from agent.kubelet.response import container_response
-from agent.kubelet.settings import PluginSettings
+from agent.deviceplugin.cdi import OWN_KIND, device_name
+from agent.deviceplugin.cdi_driver import DriverFiles, HostPath
+from agent.deviceplugin.cdi_spec import Roots, Spec, channel_spec, feature_spec, gpu_spec
+from agent.deviceplugin.resources import offer
+from agent.deviceplugin.response import container_response
+from agent.deviceplugin.settings import PluginSettings
 from agent.model.snapshot import Snapshot
 from tests.kubelet import machines
 from tests.kubelet.cdi_schema import problems

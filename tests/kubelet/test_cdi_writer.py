@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from agent.deviceplugin.cdi_writer import CdiSettings, CdiWriter
+from agent.deviceplugin.settings import Feature, PluginSettings
 from agent.errors import InputError
-from agent.kubelet.cdi_writer import CdiSettings, CdiWriter
-from agent.kubelet.settings import Feature, PluginSettings
 from tests.kubelet.cdi_schema import problems
 from tests.kubelet.driver_tree import UBUNTU, VERSION, add_nodes, install, link, put
 from tests.kubelet.machines import node

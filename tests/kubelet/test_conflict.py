@@ -8,11 +8,11 @@ from time import monotonic
 
 import pytest
 
-from agent.kubelet import conflict, lifecycle
-from agent.kubelet.conflict import FIGHT_LOSSES, RETRY_S, known_maker, offers
-from agent.kubelet.gpu import GpuServicer
-from agent.kubelet.plugin import DevicePlugin
-from agent.kubelet.stand_in import StandInKubelet
+from agent.deviceplugin import conflict, lifecycle
+from agent.deviceplugin.conflict import FIGHT_LOSSES, RETRY_S, known_maker, offers
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.plugin import DevicePlugin
+from agent.deviceplugin.service import GpuServicer
 from tests.kubelet.conftest import RESOURCE
 from tests.kubelet.eventually import eventually
 from tests.kubelet.machines import GPUS, as_listed

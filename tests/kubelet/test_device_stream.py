@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.kubelet import device_stream
-from agent.kubelet.device_stream import DEVICE_BYTES, NODE_BYTES, PUSH_INTERVAL_S, device_list
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.served import POOL_THREADS
-from agent.kubelet.settings import NumaReport
+from agent.deviceplugin import stream as device_stream
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.server import POOL_THREADS
+from agent.deviceplugin.settings import NumaReport
+from agent.deviceplugin.stream import DEVICE_BYTES, NODE_BYTES, PUSH_INTERVAL_S, device_list
 from tests.kubelet.eventually import eventually
 from tests.kubelet.machines import GPUS
 from tests.kubelet.raw_client import Client, serving

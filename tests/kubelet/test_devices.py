@@ -3,8 +3,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kubelet.devices import PluginDevice, remembered
-from agent.kubelet.resources import MigStrategy, Offer, Rules, offer
+from agent.deviceplugin.devices import PluginDevice, remembered
+from agent.deviceplugin.resources import MigStrategy, Offer, Rules, offer
 from agent.machines.bundled import machine
 from agent.model.gpu import Gpu
 from agent.model.mig import Mig

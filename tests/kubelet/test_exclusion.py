@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.kubelet.exclusion import matches
-from agent.kubelet.resources import MigStrategy, Offer, Rules, offer
+from agent.deviceplugin.exclusion import matches
+from agent.deviceplugin.resources import MigStrategy, Offer, Rules, offer
 from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot

@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.kubelet import gpu
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.settings import PluginSettings, Strategy
+from agent.deviceplugin import service
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.settings import PluginSettings, Strategy
 from tests.kubelet.machines import GPUS
 from tests.kubelet.raw_client import Client, serving
 
@@ -114,7 +114,7 @@ def test_device_specs_name_nodes_found_when_the_service_was_made(tmp_path: Path)
 def test_device_nodes_that_the_driver_makes_later_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "NODES_S", 0.0)
+    monkeypatch.setattr(service, "NODES_S", 0.0)
     settings = PluginSettings(strategies=(Strategy.DEVICE_SPECS,), host_root=tmp_path)
     with serving(settings=settings) as served:
         (tmp_path / "dev").mkdir()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.kubelet.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from tests.kubelet.machines import GPUS
 from tests.kubelet.raw_client import ASKED_S, Client, serving
 

@@ -8,10 +8,10 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from agent.allocation.rules import Model, Policy
-from agent.kubelet.allocation_log import Asked, no_reasons
-from agent.kubelet.pb import deviceplugin_pb2 as pb
+from agent.daemon.placement import Placement
+from agent.deviceplugin.allocation_log import Asked, no_reasons
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.machines.bundled import machine
-from agent.placement import Placement
 from tests.kubelet.machines import whole
 from tests.kubelet.raw_client import ASKED_S, Client, serving
 

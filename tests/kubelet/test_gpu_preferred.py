@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from agent.kubelet import gpu
-from agent.kubelet.gpu import Prefer
-from agent.kubelet.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin import service
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.service import Prefer
 from tests.kubelet.machines import GPUS
 from tests.kubelet.raw_client import Client, serving
 
@@ -81,7 +81,7 @@ def test_a_preferred_allocation_for_anything_at_all_is_answered(
 def test_a_choice_that_hangs_is_answered_with_any_valid_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gpu, "CHOICE_LIMIT_S", 0.2)
+    monkeypatch.setattr(service, "CHOICE_LIMIT_S", 0.2)
     may_end = Event()
 
     def hanging(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from agent.kubelet.gpu import GpuServicer
-from agent.kubelet.host_nodes import features_with_nodes, imex_problems, present_nodes
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.settings import Feature, PluginSettings, Strategy
+from agent.deviceplugin.host_nodes import features_with_nodes, imex_problems, present_nodes
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.service import GpuServicer
+from agent.deviceplugin.settings import Feature, PluginSettings, Strategy
 from tests.kubelet.driver_tree import add_nodes, put
 from tests.kubelet.machines import GPUS, first
 
@@ -56,7 +56,9 @@ def test_a_missing_channel_is_a_problem(tmp_path: Path, outcome: str, *, is_requ
 def test_a_node_that_the_driver_makes_later_is_given_after_the_next_scan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.kubelet.gpu.NODES_S", 0.0)  # as if the scans were a second apart
+    monkeypatch.setattr(
+        "agent.deviceplugin.service.NODES_S", 0.0
+    )  # as if the scans were a second apart
     add_nodes(tmp_path, "nvidiactl")
     settings = PluginSettings(strategies=(Strategy.DEVICE_SPECS,), host_root=tmp_path)
     servicer = GpuServicer("nvidia.com/gpu", first, settings, structlog.get_logger())

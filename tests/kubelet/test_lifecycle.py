@@ -9,10 +9,10 @@ from time import sleep
 import grpc
 import pytest
 
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.pb import deviceplugin_pb2_grpc as service
-from agent.kubelet.plugin import DevicePlugin
-from agent.kubelet.stand_in import StandInKubelet
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.plugin import DevicePlugin
 from tests.kubelet.eventually import eventually
 from tests.kubelet.machines import GPUS, as_listed
 

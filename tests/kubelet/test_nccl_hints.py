@@ -1,8 +1,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from agent.hints.nccl_container import container_xml
-from agent.kubelet.nccl_hints import NcclHints
+from agent.deviceplugin.nccl_file import NcclHints
+from agent.nccl.container import container_xml
 from tests.kubelet.machines import node
 
 DGX = node("h100x8-nvswitch-2numa-8cx7")

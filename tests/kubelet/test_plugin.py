@@ -10,13 +10,13 @@ from threading import Thread
 import grpc
 import pytest
 
+from agent.deviceplugin.fake_kubelet import AllocateView, StandInKubelet, StandInView
+from agent.deviceplugin.lifecycle import POLL_S
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.plugin import DevicePlugin, PluginState
+from agent.deviceplugin.settings import PluginSettings, Strategy
 from agent.errors import InputError, UnreadableError
-from agent.kubelet.lifecycle import POLL_S
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.pb import deviceplugin_pb2_grpc as service
-from agent.kubelet.plugin import DevicePlugin, PluginState
-from agent.kubelet.settings import PluginSettings, Strategy
-from agent.kubelet.stand_in import AllocateView, StandInKubelet, StandInView
 from tests.kubelet.conftest import RESOURCE
 from tests.kubelet.eventually import eventually
 from tests.kubelet.machines import GPUS, as_listed, first

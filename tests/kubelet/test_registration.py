@@ -4,11 +4,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.registration_part import Backoff, Registrar
 from agent.errors import UnreadableError
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.pb import deviceplugin_pb2_grpc as service
-from agent.kubelet.registration import Backoff, Registrar
-from agent.kubelet.stand_in import StandInKubelet
 
 
 def test_delays_double_up_to_the_longest() -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from agent.deviceplugin.resources import MigStrategy, Rules, offer
 from agent.health.status import GpuHealth, HealthClass, HealthView
-from agent.kubelet.resources import MigStrategy, Rules, offer
 from agent.model.snapshot import Snapshot
 from tests.kubelet.machines import node, rules
 

@@ -6,16 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.mig_rules import LONGEST_NAME, mig_resource
-from agent.kubelet.resources import (
-    MigStrategy,
-    Offer,
-    Refusal,
-    Resource,
-    Rules,
-    offer,
-)
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.mig_rules import LONGEST_NAME, mig_resource
+from agent.deviceplugin.resources import MigStrategy, Offer, Refusal, Resource, Rules, offer
 from agent.model.gpu import DISPLAYS
 from agent.model.mig import Mig, MigInstance
 from agent.model.snapshot import Snapshot

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.deviceplugin.cdi import annotation_key
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.response import container_response
+from agent.deviceplugin.settings import Feature, PluginSettings, Strategy, start_warnings
 from agent.errors import InputError, UnreadableError
-from agent.kubelet.cdi import annotation_key
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.response import container_response
-from agent.kubelet.settings import Feature, PluginSettings, Strategy, start_warnings
 from tests.kubelet.machines import GPUS
 
 TWO = (GPUS[1], GPUS[4])

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import structlog
 
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.gpu import GpuServicer
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.service import GpuServicer
 from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.settings import Feature, PluginSettings, Strategy
+from agent.deviceplugin.settings import Feature, PluginSettings, Strategy
 
 structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 seen, is_watching = [], False

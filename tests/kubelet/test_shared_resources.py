@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from agent.kubelet.resources import (
+from agent.deviceplugin.resources import (
     MOST_DEVICES,
     MigStrategy,
     Offer,

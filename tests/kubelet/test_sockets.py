@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import InputError
-from agent.kubelet.sockets import (
+from agent.deviceplugin.sockets import (
     check_path_length,
     endpoint_name,
     identity,
@@ -13,6 +12,7 @@ from agent.kubelet.sockets import (
     is_listening,
     remove_leftovers,
 )
+from agent.errors import InputError
 
 RESOURCE = "nvidia.com/gpu"
 

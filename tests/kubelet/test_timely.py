@@ -5,7 +5,7 @@ from threading import enumerate as running
 
 import pytest
 
-from agent.kubelet.timely import MOST_WORKERS, Timely
+from agent.deviceplugin.timely import MOST_WORKERS, Timely
 from tests.kubelet.eventually import eventually
 from tests.unhurried import PATIENCE_S
 

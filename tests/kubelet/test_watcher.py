@@ -11,15 +11,15 @@ import grpc
 import pytest
 import structlog
 
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.pb import pluginregistration_pb2 as pb
+from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
+from agent.deviceplugin.plugin import DevicePlugin
+from agent.deviceplugin.registration_part import Registration
+from agent.deviceplugin.service import GpuServicer
+from agent.deviceplugin.settings import PluginSettings
+from agent.deviceplugin.watcher_way import WatcherWay
 from agent.errors import InputError
-from agent.kubelet.gpu import GpuServicer
-from agent.kubelet.pb import pluginregistration_pb2 as pb
-from agent.kubelet.pb import pluginregistration_pb2_grpc as service
-from agent.kubelet.plugin import DevicePlugin
-from agent.kubelet.registration import Registration
-from agent.kubelet.settings import PluginSettings
-from agent.kubelet.stand_in import StandInKubelet
-from agent.kubelet.watcher_way import WatcherWay
 from tests.kubelet.conftest import RESOURCE
 from tests.kubelet.eventually import eventually
 from tests.kubelet.machines import GPUS, as_listed, first

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.hints.admission import PodAdmission, admit
+from agent.admission.admit import PodAdmission, admit
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
 from tests.lab.admission_case import Case, is_settled, readable

@@ -19,7 +19,7 @@ from agent.model.kubelet_state import (
     MemoryBlock,
     MemoryState,
 )
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.numa import CpuSet
 from agent.model.pod import Pod
 from agent.model.pod_resources import NodeOffer, PlacedDevice

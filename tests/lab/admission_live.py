@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from agent.admission.admit import admit
 from agent.cli.admit_preference import preference
 from agent.cli.live_pods import with_pods
 from agent.config import Settings
-from agent.hints.admission import admit
+from agent.kubeapi.pods import pod_from_object
 from agent.machines.bundled import machine
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
-from agent.probes.kubelet_config import read_kubelet_settings
-from agent.probes.kubelet_state import read_kubelet_state
-from agent.probes.pods import pod_from_object
+from agent.probes.kubelet.config import read_kubelet_settings
+from agent.probes.kubelet.state import read_kubelet_state
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

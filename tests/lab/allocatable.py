@@ -11,8 +11,8 @@ import grpc
 
 from agent.errors import UnreadableError
 from agent.model.pod import Pod
-from agent.probes.pb import podresources_pb2 as pb
-from agent.probes.podresources import PodResources
+from agent.probes.kubelet.pb import podresources_pb2 as pb
+from agent.probes.kubelet.podresources import PodResources
 from tests.lab.waiting import wait_for
 
 _METHOD = "/v1.PodResourcesLister/GetAllocatableResources"

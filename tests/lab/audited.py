@@ -3,17 +3,17 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.auditing import Auditing
-from agent.checks.alignment_measure import measured
-from agent.checks.alignment_record import PodAlignment
+from agent.checks.alignment.measure import measured
+from agent.checks.alignment.record import PodAlignment
 from agent.config.settings import Settings
-from agent.held_pods import HeldPods
+from agent.daemon.alignment_loop import Auditing
+from agent.daemon.rejections_loop import Rejections
+from agent.daemon.running_pods import HeldPods
+from agent.kubeapi.pods import joined, pods_of_node
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
-from agent.probes.kubelet_config import read_kubelet_settings
-from agent.probes.pods import joined, pods_of_node
+from agent.probes.kubelet.config import read_kubelet_settings
 from agent.publish.pod_events import PodEventPublisher
-from agent.rejections import Rejections
 from agent.store import SnapshotStore
 from tests.lab.account import account_token, rules
 from tests.lab.api import Object

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from agent.errors import UnreadableError
 from agent.model.kubelet import KubeletSettings
-from agent.probes.archive import unpack
-from agent.probes.kubelet_api import KubeletApi
-from agent.probes.kubelet_config import read_kubelet_settings
+from agent.probes.capture.archive import unpack
+from agent.probes.kubelet.api import KubeletApi
+from agent.probes.kubelet.config import read_kubelet_settings
 from tests.lab import namespace
 from tests.lab.build import binaries
 from tests.lab.cluster import MACHINES, run_parent

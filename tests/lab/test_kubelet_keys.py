@@ -10,10 +10,10 @@ import pytest
 from agent.checks.catalogue import rule
 from agent.checks.engine import evaluate
 from agent.model.kubelet_keys import KEYS, SINCE, Keys
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.snapshot import Snapshot
-from agent.probes.configz import settings_from_configz
-from agent.probes.kubelet_config import read_kubelet_settings
+from agent.probes.kubelet.config import read_kubelet_settings
+from agent.probes.kubelet.configz import settings_from_configz
 from tests.lab.build import kubernetes_version
 from tests.lab.lone_kubelet import LoneKubelet
 from tests.lab.test_kubelet_settings import plain

@@ -11,13 +11,13 @@ import pytest
 
 from agent.checks.catalogue import rule
 from agent.checks.engine import evaluate
+from agent.formats import json as bounded_json
 from agent.model.codec import decode
 from agent.model.kubelet_state import KubeletState
-from agent.model.node_status import NodeStatus
+from agent.model.node import NodeStatus
 from agent.model.snapshot import Snapshot
-from agent.probes import bounded_json
-from agent.probes.kubelet_state_cpu import cpu_state
-from agent.probes.kubelet_state_memory import memory_state
+from agent.probes.kubelet.kubelet_state_cpu import cpu_state
+from agent.probes.kubelet.kubelet_state_memory import memory_state
 from tests.lab.cluster import MACHINES
 from tests.lab.lone_kubelet import SHAPE, LoneKubelet
 

@@ -19,13 +19,13 @@ from agent.checks.rule import Verdict
 from agent.cli import live_pods
 from agent.config.settings import Settings
 from agent.errors import UnreadableError
+from agent.kubeapi.rights import REVIEWS, is_allowed, review
 from agent.model.snapshot import Snapshot
-from agent.probes import kubelet_answers
-from agent.probes.configz import settings_from_configz
-from agent.probes.kubelet_api import KubeletApi
-from agent.probes.kubelet_config import read_kubelet_settings
-from agent.probes.kubelet_metrics import metrics_from_text
-from agent.probes.rights import REVIEWS, is_allowed, review
+from agent.probes.kubelet import kubelet_answers
+from agent.probes.kubelet.api import KubeletApi
+from agent.probes.kubelet.config import read_kubelet_settings
+from agent.probes.kubelet.configz import settings_from_configz
+from agent.probes.kubelet.metrics import metrics_from_text
 from tests.lab.account import account_token, rules
 from tests.lab.api import Api, Object
 from tests.lab.cluster import Cluster

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.probes.archive import unpack
-from agent.publish.node_labels import NodeLabelPublisher
+from agent.probes.capture.archive import unpack
+from agent.publish.labels.node import NodeLabelPublisher
 from tests.lab.api import Api, Object
 from tests.lab.cluster import MACHINES, Cluster
 from tests.lab.node_agent import NodeAgent

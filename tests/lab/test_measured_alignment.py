@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.auditing import MeasuredPods
-from agent.checks.alignment_record import Alignment, NvlinkSpan, Part, PodAlignment
+from agent.checks.alignment.record import Alignment, NvlinkSpan, Part, PodAlignment
+from agent.daemon.alignment_loop import MeasuredPods
 from tests.lab.audited import AuditedNode, account
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

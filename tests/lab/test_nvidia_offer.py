@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent.kubelet.devices import PluginDevice
+from agent.deviceplugin.devices import PluginDevice
 from tests.lab.nvidia.cases import CASES, Case
 from tests.lab.nvidia.desk import Answer, Desk, Kubelet
 

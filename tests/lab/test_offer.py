@@ -6,7 +6,7 @@ import pytest
 
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
-from agent.publish.node_labels import NodeLabelPublisher
+from agent.publish.labels.node import NodeLabelPublisher
 from tests.lab.audit import moment
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

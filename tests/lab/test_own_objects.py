@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.publish.applied import connection
+from agent.kubeapi.apply import connection
 from agent.publish.event_queue import NodeEvent
 from agent.publish.events import EventPublisher
-from agent.publish.node_feature import NodeFeaturePublisher
-from agent.publish.node_zones import NodeZonesPublisher
+from agent.publish.labels.node_feature import NodeFeaturePublisher
 from agent.publish.pod_events import PodEvent, PodEventPublisher
+from agent.publish.zones import NodeZonesPublisher
 from agent.zones.attributes import attributes
 from agent.zones.node_resource_topology import content
 from agent.zones.zones import zones

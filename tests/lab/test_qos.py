@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from agent.kubeapi.pods import pod_from_object, pods_from_manifest
 from agent.model.pod import Pod
-from agent.model.qos_class import PodLevel, QosClass, class_of, pod_level, qos_class
-from agent.probes.pods import pod_from_object, pods_from_manifest
+from agent.model.qos import PodLevel, QosClass, class_of, pod_level, qos_class
 from tests.lab import pod_shapes
 from tests.lab.api import Api, ApiError, Object
 from tests.lab.cluster import Cluster

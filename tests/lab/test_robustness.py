@@ -3,8 +3,8 @@
 import grpc
 import pytest
 
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.machines.bundled import machine
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from agent.kubelet.plugin import DevicePlugin
-from agent.kubelet.registration import Registration
+from agent.deviceplugin.plugin import DevicePlugin
+from agent.deviceplugin.registration_part import Registration
 from tests.kubelet.machines import GPUS, first
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 
 from agent.config.settings import Settings
+from agent.daemon.zones_loop import Zoning, zoning
 from agent.model.codec import decode
-from agent.probes.kubelet_config import read_kubelet_settings
+from agent.probes.kubelet.config import read_kubelet_settings
 from agent.store import SnapshotStore
 from agent.zones.observed import ANNOTATION
-from agent.zoning import Zoning, zoning
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster
 from tests.lab.deployment import apply, service_account_token

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from agent.labels.page import page
+from scripts.docs.labels import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "labels.md"
 
 
 def test_the_page_in_docs_is_the_generated_one() -> None:
-    # To refresh: python -c "from agent.labels.page import page; print(page(), end='')"
+    # To refresh: python -c "from scripts.docs.labels import page; print(page(), end='')"
     assert PAGE.read_text("utf-8") == page()

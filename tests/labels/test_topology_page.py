@@ -6,13 +6,13 @@ from pathlib import Path
 from agent.labels.catalogue import CATALOGUE
 from agent.labels.levels_platform import PLATFORMS
 from agent.labels.rules import DEFAULT_PREFIX
-from agent.labels.topology_page import page
+from scripts.docs.topology_page import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "topology-labels.md"
 
 
 def test_the_page_in_docs_is_the_generated_one() -> None:
-    # To refresh: python -c "from agent.labels.topology_page import page; print(page(), end='')"
+    # To refresh: python -c "from scripts.docs.topology_page import page; print(page(), end='')"
     assert PAGE.read_text("utf-8") == page()
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from agent.labels.catalogue import labels
+from agent.labels.completeness import unread
 from agent.labels.rules import LabelRules
-from agent.labels.topology_unread import unread
 from agent.model.snapshot import ProbeIssue, Snapshot
 from tests.labels.topology_machines import shape
 

@@ -6,7 +6,7 @@ import pytest
 
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots, discover
-from agent.probes.nvml_supervisor import NvmlSupervisor
+from agent.probes.nvml.supervisor import NvmlSupervisor
 from tests.compose.parts import CAPTURED_AT
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.probes.topo_m import parse_topo_m
+from agent.probes.importers.topo_m import parse_topo_m
 from agent.topology.matrix import Matrix, matrix
 from tests.compose import dgx_a100, gb200_nvl72
 

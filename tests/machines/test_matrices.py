@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent.cli.render import style
-from agent.cli.topo_matrix import text
+from agent.cli.topo.matrix import text
 from agent.model.numa import CpuSet
-from agent.probes.topo_m import parse_topo_m
+from agent.probes.importers.topo_m import parse_topo_m
 from agent.topology.matrix import Device, Matrix, matrix
 from tests.compose import (
     a100_pcie_4,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from agent.cli.render import style
-from agent.cli.topo_matrix import text
-from agent.probes.nccl_xml import parse_nccl_xml
-from agent.probes.topo_m import parse_topo_m
+from agent.cli.topo.matrix import text
+from agent.probes.importers.nccl_xml import parse_nccl_xml
+from agent.probes.importers.topo_m import parse_topo_m
 from agent.topology.matrix import Matrix, matrix
 from tests.compose import a100_sfvf, h100_broken, h100_mig, h100_vm, hgx_h200, v100_vm_phb
 from tests.compose.machine import Machine

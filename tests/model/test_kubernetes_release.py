@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.kubernetes_release import release
+from agent.model.kubernetes import release
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.qos_class import (
+from agent.model.qos import (
     PodLevel,
     QosClass,
     asks_as_a_pod,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
-from agent.cluster.export import export
-from agent.cluster.export_record import ExportOptions
+from agent.cluster.export.formats import export
+from agent.cluster.export.record import ExportOptions
 from agent.cluster.node_metadata import cluster_node
 from tests.lab.api import Api, Object
 from tests.lab.cluster import Cluster

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.publish.label_output import LabelOutput
-from agent.publish.nfd import NfdFile
-from agent.publish.output_names import NFD_FILE, NODE_FEATURE
+from agent.publish.labels.nfd import NfdFile
+from agent.publish.labels.output import LabelOutput
+from agent.publish.labels.output_names import NFD_FILE, NODE_FEATURE
 from tests.lab import featured
 from tests.lab.api import Api
 from tests.lab.cluster import Cluster

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.probes import nvml_event_pipe
-from agent.probes.nvml_supervisor import NvmlSupervisor
+from agent.probes.nvml import event_pipe
+from agent.probes.nvml.supervisor import NvmlSupervisor
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.nvml_pair import ANSWERS
@@ -41,7 +41,7 @@ def nvml_supervise(nvml_library: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
     A busy machine may take many seconds to start a child, or to end a thread.
     """
-    monkeypatch.setattr(nvml_event_pipe, "_CLOSE_S", PATIENCE_S)
+    monkeypatch.setattr(event_pipe, "_CLOSE_S", PATIENCE_S)
     made: list[NvmlSupervisor] = []
 
     def supervise(directory: Path = nvml_library, **settings: object) -> NvmlSupervisor:

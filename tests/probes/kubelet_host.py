@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import ProbeIssue
-from agent.probes.kubelet_config import read_kubelet_settings
+from agent.probes.kubelet.config import read_kubelet_settings
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 CONFIG = "var/lib/kubelet/config.yaml"

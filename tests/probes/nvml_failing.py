@@ -4,7 +4,7 @@ import pytest
 
 from agent.errors import NvmlUnavailable
 from agent.model.nvml_event import NvmlStatus
-from agent.probes.nvml_supervisor import NvmlSupervisor
+from agent.probes.nvml.supervisor import NvmlSupervisor
 
 
 def fails(supervisor: NvmlSupervisor) -> NvmlStatus:

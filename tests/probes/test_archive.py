@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import DecodeError, InputError
-from agent.probes.archive import Entry, pack, parse, render, unpack
+from agent.probes.capture.archive import Entry, pack, parse, render, unpack
 
 EXAMPLE = """\
 sys/bus/

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.probes.bounded_json import MAX_CHARACTERS, MAX_NODES, load
+from agent.formats.json import MAX_CHARACTERS, MAX_NODES, load
 
 
 def test_what_is_in_bounds_is_returned() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.probes.bounded_yaml import MAX_CHARACTERS, load, load_all
+from agent.formats.yaml import MAX_CHARACTERS, load, load_all
 
 WORDS: list[tuple[str, Any]] = [
     ("y", True),

@@ -16,7 +16,7 @@ from agent.model.nvlink import ReportedPair
 from agent.model.pci import PciAddress
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.discover import Roots, discover, with_audit_facts
-from agent.probes.nvml import NvmlReading
+from agent.probes.nvml.reading import NvmlReading
 from tests.compose.sysfs import unpack_whole
 from tests.kubelet.machines import NODES
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from agent.model.numa import CpuSet
 from agent.model.snapshot import ProbeIssue
-from agent.probes.files import Files
+from agent.probes.sysfs.files import Files
 
 
 def test_a_file_that_is_not_there_is_none_and_no_issue(tmp_path: Path) -> None:

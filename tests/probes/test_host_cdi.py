@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.model.host import CdiSpec
-from agent.probes.host_cdi import cdi_specs
+from agent.probes.host.cdi import cdi_specs
 from tests.probes.host_parts import HostTree, files_of
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"

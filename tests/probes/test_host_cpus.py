@@ -6,7 +6,12 @@ import pytest
 
 from agent.model.host import IdleState
 from agent.model.numa import CpuSet, CpuTopology
-from agent.probes.host_cpus import energy_preferences, frequency_drivers, idle_states, is_virtual
+from agent.probes.host.host_cpus import (
+    energy_preferences,
+    frequency_drivers,
+    idle_states,
+    is_virtual,
+)
 from tests.probes.host_parts import HostTree, files_of
 
 CPU = CpuTopology(online=CpuSet.parse("1-2"))

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from agent.model.host import RuntimeProcess
-from agent.probes.host_processes import (
+from agent.probes.host.processes import (
     Process,
     host_processes,
     of_the_node,
     peer_programs,
     runtime_processes,
 )
-from agent.probes.tree import Tree
+from agent.probes.sysfs.tree import Tree
 from tests.probes.host_parts import HostTree, files_of
 
 LIMITS = (

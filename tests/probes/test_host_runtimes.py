@@ -3,10 +3,10 @@
 import pytest
 
 from agent.model.host import RuntimeConfig
-from agent.probes.host_containerd import read_containerd
-from agent.probes.host_crio import read_crio
-from agent.probes.host_processes import Process
-from agent.probes.host_runtimes import runtime_configs
+from agent.probes.host.host_containerd import read_containerd
+from agent.probes.host.host_crio import read_crio
+from agent.probes.host.processes import Process
+from agent.probes.host.runtimes import runtime_configs
 from tests.probes.host_parts import HostTree, files_of
 
 MAIN = "etc/containerd/config.toml"

@@ -11,7 +11,7 @@ from agent.model.host import ContainerToolkit, HostSettings, RuntimeConfig, Runt
 from agent.model.numa import CpuSet, CpuTopology
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots, discover
-from agent.probes.host_settings import read_host_settings
+from agent.probes.host.settings import read_host_settings
 from tests.probes.host_parts import HostTree
 
 CPU = CpuTopology(online=CpuSet.of([0]))

@@ -11,8 +11,8 @@ import pytest
 from agent.errors import InputError
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.pci import PciAddress
-from agent.probes import kernel_log
-from agent.probes.kernel_log import KernelLog, parse
+from agent.probes.sysfs import kernel_log
+from agent.probes.sysfs.kernel_log import KernelLog, parse
 from tests.kubelet.eventually import eventually
 
 GPU = PciAddress.parse("0000:3b:00.0")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import UnreadableError
-from agent.probes import kubelet_api
-from agent.probes.kubelet_api import MAX_CONFIGZ_BYTES, KubeletApi
+from agent.probes.kubelet import api as kubelet_api
+from agent.probes.kubelet.api import MAX_CONFIGZ_BYTES, KubeletApi
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
 Server = Callable[[ssl.SSLSocket], None]

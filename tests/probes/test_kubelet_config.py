@@ -11,8 +11,8 @@ import yaml
 
 from agent.model.kubelet import ReservedMemory
 from agent.model.snapshot import ProbeIssue
-from agent.probes.kubelet_config import read_kubelet_settings
-from agent.probes.kubelet_file import MAX_BYTES
+from agent.probes.kubelet.config import read_kubelet_settings
+from agent.probes.kubelet.file import MAX_BYTES
 from tests.probes.kubelet_host import (
     CONFIG,
     DEFAULTS,

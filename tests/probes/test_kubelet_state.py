@@ -18,7 +18,7 @@ from agent.model.kubelet_state import (
     MemoryState,
 )
 from agent.model.numa import CpuSet
-from agent.probes.kubelet_state import read_kubelet_state
+from agent.probes.kubelet.state import read_kubelet_state
 
 KUBELET = "var/lib/kubelet"
 CPU = f"{KUBELET}/cpu_manager_state"

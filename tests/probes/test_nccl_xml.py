@@ -8,7 +8,7 @@ from agent.model.numa import CpuSet, CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress, PciBridge, PcieLink, PciFunction, PciPath
 from agent.model.snapshot import Kernel, ProbeIssue, Snapshot
-from agent.probes.nccl_xml import parse_nccl_xml
+from agent.probes.importers.nccl_xml import parse_nccl_xml
 from tests.probes.nccl_xml_text import BY_HAND, DUMP
 
 CPUS = CpuSet.parse("28-32")

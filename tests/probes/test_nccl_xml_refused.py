@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import DecodeError
-from agent.probes.nccl_xml import parse_nccl_xml
-from agent.probes.nccl_xml_tree import MAX_BYTES
+from agent.probes.importers.nccl_xml import parse_nccl_xml
+from agent.probes.importers.nccl_xml_tree import MAX_BYTES
 from agent.topology.matrix import matrix
 from tests.probes.mutations import damage, mutated
 from tests.probes.nccl_xml_text import BY_HAND, DUMP

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.snapshot import Snapshot
-from agent.probes import changing
-from agent.probes.archive import unpack
+from agent.probes.capture.archive import unpack
 from agent.probes.discover import Roots, discover
-from agent.probes.host import Host
 from agent.probes.node import NodeReader
-from agent.probes.nvml_supervisor import NvmlSupervisor
+from agent.probes.nvml.supervisor import NvmlSupervisor
+from agent.probes.sysfs import changes
+from agent.probes.sysfs.host import Host
 from tests.conftest import NODES
 from tests.fake_nvml.fake import FakeNvml
 from tests.kubelet.eventually import eventually
@@ -101,7 +101,7 @@ def test_a_periodic_scan_of_a_steady_node_finds_the_same_for_a_fraction(node: No
 def test_after_an_hour_and_on_request_everything_is_read(node: Node) -> None:
     node.write(f"{GPU}/numa_node", "1\n")
     assert node.read() != node.whole()
-    node.clock.now += changing.REREAD_S
+    node.clock.now += changes.REREAD_S
     assert (node.read(), node.cost()[2]) == (node.whole(), True)
     node.write(f"{GPU}/numa_node", "0\n")
     node.reader.reread()
@@ -296,7 +296,7 @@ def test_every_read_is_in_one_of_the_tables(
     host = Host(roots(unpacked(node_dir.name)))
     host.renew()
     host.read((), counters=True)
-    hourly = changing.pattern(changing.HOURLY)
+    hourly = changes.pattern(changes.HOURLY)
     unexplained = [
         path
         for tree in (host.sysfs, host.procfs)

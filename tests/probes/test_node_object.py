@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from agent.errors import DecodeError
-from agent.model.node_status import NodeStatus
-from agent.probes.node_object import node_status_from_object
+from agent.model.node import NodeStatus
+from agent.probes.pods.node_object import node_status_from_object
 
 NODE = {
     "metadata": {

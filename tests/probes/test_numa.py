@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.model.numa import CpuSet, HugePages, NumaNode
 from agent.model.snapshot import ProbeIssue
-from agent.probes.numa import read_numa
+from agent.probes.sysfs.numa import read_numa
 
 POWER9 = """\
 sys/devices/system/node/

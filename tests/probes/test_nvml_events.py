@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.model.nvml_event import EventKind
-from agent.probes.nvml_events import LOST_IN_A_ROW, WAIT_MS
-from agent.probes.nvml_supervisor import NvmlSupervisor
+from agent.probes.nvml.events import LOST_IN_A_ROW, WAIT_MS
+from agent.probes.nvml.supervisor import NvmlSupervisor
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.kubelet.eventually import eventually

@@ -12,8 +12,8 @@ import pytest
 
 from agent.errors import NvmlUnavailable
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
-from agent.probes import nvml_supervisor
-from agent.probes.nvml_supervisor import NvmlSupervisor
+from agent.probes.nvml import supervisor as nvml_supervisor
+from agent.probes.nvml.supervisor import NvmlSupervisor
 from tests.fake_nvml.fake import FakeNvml
 from tests.kubelet.eventually import eventually
 from tests.probes.clock import Clock

@@ -8,7 +8,7 @@ from agent.model.gpu import Gpu
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress
 from agent.model.snapshot import ProbeIssue
-from agent.probes.nvml_links import uneven
+from agent.probes.nvml.links import uneven
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.conftest import Supervise
 from tests.probes.nvml_pair import ANSWERS

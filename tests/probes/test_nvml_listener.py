@@ -13,10 +13,10 @@ import pynvml
 import pytest
 
 from agent.model.nvml_event import EventKind, NvmlEvent
-from agent.probes import nvml_events
-from agent.probes.nvml import read_nvml
-from agent.probes.nvml_event_set import EventsRefused
-from agent.probes.nvml_events import EventListener
+from agent.probes.nvml import events as nvml_events
+from agent.probes.nvml.events import EventListener
+from agent.probes.nvml.nvml_event_set import EventsRefused
+from agent.probes.nvml.reading import read_nvml
 from tests.fake_nvml.build import NAME
 from tests.fake_nvml.fake import FakeNvml
 from tests.kubelet.eventually import eventually

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import NvmlUnavailable
-from agent.probes.nvml_supervisor import NvmlSupervisor, _Child
+from agent.probes.nvml.supervisor import NvmlSupervisor, _Child
 from tests.fake_nvml.fake import FakeNvml
 from tests.kubelet.eventually import eventually
 from tests.probes.clock import Clock

@@ -12,7 +12,7 @@ from agent.model.mig import MigPlacement
 from agent.model.numa import CpuSet
 from agent.model.nvlink import Closeness, P2pStatus, PeerKind
 from agent.model.pci import PciAddress
-from agent.probes import nvml_values as values
+from agent.probes.nvml import values
 
 
 def _fabric(state: int, cluster: bytes) -> SimpleNamespace:

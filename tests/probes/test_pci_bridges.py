@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.model.pci import BridgeKind, PciAddress, PciBridge, PcieLink, PciPath
-from agent.probes.pcie import PciTree
+from agent.probes.sysfs.pcie import PciTree
 from tests.probes.pci_bytes import config
 from tests.probes.pci_tree import GPU, PATH, PORT, PORT_PLACE, TREE, placed
 

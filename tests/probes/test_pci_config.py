@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.pci import BridgeKind
-from agent.probes.pci_config import Express, acs_control, bridge_kind, express
+from agent.probes.sysfs.pci_config import Express, acs_control, bridge_kind, express
 from tests.probes.pci_bytes import EXPRESS_AT, config
 
 GONE = b"\xff" * 4096

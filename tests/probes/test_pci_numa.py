@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.model.numa import CpuSet
-from agent.probes.pcie import PciTree
+from agent.probes.sysfs.pcie import PciTree
 from tests.probes.pci_tree import TREE, placed
 
 NODES = """\

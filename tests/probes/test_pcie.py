@@ -16,7 +16,7 @@ from agent.model.pci import (
     PciFunction,
     PciPath,
 )
-from agent.probes.pcie import PciTree, PlacedFunction, path_of
+from agent.probes.sysfs.pcie import PciTree, PlacedFunction, path_of
 from tests.probes.pci_bytes import ADAPTER, MANAGEMENT, config, vpd
 from tests.probes.pci_tree import GPU, GPU_PLACE, PATH, PORT, PORT_PLACE, TREE, functions, placed
 

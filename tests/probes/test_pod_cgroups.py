@@ -7,7 +7,7 @@ import pytest
 
 from agent.model.numa import CpuSet
 from agent.model.pod import Container, Pod
-from agent.probes.pod_cgroups import with_cgroups
+from agent.probes.pods.cgroups import with_cgroups
 from tests.probes.cgroup_tree import (
     APP,
     MONITOR,

@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import DecodeError
 from agent.model.pod import ContainerKind, SharedMemory
-from agent.probes.pod_object import pod_from_object
+from agent.probes.pods.objects import pod_from_object
 from tests.probes.pod_facts import plain_container, plain_pod
 
 NAMED = {"name": "p"}

@@ -3,7 +3,7 @@
 from agent.model.kubelet_state import CpuState, DeviceState, HeldDevices, KubeletState
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, Container, Pod
-from agent.probes.pod_uids import uids_by_holdings
+from agent.probes.pods.uids import uids_by_holdings
 
 GPU = "nvidia.com/gpu"
 CPUS = CpuSet.parse("2-3")

@@ -12,8 +12,8 @@ import pytest
 from agent.errors import UnreadableError
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
-from agent.probes.pb import podresources_pb2 as pb
-from agent.probes.podresources import PodResources
+from agent.probes.kubelet.pb import podresources_pb2 as pb
+from agent.probes.kubelet.podresources import PodResources
 
 Answer = Callable[[pb.ListPodResourcesRequest, grpc.ServicerContext], pb.ListPodResourcesResponse]
 Serve = Callable[[Answer], Path]

@@ -14,8 +14,8 @@ from agent.errors import UnreadableError
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedMemory
 from agent.model.pod_resources import NodeOffer, PlacedDevice, PodHolding
-from agent.probes.pb import podresources_pb2 as pb
-from agent.probes.podresources import PodResources
+from agent.probes.kubelet.pb import podresources_pb2 as pb
+from agent.probes.kubelet.podresources import PodResources
 from tests.kubelet.eventually import eventually
 
 GPU = "nvidia.com/gpu"

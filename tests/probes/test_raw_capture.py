@@ -8,11 +8,11 @@ import pytest
 
 from agent.model.codec import encode
 from agent.model.snapshot import Snapshot
-from agent.probes.archive import unpack
+from agent.probes.capture.archive import unpack
+from agent.probes.capture.raw import RawCapture, archive_text, capture_raw
+from agent.probes.capture.scrub_files import scrub_raw
 from agent.probes.discover import Roots, discover
-from agent.probes.nvml_supervisor import NvmlSupervisor
-from agent.probes.raw_capture import RawCapture, archive_text, capture_raw
-from agent.probes.scrub_files import scrub_raw
+from agent.probes.nvml.supervisor import NvmlSupervisor
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes import nvml_pair
 

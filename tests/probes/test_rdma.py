@@ -10,7 +10,7 @@ from agent.model.codec import decode, encode
 from agent.model.hca import Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
 from agent.model.pci import PciFunction
 from agent.model.snapshot import Snapshot
-from agent.probes.rdma import RdmaReading
+from agent.probes.sysfs.rdma import RdmaReading
 from tests.probes.rdma_host import IB, ROCE, RdmaHost, placed
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from agent.model.hca import Gid, HcaPort, LinkLayer
-from agent.probes.pcie import PciTree
-from agent.probes.rdma import read_rdma
+from agent.probes.sysfs.pcie import PciTree
+from agent.probes.sysfs.rdma import read_rdma
 from tests.probes.rdma_host import IB, ROCE, RdmaHost, Refusals
 
 GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"

@@ -10,11 +10,11 @@ from agent.model.hca import Gid, Hca, HcaPort
 from agent.model.mig import Mig, MigInstance
 from agent.model.pod import AssignedDevices, Container, Pod
 from agent.model.snapshot import Kernel, ProbeIssue, Snapshot
-from agent.probes.archive import Entry
-from agent.probes.pci_vpd import is_nvlink_management, parse_vpd
-from agent.probes.raw_capture import RawCapture
-from agent.probes.scrub import Substitutes, command_line, scrubbed
-from agent.probes.scrub_files import scrub_raw
+from agent.probes.capture.archive import Entry
+from agent.probes.capture.raw import RawCapture
+from agent.probes.capture.scrub import Substitutes, command_line, scrubbed
+from agent.probes.capture.scrub_files import scrub_raw
+from agent.probes.sysfs.pci_vpd import is_nvlink_management, parse_vpd
 from tests.probes.kubelet_host import CONFIG, read_whole
 
 UUID = "GPU-7a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"

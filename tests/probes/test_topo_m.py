@@ -10,7 +10,7 @@ from agent.model.numa import CpuSet
 from agent.model.nvlink import Closeness, ReportedPair
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
-from agent.probes.topo_m import parse_topo_m
+from agent.probes.importers.topo_m import parse_topo_m
 from tests.probes.topo_m_text import BARE, PCI_LEGEND, ROWS, TEXT
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 from agent.errors import DecodeError
-from agent.probes.topo_m import parse_topo_m
+from agent.probes.importers.topo_m import parse_topo_m
 from agent.topology.matrix import matrix
 from tests.probes.mutations import damage
 

@@ -8,7 +8,7 @@ from agent.errors import DecodeError
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca
 from agent.model.snapshot import ProbeIssue
-from agent.probes.topo_m import parse_topo_m
+from agent.probes.importers.topo_m import parse_topo_m
 from agent.topology.matrix import matrix
 from tests.probes.mutations import mutated
 from tests.probes.topo_m_text import PCI_LEGEND, ROWS, TEXT

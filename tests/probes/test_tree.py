@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.probes.memo import Memo
-from agent.probes.tree import Tree
+from agent.probes.sysfs.memo import Memo
+from agent.probes.sysfs.tree import Tree
 
 
 @pytest.fixture

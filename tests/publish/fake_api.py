@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from agent.errors import ApiUnavailable
-from agent.publish.api import Answer, Api
+from agent.kubeapi.client import Answer, Api
 from tests.publish.fake_features import FakeFeatures
 
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from agent.errors import ApiUnavailable
-from agent.publish.api import Answer, Api
+from agent.kubeapi.client import Answer, Api
 
 Object = dict[str, Any]
 Leaf = tuple[str, ...]

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.health.status import GpuHealth, HealthClass, HealthView
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from agent.publish.metrics import MetricsServer, MetricsState, serve_metrics
+from agent.publish.metrics.server import MetricsServer, MetricsState, serve_metrics
 
 NOTHING = MetricsState(snapshot=None)
 GPU0 = "GPU-00000140-0000-4000-8000-000000000000"

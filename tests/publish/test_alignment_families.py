@@ -1,7 +1,7 @@
 """Metrics of measured alignment and of rejected pods."""
 
-from agent.publish.alignment_families import ALIGNMENT_FAMILIES
-from agent.publish.metrics_state import MetricsState
+from agent.publish.metrics.alignment_families import ALIGNMENT_FAMILIES
+from agent.publish.metrics.state import MetricsState
 
 STATE = MetricsState(
     snapshot=None,

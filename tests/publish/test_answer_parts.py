@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ApiUnavailable
-from agent.publish.answer_parts import part, parts, texts
+from agent.formats.responses import part, parts, texts
 from tests.labelling_play import Played, node
 from tests.publish.fake_api import FakeApi
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiUnavailable
-from agent.publish.cleanup import Cleaned, clean
-from agent.publish.label_output import LabelOutput
-from agent.publish.label_outputs import label_outputs
-from agent.publish.labelled_nodes import nodes_with_labels
-from agent.publish.output_names import OUTPUTS, own_namespace
+from agent.publish.labels.cleanup import Cleaned, clean
+from agent.publish.labels.labelled_nodes import nodes_with_labels
+from agent.publish.labels.output import LabelOutput
+from agent.publish.labels.output_names import OUTPUTS, own_namespace
+from agent.publish.labels.outputs import label_outputs
 from tests.publish.fake_api import DirectApi, FakeApi, serving
 from tests.publish.fake_features import FakeFeatures
 from tests.publish.wishes import wish

@@ -6,8 +6,8 @@ import pytest
 
 from agent.cluster import kinds
 from agent.errors import ApiUnavailable
-from agent.publish.cluster_nodes import NODES, cluster_nodes
-from agent.publish.cluster_objects import cluster_objects
+from agent.publish.labels.cluster_nodes import NODES, cluster_nodes
+from agent.publish.labels.cluster_objects import cluster_objects
 from tests.publish.fake_api import DirectApi
 from tests.publish.fake_lists import FakeLists
 

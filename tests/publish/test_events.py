@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from agent.kubeapi.backoff import RETRY_S
 from agent.publish.event_queue import EXPIRY_S, QUIET_S
 from agent.publish.events import EventPublisher, NodeEvent
-from agent.publish.retry_pause import RETRY_S
 from tests.publish.fake_api import kubeconfig
 from tests.publish.fake_events import FakeEvents, bound, serving
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agent.publish.managers import other_managers
+from agent.kubeapi.managers import other_managers
 
 ZONES = ("zones", "attributes")
 

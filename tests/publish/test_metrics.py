@@ -6,8 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.machines.bundled import machine
 from agent.model.snapshot import ProbeIssue
-from agent.publish.families import FAMILIES
-from agent.publish.metrics import MetricsState
+from agent.publish.metrics.families import FAMILIES
+from agent.publish.metrics.server import MetricsState
 from tests.publish.scraped import (
     BROKEN,
     FORGOTTEN,

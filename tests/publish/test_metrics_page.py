@@ -3,15 +3,15 @@
 import re
 from pathlib import Path
 
-from agent.publish.families import FAMILIES
-from agent.publish.metrics_page import page
+from agent.publish.metrics.families import FAMILIES
+from scripts.docs.metrics import page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
 def test_the_page_in_docs_is_the_generated_one() -> None:
-    # To refresh: python -c "from agent.publish.metrics_page import page; print(page(), end='')"
+    # To refresh: python -c "from scripts.docs.metrics import page; print(page(), end='')"
     assert (DOCS / "metrics.md").read_text("utf-8") == page()
 
 

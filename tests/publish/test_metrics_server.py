@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from agent.errors import InputError
-from agent.publish.metrics import STUCK_S, MetricsState, serve_metrics
+from agent.publish.metrics.server import STUCK_S, MetricsState, serve_metrics
 from tests.publish.scraped import BROKEN, GPU0, NOTHING, fetch, samples, served, with_health
 
 

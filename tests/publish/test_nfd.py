@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import InputError
-from agent.publish.nfd import MAX_BYTES, UNSEEN_S, NfdFile
+from agent.publish.labels.nfd import MAX_BYTES, UNSEEN_S, NfdFile
 from tests.publish.wishes import wish
 
 LABELS = {"nvidia.com/gpu.count": "8", "gpu.topology/interconnect": "nvswitch"}

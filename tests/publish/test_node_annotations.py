@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.publish.label_wish import LabelWish
-from agent.publish.node_labels import NodeLabelPublisher
+from agent.publish.labels.label_wish import LabelWish
+from agent.publish.labels.node import NodeLabelPublisher
 from tests.publish.fake_api import DirectApi, FakeApi
 from tests.publish.wishes import wish
 

@@ -215,7 +215,7 @@ def test_the_pause_that_the_server_asks_for_is_kept(api: FakeWatch, tmp_path: Pa
 def test_a_server_that_ends_every_watch_at_once_is_asked_with_pauses(
     api: FakeWatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.publish.watch.SHORT_S", 3600.0)  # "at once", on a busy machine
+    monkeypatch.setattr("agent.kubeapi.watch.SHORT_S", 3600.0)  # "at once", on a busy machine
     api.lines = []
     with watched(api, tmp_path) as kubeconfig:
         watch = NodeConfigWatch(kubeconfig, "gpu-1", KEY, lambda: None)

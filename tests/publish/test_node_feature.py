@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import ApiUnavailable
-from agent.publish.node_feature import LONGEST_NODE, NodeFeaturePublisher
+from agent.publish.labels.node_feature import LONGEST_NODE, NodeFeaturePublisher
 from tests.publish.fake_api import DirectApi, FakeApi, serving
 from tests.publish.fake_features import FakeFeatures
 from tests.publish.wishes import wish

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiUnavailable
-from agent.publish.node_labels import NodeLabelPublisher
+from agent.publish.labels.node import NodeLabelPublisher
 from tests.publish.fake_api import FakeApi, kubeconfig, serving
 from tests.publish.wishes import wish
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agent.errors import ApiUnavailable
-from agent.publish.api import LONGEST_PAUSE_S, Refused
-from agent.publish.node_watch import NodeWatch
+from agent.kubeapi.client import LONGEST_PAUSE_S, Refused
+from agent.kubeapi.node_watch import NodeWatch
 from tests.kubelet.eventually import eventually
 from tests.publish.fake_api import kubeconfig
 from tests.publish.fake_watch import FakeWatch, watched

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import ApiUnavailable
-from agent.publish.label_output import LabelChanges
-from agent.publish.node_labels import NodeLabelPublisher
-from agent.publish.owned import labelled
+from agent.kubeapi.owned import labelled
+from agent.publish.labels.node import NodeLabelPublisher
+from agent.publish.labels.output import LabelChanges
 from tests.publish.fake_api import DirectApi, FakeApi, Reply, serving
 from tests.publish.wishes import wish
 

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import ApiUnavailable
-from agent.publish.node_zones import NodeZonesPublisher
+from agent.publish.zones import NodeZonesPublisher
 from agent.zones.attributes import attributes
 from agent.zones.node_resource_topology import content
 from agent.zones.zones import zones

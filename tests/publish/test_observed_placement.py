@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import ApiUnavailable
-from agent.publish.api import Answer
+from agent.kubeapi.client import Answer
 from agent.publish.observed_placement import ObservedPlacementPublisher, Pod
 from tests.publish.fake_objects import FakeObjects, Object
 

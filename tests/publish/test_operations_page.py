@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from agent.publish.families import FAMILIES
+from agent.publish.metrics.families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "operations.md").read_text("utf-8")
@@ -17,11 +17,11 @@ REASON = re.compile(r"((?:[A-Z][a-z]+){2,})(?::.*)?")
 SPEAKERS = (
     "agent/health/notices.py",
     "agent/health/trouble.py",
-    "agent/health_watch.py",
-    "agent/auditing.py",
-    "agent/notices.py",
-    "agent/rejections.py",
-    "agent/reload.py",
+    "agent/daemon/gpu_health.py",
+    "agent/daemon/alignment_loop.py",
+    "agent/daemon/notices.py",
+    "agent/daemon/rejections_loop.py",
+    "agent/daemon/reload.py",
 )
 """Where the reasons of Events are written."""
 
@@ -48,7 +48,7 @@ def test_every_reason_of_an_event_is_explained() -> None:
 
 
 def test_every_reason_for_not_being_ready_is_explained() -> None:
-    spoken = set(reasons_in("agent/publish/readiness.py"))
+    spoken = set(reasons_in("agent/publish/metrics/readiness.py"))
     assert spoken == first_cells("Ready and alive") - {"reason", "---"}
 
 

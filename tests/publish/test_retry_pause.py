@@ -1,6 +1,6 @@
 """Pauses after a refusal: longer each time, never too long, and short again after a success."""
 
-from agent.publish.retry_pause import RetryPause
+from agent.kubeapi.backoff import RetryPause
 
 
 def test_pauses_double_up_to_the_longest_and_begin_anew() -> None:

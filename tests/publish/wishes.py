@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from agent.publish.label_wish import LabelWish
+from agent.publish.labels.label_wish import LabelWish
 
 
 def wish(labels: Mapping[str, str]) -> LabelWish:

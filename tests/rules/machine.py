@@ -4,7 +4,7 @@
 name of the machine in `tests/nodes` that both start from. Each of the two directories may hold
 
 - ``files.txt``: files below the host's root that are added or replaced, in the form of
-  :mod:`agent.probes.archive`;
+  :mod:`agent.probes.capture.archive`;
 - ``removed``: files and directories that are not there, one path a line;
 - ``nvml.txt``: answers of NVML that replace those for the same call;
 - ``pods.yaml``: Pod objects as the API server has them, ``node.yaml``: the Node object;
@@ -29,19 +29,19 @@ from typing import Any
 
 import yaml
 
+from agent.kubeapi.pods import joined
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
 from agent.model.snapshot import Snapshot
-from agent.probes.archive import Entry, parse, unpack
-from agent.probes.configz import settings_from_configz
+from agent.probes.capture.archive import Entry, parse, unpack
 from agent.probes.discover import Roots, discover
-from agent.probes.kubelet_metrics import metrics_from_text
-from agent.probes.node_object import node_status_from_object
-from agent.probes.nvml import NvmlReading
-from agent.probes.nvml_supervisor import NvmlSupervisor
-from agent.probes.pod_cgroups import with_cgroups
-from agent.probes.pod_object import pod_from_object
-from agent.probes.pods import joined
+from agent.probes.kubelet.configz import settings_from_configz
+from agent.probes.kubelet.metrics import metrics_from_text
+from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.supervisor import NvmlSupervisor
+from agent.probes.pods.cgroups import with_cgroups
+from agent.probes.pods.node_object import node_status_from_object
+from agent.probes.pods.objects import pod_from_object
 
 NODES = Path(__file__).parents[1] / "nodes"
 DEFAULT = "a100x4-nv4-4numa-2cx"

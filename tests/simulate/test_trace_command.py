@@ -14,7 +14,7 @@ from random import Random
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.cli.simulate_trace import _source
+from agent.cli.simulate.trace import _source
 from agent.model.codec import encode
 from agent.simulate.contest import POLICIES
 from tests.cli.conftest import Cli

@@ -5,7 +5,7 @@ from statistics import fmean, median, quantiles
 
 import pytest
 
-from agent.cli import simulate
+from agent.cli.simulate import command
 from agent.simulate.run_times import HeavyTailed, LogNormal, Quantiles
 from agent.simulate.workloads import (
     HELIOS_SATURN_RUN_TIMES,
@@ -70,7 +70,7 @@ def test_quantiles_below_the_first_are_the_first() -> None:
 
 
 def test_the_command_line_knows_every_workload() -> None:
-    assert tuple(WORKLOADS) == simulate.WORKLOADS
+    assert tuple(WORKLOADS) == command.WORKLOADS
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

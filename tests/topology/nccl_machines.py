@@ -5,7 +5,7 @@ from agent.model.hca import Hca
 from agent.model.numa import CpuSet, CpuTopology
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.snapshot import Snapshot
-from agent.topology.nccl_routes import nccl_paths
+from agent.nccl.routes import nccl_paths
 
 INTEL = CpuTopology(online=CpuSet(), vendor="GenuineIntel", family=6, model_number=0x8F)
 C2C = C2c(is_enabled=True, links=10, speed_mbps=45000)

@@ -11,8 +11,8 @@ from agent.model.gpu import Gpu
 from agent.model.hca import Hca
 from agent.model.pci import PciAddress, PciPath
 from agent.model.snapshot import Snapshot
-from agent.probes.nccl_xml import parse_nccl_xml
-from agent.probes.topo_m import parse_topo_m
+from agent.probes.importers.nccl_xml import parse_nccl_xml
+from agent.probes.importers.topo_m import parse_topo_m
 from agent.topology.matrix import Matrix, matrix
 from tests.topology import hwloc_tree
 

@@ -5,7 +5,7 @@ import pytest
 from agent.model.gpu import C2c, Gpu
 from agent.model.numa import CpuSet, CpuTopology
 from agent.model.pci import PcieLink
-from agent.topology import nccl_bandwidth as bandwidth
+from agent.nccl import bandwidth
 
 
 @pytest.mark.parametrize(

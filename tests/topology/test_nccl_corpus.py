@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from agent.model.snapshot import Snapshot
-from agent.probes.nccl_xml import parse_nccl_xml
+from agent.nccl.affinity import nccl_nearest_hcas
+from agent.nccl.paths import NcclPath, NcclRoute
+from agent.nccl.routes import nccl_paths
+from agent.probes.importers.nccl_xml import parse_nccl_xml
 from agent.topology.matrix import pci_closeness
-from agent.topology.nccl_affinity import nccl_nearest_hcas
-from agent.topology.nccl_path import NcclPath, NcclRoute
-from agent.topology.nccl_routes import nccl_paths
 from agent.topology.rails import rails
 
 

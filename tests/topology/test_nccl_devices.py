@@ -9,8 +9,8 @@ from agent.model.hca import DataDirect, Hca, HcaKind
 from agent.model.mig import Mig
 from agent.model.nvlink import ReportedPair
 from agent.model.pci import PciBridge, PcieLink
-from agent.topology.nccl_path import NcclPath, gdr_allowed
-from agent.topology.nccl_routes import nccl_paths
+from agent.nccl.paths import NcclPath, gdr_allowed
+from agent.nccl.routes import nccl_paths
 from tests.topology.nccl_machines import AMD, C2C, kind, machine, nvlinks, to_switches
 from tests.topology.trees import bus, gpu, hca, path
 

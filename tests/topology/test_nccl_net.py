@@ -5,8 +5,8 @@ from dataclasses import replace
 from agent.model.hca import DataDirect, Hca, HcaKind, LinkLayer
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
-from agent.topology.nccl_bandwidth import UNKNOWN
-from agent.topology.nccl_net import MAX_FUSED, nets
+from agent.nccl.bandwidth import UNKNOWN
+from agent.nccl.net import MAX_FUSED, nets
 from tests.topology.trees import bus, hca, path
 
 

@@ -12,11 +12,11 @@ from agent.model.hca import Hca
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
+from agent.nccl.affinity import nccl_nearest_hcas
+from agent.nccl.paths import NcclPath
+from agent.nccl.routes import nccl_paths
 from agent.topology.affinity import nearest_hcas
 from agent.topology.matrix import matrix
-from agent.topology.nccl_affinity import nccl_nearest_hcas
-from agent.topology.nccl_path import NcclPath
-from agent.topology.nccl_routes import nccl_paths
 from agent.topology.rails import rails
 from tests.strategies import machines, snapshots
 from tests.topology.trees import gpu, hca

@@ -11,8 +11,8 @@ from agent.model.numa import CpuTopology
 from agent.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
 from agent.model.pci import PciBridge, PcieLink
 from agent.model.snapshot import Kernel, Snapshot
-from agent.topology.nccl_path import NcclPath, NcclRoute
-from agent.topology.nccl_routes import nccl_paths
+from agent.nccl.paths import NcclPath, NcclRoute
+from agent.nccl.routes import nccl_paths
 from tests.topology.nccl_machines import AMD, C2C, INTEL, kind, machine, nvlinks, to_switches
 from tests.topology.trees import bus, gpu, hca
 

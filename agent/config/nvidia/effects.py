@@ -6,14 +6,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 from agent.allocation.rules import Policy
-from agent.config.given import Given, Place
 from agent.config.nvidia.health import health_remarks, translated_health
 from agent.config.nvidia.names import NAMES, Name
-from agent.config.placement import PlacementPolicies
+from agent.config.origin import Given, Place
+from agent.config.policies import PlacementPolicies
 from agent.config.settings import option
 from agent.config.sharing import TimeSlicing
+from agent.deviceplugin.settings import Strategy
 from agent.errors import InputError
-from agent.kubelet.settings import Strategy
 
 MIG_RESOURCES = "nvidia.com/mig-"
 """How the resources of MIG devices begin under the strategy ``mixed``."""

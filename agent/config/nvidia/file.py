@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.config.document import Value
-from agent.config.given import Given, Place
 from agent.config.nvidia import shapes, text
 from agent.config.nvidia.names import BY_PATH, Kind, Name
+from agent.config.origin import Given, Place
 
 VERSION = "v1"
 OURS = "nodetopo"

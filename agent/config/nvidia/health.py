@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from agent.config.given import Given
+from agent.config.origin import Given
 from agent.config.xid_classes import LAST_XID, XidClasses
 from agent.health.status import HealthClass
 from agent.health.xid import xid

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from agent.config.given import Given, Place
 from agent.config.nvidia import effects
+from agent.config.origin import Given, Place
 from agent.config.settings import Settings
 
 

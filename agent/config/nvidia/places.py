@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from agent.config.given import Given, Place
 from agent.config.nvidia import text
 from agent.config.nvidia.names import NAMES, Kind, Name
+from agent.config.origin import Given, Place
 from agent.errors import InputError
 
 

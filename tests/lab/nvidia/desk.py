@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import grpc
 
-from agent.kubelet.capabilities import read_minors
-from agent.kubelet.devices import PluginDevice
-from agent.kubelet.pb import deviceplugin_pb2 as pb
-from agent.kubelet.pb import deviceplugin_pb2_grpc as service
-from agent.kubelet.registration import CHANNEL_OPTIONS
-from agent.kubelet.stand_in import StandInKubelet
-from agent.probes.archive import unpack
+from agent.deviceplugin.capabilities import read_minors
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.registration_part import CHANNEL_OPTIONS
+from agent.probes.capture.archive import unpack
 from tests.fake_nvml.build import NAME, library
 from tests.fake_nvml.fake import FakeNvml
 from tests.lab.go_program import user_cache

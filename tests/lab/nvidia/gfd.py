@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.labels.catalogue import labels
-from agent.probes.archive import unpack
+from agent.probes.capture.archive import unpack
 from tests.fake_nvml.build import NAME, library
 from tests.fake_nvml.fake import FakeNvml
 from tests.lab.go_program import user_cache

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.cluster.export import Exported, ExportOptions, export
-from agent.publish.applied import connection
-from agent.publish.cluster_nodes import cluster_nodes
+from agent.cluster.export.formats import Exported, ExportOptions, export
+from agent.kubeapi.apply import connection
+from agent.publish.labels.cluster_nodes import cluster_nodes
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from agent.kubeapi.apply import connection
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
-from agent.publish.applied import connection
-from agent.publish.label_wish import LabelWish
-from agent.publish.node_labels import NodeLabelPublisher
+from agent.publish.labels.label_wish import LabelWish
+from agent.publish.labels.node import NodeLabelPublisher
 from tests.lab.api import Api, Object
 from tests.lab.cluster import Cluster
 from tests.lab.pods import GPU

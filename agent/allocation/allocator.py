@@ -1,0 +1,283 @@
+"""Which GPUs to hand out: one answer, with its reasons, for every request."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agent.allocation.engines import suited
+from agent.allocation.explain import Explanation
+from agent.allocation.facts import Facts, facts
+from agent.allocation.feasible import check_counts
+from agent.allocation.masks import positions
+from agent.allocation.requests import unknown_gpu, usable
+from agent.allocation.rules import DEFAULT, Rules
+from agent.allocation.score import Score
+from agent.allocation.terms import Terms
+from agent.errors import InputError
+from agent.model.snapshot import Snapshot
+
+ALTERNATIVES = 3
+"""How many of the next best sets an answer names."""
+
+
+class Chooser(Protocol):
+    """What answers the kubelet: :class:`Allocator`, or that of parts of GPUs."""
+
+    def best(self, available: Iterable[str], required: Iterable[str], size: int) -> tuple[str, ...]:
+        """Return the best *size* of *available* that contain *required*."""
+        ...
+
+    def knows(self, name: str) -> bool:
+        """Return whether *name* is a device that can be handed out."""
+        ...
+
+    def rank(self, name: str) -> tuple[int, str]:
+        """Return a key that sorts ids in device order, unknown ones last."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A set that was not chosen; *lost_at* is the field of :class:`Score` that decided."""
+
+    chosen: tuple[str, ...]
+    indices: tuple[int, ...]
+    score: Score
+    lost_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """The GPUs to hand out.
+
+    Attributes:
+        chosen: their ids, in device order; *indices* are the same GPUs.
+        reasons: one readable line per term that mattered.
+        is_optimal: proven to be the best by the score: always where the machine's groups
+            nest, and up to 16 GPUs elsewhere, up to 10 in a mesh.
+        alternatives: the next best sets, best first; empty where there is no other, or
+            where it is not known what else was free.
+        rules: by which policy and model it was judged.
+        engine: what found it: ``tree`` or ``table``; ``exchange`` for parts of GPUs on large
+            irregular machines.
+    """
+
+    chosen: tuple[str, ...]
+    indices: tuple[int, ...]
+    score: Score
+    reasons: tuple[str, ...]
+    is_optimal: bool
+    alternatives: tuple[Alternative, ...]
+    rules: Rules = DEFAULT
+    engine: str
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the object that ``nodetopo allocate -o json`` prints."""
+        return {
+            "chosen": list(self.chosen),
+            "indices": list(self.indices),
+            "score": self.score.to_plain(),
+            "reasons": list(self.reasons),
+            "optimal": self.is_optimal,
+            "policy": self.rules.policy.value,
+            "model": self.rules.model.value,
+            "engine": self.engine,
+            "alternatives": [
+                {
+                    "chosen": list(other.chosen),
+                    "indices": list(other.indices),
+                    "score": other.score.to_plain(),
+                    "lost_at": other.lost_at,
+                }
+                for other in self.alternatives
+            ],
+        }
+
+
+class Allocator:
+    """Answer requests for one snapshot from memory; safe to share between threads.
+
+    Construction is cheap. What a size needs is worked out at its first request, or by
+    :meth:`prepare`, and kept.
+    """
+
+    def __init__(self, snapshot: Snapshot, rules: Rules = DEFAULT) -> None:
+        self._snapshot = snapshot
+        self._rules = rules
+        self._terms = Terms(facts(snapshot), rules)
+        self._engine = suited(self._terms)
+        self._explanation = Explanation(snapshot, self._terms.facts, rules)
+        self._ids = tuple(gpu.id for gpu in snapshot.gpus)
+        self._position = {name: position for position, name in enumerate(self._ids)}
+        self._usable = frozenset(usable(snapshot))
+
+    @property
+    def facts(self) -> Facts:
+        """All that answers depend on, but for which GPUs are lost."""
+        return self._terms.facts
+
+    def prepare(self) -> None:
+        """Work out now what requests would have to wait for: 20 ms on a cube mesh of 8."""
+        self._engine.prepare()
+
+    def allocate(
+        self,
+        *,
+        available: Collection[str],
+        required: Collection[str] = (),
+        size: int,
+    ) -> Allocation:
+        """Return the best *size* of *available* that contain *required*; both are ids.
+
+        The answer does not depend on the order of either.
+
+        Raises:
+            InputError: a GPU is unknown or lost, or no such set exists.
+        """
+        self._check(available, required, size)
+        free = self._mask(available)
+        ranked = self._engine.ranked(
+            free=free,
+            required=self._mask(required),
+            size=size,
+            count=1 + ALTERNATIVES,
+        )
+        return self._allocation(ranked, free, is_optimal=self._engine.is_exact)
+
+    def describe(
+        self,
+        chosen: Collection[str],
+        available: Collection[str] | None = None,
+    ) -> Allocation:
+        """Return what *chosen* is worth, whoever chose it, and what is next to it.
+
+        Without *available* nothing is said of what it leaves, nor of other sets, and it is not
+        called optimal.
+
+        Raises:
+            InputError: a GPU is unknown or lost, nothing is chosen, or not all of it is available.
+        """
+        self._check(chosen if available is None else available, chosen, len(set(chosen)))
+        mask = self._mask(chosen)
+        if available is None:
+            return self._allocation([mask], None, is_optimal=False)
+        free = self._mask(available)
+        ranked = self._engine.ranked(free=free, required=0, size=mask.bit_count(), count=2)
+        is_best = ranked[0] == mask
+        others = [other for other in ranked if other != mask][:1]
+        return self._allocation([mask, *others], free, is_optimal=is_best and self._engine.is_exact)
+
+    def _allocation(
+        self, masks: Sequence[int], free: int | None, *, is_optimal: bool
+    ) -> Allocation:
+        scores = [self._terms.score(mask, mask if free is None else free) for mask in masks]
+        left = None if free is None else free & ~masks[0]
+        return Allocation(
+            chosen=self._names(masks[0]),
+            indices=scores[0].order,
+            score=scores[0],
+            reasons=self._explanation.reasons(scores, left),
+            is_optimal=is_optimal,
+            alternatives=tuple(
+                Alternative(
+                    chosen=self._names(mask),
+                    indices=other.order,
+                    score=other,
+                    lost_at=other.lost_at(scores[0], self._terms.order),
+                )
+                for mask, other in zip(masks[1:], scores[1:], strict=True)
+            ),
+            rules=self._rules,
+            engine=self._engine.name,
+        )
+
+    def best(self, available: Iterable[str], required: Iterable[str], size: int) -> tuple[str, ...]:
+        """Return what :meth:`allocate` would choose, without working out why.
+
+        The caller makes sure that it can be met: :meth:`knows` every id, *required* is part
+        of *available*, and *size* lies between the two counts.
+        """
+        if size == 0:
+            return ()
+        free, kept = self._mask(available), self._mask(required)
+        return self._names(self._engine.best(free=free, required=kept, size=size))
+
+    def knows(self, name: str) -> bool:
+        """Return whether *name* is the id of a GPU that is not lost."""
+        return name in self._usable
+
+    def rank(self, name: str) -> tuple[int, str]:
+        """Return a key that sorts ids in device order, unknown ones last."""
+        return self._position.get(name, len(self._ids)), name
+
+    def _mask(self, names: Iterable[str]) -> int:
+        return sum(1 << self._position[name] for name in set(names))
+
+    def _names(self, mask: int) -> tuple[str, ...]:
+        return tuple(self._ids[position] for position in positions(mask))
+
+    def _check(self, available: Collection[str], required: Collection[str], size: int) -> None:
+        if not self._usable:
+            state = "all are lost" if self._ids else "this node has none"
+            raise InputError(f"no GPU to allocate: {state}", "`nodetopo health` says what is known")
+        for name in sorted({*available, *required}, key=self.rank):
+            if name not in self._position:
+                raise unknown_gpu(self._snapshot, name)
+            if name not in self._usable:
+                raise InputError(
+                    f"{self._called(name)} is lost", "leave it out: it does not answer"
+                )
+        if absent := sorted(set(required) - set(available), key=self.rank):
+            raise InputError(
+                f"required but not available: {', '.join(map(self._called, absent))}",
+                "name it among the available GPUs, or do not require it",
+            )
+        check_counts(len(set(available)), len(set(required)), size, "GPU")
+
+    def _called(self, name: str) -> str:
+        return self._snapshot.gpus[self._position[name]].name
+
+
+def allocate(
+    snapshot: Snapshot,
+    *,
+    available: Collection[str],
+    required: Collection[str] = (),
+    size: int,
+    rules: Rules = DEFAULT,
+) -> Allocation:
+    """Return the best *size* GPUs of *available* that contain *required*; ids as ``gpu.id``.
+
+    Raises:
+        InputError: an id is unknown, or no such set exists.
+    """
+    return Allocator(snapshot, rules).allocate(available=available, required=required, size=size)
+
+
+def preferred(
+    allocator: Chooser | None,
+    available: Sequence[str],
+    required: Sequence[str],
+    size: int,
+) -> tuple[str, ...]:
+    """Return exactly ``min(size, distinct available)`` ids of *available*, whatever is asked.
+
+    For the kubelet, which rejects a pod on an error, cuts a surplus and fills a lack at
+    random (kubelet v1.34 ``devicesToAllocate``). Keeps those of *required* that are
+    available; if they are too many, the first in device order. GPUs that the snapshot does
+    not know, or knows to be lost, come last. Without an allocator the order is that of ids.
+    """
+    offered = set(available)
+    size = max(0, min(size, len(offered)))
+    if allocator is None:
+        kept = sorted(offered.intersection(required))[:size]
+        return (*kept, *sorted(offered.difference(kept))[: size - len(kept)])
+    kept = sorted(offered.intersection(required), key=allocator.rank)[:size]
+    known = {name for name in offered if allocator.knows(name)}
+    wanted = min(size - sum(name not in known for name in kept), len(known))
+    chosen = allocator.best(known, known.intersection(kept), wanted)
+    if wanted == size:
+        return chosen
+    taken = {*kept, *chosen}
+    spare = sorted(offered - taken, key=allocator.rank)
+    return tuple(sorted((*taken, *spare[: size - len(taken)]), key=allocator.rank))

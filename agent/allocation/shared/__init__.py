@@ -1,0 +1,1 @@
+"""Allocation of MIG devices and time-sliced replicas."""

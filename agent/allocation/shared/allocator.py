@@ -1,0 +1,282 @@
+"""Which MIG instances or time-sliced replicas to hand out: GPUs of which several may be taken.
+
+Devices of one GPU are interchangeable and never connected GPUs. What to take is how many from
+which GPU, by one of two habits. *Packed* touches as few GPUs as it can and keeps idle ones
+whole; *distributed* lets every device join as few others as it can. Of the GPU sets that are
+equal in that, the best is the one that whole GPUs would be chosen by:
+:data:`agent.allocation.shared.terms` has the order. Both are exact wherever whole GPUs are.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from itertools import islice
+
+from agent.allocation.allocator import ALTERNATIVES, Allocation, Alternative
+from agent.allocation.explain import MORE_IS_BETTER, Explanation
+from agent.allocation.facts import Facts, facts
+from agent.allocation.feasible import check_counts
+from agent.allocation.requests import usable
+from agent.allocation.rules import DEFAULT, Rules
+from agent.allocation.score import Score
+from agent.allocation.shared.counts import (
+    Choice,
+    Pool,
+    distributed,
+    neighbours,
+    packed,
+    taken_evenly,
+    taken_in_order,
+)
+from agent.allocation.shared.devices import SEPARATOR, Devices
+from agent.allocation.shared.explain import SharedExplanation
+from agent.allocation.shared.search import EnumeratedSets, ExchangedSets, SetSearch
+from agent.allocation.shared.shared_tree import TreeSets
+from agent.allocation.shared.terms import Leaves, SharedScore, doubled, load, shared_terms
+from agent.allocation.terms import Terms
+from agent.errors import InputError
+from agent.model.snapshot import Snapshot
+
+Counts = Sequence[int]
+"""Devices of each GPU, by position."""
+
+
+class SharedAllocator:
+    """Answer requests for one resource from memory; safe to share between threads.
+
+    The same questions as :class:`agent.allocation.allocator.Allocator`, with ids of devices in
+    place of ids of GPUs.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        devices: Mapping[str, str],
+        rules: Rules = DEFAULT,
+        *,
+        spread: bool,
+    ) -> None:
+        """Place *devices*, ids of the resource by the id of their GPU.
+
+        *spread* is what policies other than ``packed`` and ``distributed`` do: true for
+        replicas, which slow each other down, false for MIG instances, which do not.
+        """
+        self._devices = Devices(snapshot, devices)
+        self._rules = rules
+        self._leaves = Leaves(
+            terms=Terms(facts(snapshot), rules),
+            order=shared_terms(rules.policy, spread=spread),
+            is_isolated=_is_isolated(snapshot, self._devices),
+        )
+        self._totals = tuple(map(len, self._devices.of_gpu))
+        self._search = search(self._leaves, len(self._devices.gpu))
+        whole = Explanation(snapshot, self._leaves.terms.facts, rules)
+        is_mig = self._leaves.is_isolated and not any(SEPARATOR in name for name in devices)
+        what = "MIG instance" if is_mig else "replica"
+        self._explanation = SharedExplanation(whole, self._leaves, what)
+        healthy = set(usable(snapshot))
+        self._usable = frozenset(name for name in self._devices.gpu if devices[name] in healthy)
+
+    @property
+    def facts(self) -> Facts:
+        """All of the machine that answers depend on, but for which GPUs are lost."""
+        return self._leaves.terms.facts
+
+    @property
+    def explanation(self) -> SharedExplanation:
+        """What gives the reasons for answers."""
+        return self._explanation
+
+    def prepare(self) -> None:
+        """Work out now what requests would have to wait for: the rings of a mesh."""
+        self._search.prepare()
+
+    def allocate(
+        self,
+        *,
+        available: Collection[str],
+        required: Collection[str] = (),
+        size: int,
+    ) -> Allocation:
+        """Return the best *size* of *available* that contain *required*; both are ids.
+
+        The answer does not depend on the order of either. Its *indices* are the GPUs touched.
+        The alternatives are other sets of GPUs; where only sets that load the GPUs more are
+        left, the first of them is exact and the others are near it.
+
+        Raises:
+            InputError: an id is unknown, or no such set exists.
+        """
+        self._check(available, required, size)
+        pool = self._pool(available, required, size)
+        ways = list(islice(self._ranked(pool), 1 + ALTERNATIVES))
+        names = [self._devices.lowest(way, set(available), set(required)) for way in ways]
+        return self._allocation(ways, names, pool, is_optimal=self._search.is_exact)
+
+    def describe(
+        self,
+        chosen: Collection[str],
+        available: Collection[str] | None = None,
+    ) -> Allocation:
+        """Return what *chosen* is worth, whoever chose it, and what is next to it.
+
+        Without *available* nothing is said of what was in use, nor of other sets, and it is
+        not called optimal.
+
+        Raises:
+            InputError: an id is unknown, nothing is chosen, or not all of it is available.
+        """
+        size = len(set(chosen))
+        self._check(chosen if available is None else available, chosen, size)
+        taken = self._devices.counted(chosen)
+        names = tuple(sorted(set(chosen), key=self.rank))
+        if available is None:
+            return self._allocation([taken], [names], None, is_optimal=False)
+        pool = self._pool(available, (), size)
+        ours = self._score(taken, pool)
+        others = [
+            (way, self._devices.lowest(way, set(available), set()))
+            for way in islice(self._ranked(pool), 2)
+            if self._differs(ours, self._score(way, pool))
+        ][:1]
+        is_best = not others or self._key(ours) <= self._key(self._score(others[0][0], pool))
+        return self._allocation(
+            [taken, *(way for way, _ in others)],
+            [names, *(ids for _, ids in others)],
+            pool,
+            is_optimal=is_best and self._search.is_exact,
+        )
+
+    def best(self, available: Iterable[str], required: Iterable[str], size: int) -> tuple[str, ...]:
+        """Return what :meth:`allocate` would choose, without working out why.
+
+        The caller makes sure that it can be met: :meth:`knows` every id, *required* is part
+        of *available*, and *size* lies between the two counts.
+        """
+        if size == 0:
+            return ()
+        offered, kept = set(available), set(required)
+        way = next(self._least(self._pool(offered, kept, size), 1))
+        return self._devices.lowest(way, offered, kept)
+
+    def knows(self, name: str) -> bool:
+        """Return whether *name* is the id of a device on a GPU that is not lost."""
+        return name in self._usable
+
+    def rank(self, name: str) -> tuple[int, str]:
+        """Return a key that sorts ids in device order, unknown ones last."""
+        return self._devices.rank(name)
+
+    def _pool(self, available: Iterable[str], required: Iterable[str], size: int) -> Pool:
+        free = self._devices.counted(available)
+        return Pool(
+            used=tuple(total - n for total, n in zip(self._totals, free, strict=True)),
+            free=free,
+            required=self._devices.counted(required),
+            size=size,
+        )
+
+    def _least(self, pool: Pool, count: int) -> Iterator[Counts]:
+        """Yield the *count* best ways among those that are equal in what sharing decides first."""
+        if self._leaves.is_spread:
+            sets = self._sets(distributed(pool), count)
+            return (taken_evenly(pool, mask) for mask in sets)
+        choices = (self._sets(choice, count) for choice in packed(pool))
+        return (taken_in_order(pool, mask) for sets in choices for mask in sets)
+
+    def _sets(self, choice: Choice, count: int) -> list[int]:
+        only = choice.only
+        if only is None:
+            return self._search.ranked(choice, count)
+        return [only] if choice.room(only) >= 0 else []
+
+    def _ranked(self, pool: Pool) -> Iterator[Counts]:
+        """Yield ways on different sets of GPUs, best first."""
+        ways = list(islice(self._least(pool, 1 + ALTERNATIVES), 1 + ALTERNATIVES))
+        yield from ways
+        if self._leaves.is_spread and len(ways) <= ALTERNATIVES:
+            seen = set(map(_touched, ways))
+            near = (mask for mask in neighbours(pool, _touched(ways[0])) if mask not in seen)
+            others = (taken_evenly(pool, mask) for mask in near)
+            yield from sorted(others, key=lambda way: self._key(self._score(way, pool)))
+
+    def _allocation(
+        self,
+        ways: Sequence[Counts],
+        names: Sequence[tuple[str, ...]],
+        pool: Pool | None,
+        *,
+        is_optimal: bool,
+    ) -> Allocation:
+        scores = [self._score(way, pool) for way in ways]
+        return Allocation(
+            chosen=names[0],
+            indices=scores[0].order,
+            score=scores[0],
+            reasons=self._explanation.reasons(scores, ways[0], pool),
+            is_optimal=is_optimal,
+            alternatives=tuple(
+                Alternative(
+                    chosen=ids,
+                    indices=other.order,
+                    score=other,
+                    lost_at=other.lost_at(scores[0], self._leaves.order),
+                )
+                for ids, other in zip(names[1:], scores[1:], strict=True)
+            ),
+            rules=self._rules,
+            engine=self._search.name,
+        )
+
+    def _score(self, taken: Counts, pool: Pool | None) -> SharedScore:
+        mask = _touched(taken)
+        whole = self._leaves.terms.score(mask, mask if pool is None else mask | pool.idle)
+        known = {field.name: getattr(whole, field.name) for field in fields(Score)}
+        if self._leaves.is_isolated:
+            known |= {"bandwidth_gb_s": None, "pair_bandwidth_gb_s": 0.0}
+        return SharedScore(
+            **known,
+            gpus=mask.bit_count(),
+            doubled=doubled(taken),
+            load=None if pool is None else load(taken, pool.used),
+            idle_gpus=None if pool is None else (mask & pool.idle).bit_count(),
+            left=None
+            if pool is None
+            else sum(pool.free[gpu] - n for gpu, n in enumerate(taken) if n),
+        )
+
+    def _key(self, score: SharedScore) -> tuple[object, ...]:
+        figures = ((name, getattr(score, name)) for name in self._leaves.order)
+        return tuple(-(f or 0) if name in MORE_IS_BETTER else f for name, f in figures)
+
+    def _differs(self, ours: SharedScore, theirs: SharedScore) -> bool:
+        return self._key(ours) != self._key(theirs)
+
+    def _check(self, available: Collection[str], required: Collection[str], size: int) -> None:
+        for name in sorted({*available, *required}, key=self.rank):
+            if name not in self._devices.gpu:
+                known = len(self._devices.gpu)
+                raise InputError(f"unknown device {name!r}", f"the resource has {known} others")
+            if not self.knows(name):
+                raise InputError(f"the GPU of {name} is lost", "leave it out")
+        if absent := sorted(set(required) - set(available), key=self.rank):
+            raise InputError(
+                f"required but not available: {', '.join(absent)}",
+                "name it among the available devices, or do not require it",
+            )
+        check_counts(len(set(available)), len(set(required)), size, "device")
+
+
+def search(leaves: Leaves, devices: int) -> SetSearch:
+    """Return the search that suits the machine of *leaves*; requests have up to *devices*."""
+    if leaves.terms.tree is not None:
+        return TreeSets(leaves, leaves.terms.tree, devices)
+    return EnumeratedSets(leaves) if leaves.terms.is_small else ExchangedSets(leaves)
+
+
+def _is_isolated(snapshot: Snapshot, devices: Devices) -> bool:
+    own = [gpu for gpu, names in zip(snapshot.gpus, devices.of_gpu, strict=True) if names]
+    return bool(own) and all(gpu.is_divided for gpu in own)
+
+
+def _touched(taken: Counts) -> int:
+    return sum(1 << gpu for gpu, count in enumerate(taken) if count)

@@ -1,0 +1,1 @@
+"""Whether running pods got NUMA-aligned CPUs, memory and devices."""

@@ -1,0 +1,185 @@
+"""Which GPUs and HCAs the devices of a container are, and on which NUMA nodes."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from agent.checks.gpu_pods import is_gpu_resource
+from agent.model.gpu import Gpu
+from agent.model.hca import Hca
+from agent.model.pci import PciAddress
+from agent.model.pod import Container
+from agent.model.snapshot import Snapshot
+
+REPLICA = "::"
+"""Between the id of what is shared and the number of the replica (k8s-device-plugin v0.19.0,
+internal/rm/devices.go, AnnotatedID)."""
+
+_RDMA = re.compile("rdma|hca|infiniband|roce|mlnx|mellanox", re.IGNORECASE)
+"""Names of resources of the RDMA shared device plugin (``rdma/…``) and, as operators choose them,
+of the SR-IOV network device plugin."""
+
+_NODE = re.compile("[0-9]{1,4}")
+"""The number of a NUMA node; Linux has 1,024 at most (CONFIG_NODES_SHIFT)."""
+
+Nodes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldGpu:
+    """A GPU that a container holds all or a part of.
+
+    Attributes:
+        name: ``GPU<index>``, or the id of the device where the snapshot has no such GPU.
+        gpu: ``None`` for such a one.
+        is_whole: neither a MIG device nor a replica.
+        node: its NUMA node; ``None`` where nothing tells.
+    """
+
+    name: str
+    gpu: Gpu | None
+    is_whole: bool
+    node: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldHca:
+    """An HCA that a container holds; *node* is ``None`` where nothing tells."""
+
+    name: str
+    node: int | None
+
+
+class DevicePlaces:
+    """Finds the devices of one snapshot.
+
+    Our own map of the machine goes first. What the kubelet says of a device, which is what its
+    plugin told, counts where our map has nothing.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._cpu_nodes = {
+            node.id: node.cpus for node in snapshot.numa_nodes or () if len(node.cpus)
+        }
+        # Firmware tells the nodes of devices seldom where there is one node.
+        self._only: Nodes = tuple(self._cpu_nodes) if len(self._cpu_nodes) == 1 else ()
+        self._gpus = dict(_gpu_ids(snapshot.gpus))
+        self._hcas = dict(_hca_ids(snapshot.hcas or ()))
+        self._told = _told(snapshot)
+
+    def gpus(self, container: Container) -> tuple[HeldGpu, ...]:
+        """Return the GPUs of *container*, each once, by index; unknown ones last."""
+        found: dict[str, HeldGpu] = {}
+        for resource, name in _ids(container):
+            original = name.partition(REPLICA)[0]
+            gpu = self._gpus.get(original)
+            if gpu is None and not is_gpu_resource(resource):
+                continue
+            known = name if gpu is None else gpu.name
+            is_whole = gpu is not None and name == gpu.uuid
+            before = found.get(known)
+            found[known] = HeldGpu(
+                name=known,
+                gpu=gpu,
+                is_whole=is_whole and (before is None or before.is_whole),
+                node=self._node(gpu, resource, name),
+            )
+        return tuple(sorted(found.values(), key=_gpu_order))
+
+    def hcas(self, container: Container) -> tuple[HeldHca, ...]:
+        """Return the HCAs of *container*, each once, by name.
+
+        A device of the RDMA shared device plugin is a number and stands for every HCA of its pool:
+        it tells of no place, and is left out.
+        """
+        found: dict[str, HeldHca] = {}
+        for resource, name in _ids(container):
+            if (hca := self._hcas.get(_key(name))) is not None:
+                node = hca.numa_node
+                node = self.told(resource, name) if node is None else node
+                found[hca.name] = HeldHca(name=hca.name, node=node)
+            elif _RDMA.search(resource) and self._is_told(resource, name):
+                found[name] = HeldHca(name=name, node=self.told(resource, name))
+        return tuple(found[name] for name in sorted(found))
+
+    def gpu_node(self, gpu: Gpu) -> int | None:
+        """Return the NUMA node of *gpu* by our own map; ``None`` where it does not tell."""
+        if gpu.numa_node in self._cpu_nodes:
+            return gpu.numa_node
+        near = self._only or tuple(
+            node
+            for node, cpus in self._cpu_nodes.items()
+            if gpu.cpu_affinity is not None and len(cpus & gpu.cpu_affinity)
+        )
+        return near[0] if len(near) == 1 else None
+
+    def told(self, resource: str, name: str) -> int | None:
+        """Return the one NUMA node that the kubelet has for a device; ``None`` for none or several.
+
+        A plugin that does not know says several or none.
+        """
+        nodes = self._only or self._told.get((resource, name), ())
+        return nodes[0] if len(nodes) == 1 else None
+
+    def lacks_node(self, container: Container) -> bool:
+        """Return whether the kubelet was told no NUMA node of a GPU or HCA of *container*."""
+        return any(
+            self._told.get((resource, name)) == ()
+            for resource, name in _ids(container)
+            if is_gpu_resource(resource) or _key(name) in self._hcas or _RDMA.search(resource)
+        )
+
+    def _is_told(self, resource: str, name: str) -> bool:
+        is_address = PciAddress.parse_or_none(name) is not None
+        return is_address or bool(self._told.get((resource, name)))
+
+    def _node(self, gpu: Gpu | None, resource: str, name: str) -> int | None:
+        node = None if gpu is None else self.gpu_node(gpu)
+        return self.told(resource, name) if node is None else node
+
+
+def _gpu_ids(gpus: Iterable[Gpu]) -> Iterator[tuple[str, Gpu]]:
+    for gpu in gpus:
+        yield gpu.id, gpu
+        for instance in gpu.mig.instances if gpu.mig is not None else ():
+            yield instance.uuid, gpu
+
+
+def _hca_ids(hcas: Iterable[Hca]) -> Iterator[tuple[str, Hca]]:
+    """Yield the names that device plugins give to HCAs: of the device, its PCI function, its net.
+
+    The SR-IOV network device plugin names PCI addresses.
+    """
+    for hca in hcas:
+        yield from ((netdev.name, hca) for netdev in hca.netdevs)
+    for hca in hcas:
+        if hca.pci is not None:
+            yield str(hca.pci), hca
+        yield hca.name, hca
+
+
+def _key(name: str) -> str:
+    address = PciAddress.parse_or_none(name)
+    return name if address is None else str(address)
+
+
+def _told(snapshot: Snapshot) -> Mapping[tuple[str, str], Nodes]:
+    """Return the NUMA nodes that the kubelet has for each device, by resource and id."""
+    found: dict[tuple[str, str], set[int]] = {}
+    state = snapshot.kubelet_state
+    for held in () if state is None or state.devices is None else state.devices.held:
+        for key, names in held.ids.items():
+            for name in names:
+                nodes = found.setdefault((held.resource, name), set())
+                nodes.update({int(key)} if _NODE.fullmatch(key) else ())
+    for device in () if snapshot.offer is None else snapshot.offer.devices:
+        found.setdefault((device.resource, device.id), set()).update(device.numa_nodes)
+    return {device: tuple(sorted(nodes)) for device, nodes in found.items()}
+
+
+def _ids(container: Container) -> Iterator[tuple[str, str]]:
+    return ((one.resource, name) for one in container.devices or () for name in one.ids)
+
+
+def _gpu_order(held: HeldGpu) -> tuple[bool, int, str]:
+    return held.gpu is None, 0 if held.gpu is None else held.gpu.index, held.name

@@ -1,0 +1,1 @@
+"""Rules about the kubelet: its managers, their options, files and known bugs."""

@@ -1,0 +1,1 @@
+"""Rules about pods: resources, isolation, RDMA and NCCL settings."""

@@ -1,0 +1,1 @@
+"""The `simulate` command: replay job traces against allocation policies."""

@@ -1,0 +1,126 @@
+"""``nodetopo simulate``: machines that one need not own, and jobs that come and go on them."""
+
+from argparse import Namespace
+from typing import Any
+
+from agent.cli import render
+from agent.cli.output import Answer, emit
+from agent.cli.parser import Parser, Subparsers, add_command, add_output
+from agent.cli.source import add_source
+from agent.machines import bundled
+from agent.model.snapshot import Origin
+
+WORKLOADS = (
+    "philly",
+    "helios-venus",
+    "helios-earth",
+    "helios-saturn",
+    "helios-uranus",
+    "pai",
+    "mixed",
+)
+"""The names of :data:`agent.simulate.workloads.WORKLOADS`, here so that the parser stays light."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command and its subcommands."""
+    parser = add_command(subparsers, "simulate", "list the bundled machines; replay jobs on one")
+    what = parser.add_subparsers(metavar="WHAT", required=True)
+    machines = add_command(what, "machines", "list the machines that --machine knows")
+    add_output(machines)
+    machines.set_defaults(run=run)
+    trace = add_command(
+        what, "trace", "compare placement policies on jobs that arrive and leave on one node"
+    )
+    _add_jobs(trace)
+    trace.add_argument(
+        "--policy",
+        metavar="A,B",
+        action="append",
+        default=[],
+        help="ours: best, numa-first, packed, distributed, nic-required; others': nvidia, "
+        "nvidia-sorted, hami, first-fit, random; or all. They are compared with the first "
+        "(default: best and the others')",
+    )
+    trace.add_argument(
+        "--model",
+        choices=("ring", "relay"),
+        default="ring",
+        help="of bandwidth (default: ring)",
+    )
+    trace.add_argument("--plot", metavar="FILE", help="also draw bars, to FILE.svg or FILE.png")
+    add_output(trace)
+    add_source(trace)
+    trace.set_defaults(run=run_trace)
+
+
+def _add_jobs(parser: Parser) -> None:
+    group = parser.add_argument_group("jobs")
+    group.add_argument(
+        "--trace",
+        metavar="FILE.csv",
+        action="append",
+        default=[],
+        help="arrival_s,duration_s,gpus, or a public trace; more than once if sizes and run "
+        "times are apart; - for stdin",
+    )
+    group.add_argument(
+        "--workload",
+        choices=WORKLOADS,
+        metavar="NAME",
+        help=f"{', '.join(WORKLOADS)} (default: philly)",
+    )
+    group.add_argument("--jobs", metavar="N", type=int, help="jobs per seed (default: 2000)")
+    group.add_argument(
+        "--load",
+        metavar="SHARE",
+        type=float,
+        help="GPU time asked for, of what the node has (default: 0.7, or as recorded)",
+    )
+    group.add_argument(
+        "--seeds",
+        metavar="N",
+        type=int,
+        default=5,
+        help="how many (default: 5); one where arrivals are as recorded",
+    )
+    group.add_argument("--seed", metavar="S", type=int, default=1, help="the first (default: 1)")
+
+
+def run_trace(args: Namespace) -> int:
+    """Print the policies side by side; 0.
+
+    Raises:
+        InputError: a file, a number or a policy cannot be used.
+    """
+    from agent.cli.simulate import trace as simulate_trace  # noqa: PLC0415 - keeps the other commands fast
+
+    return simulate_trace.run(args)
+
+
+def run(args: Namespace) -> int:
+    """List the bundled machines; 0."""
+    plain = [_machine(name) for name in bundled.names()]
+    header = ("NAME", "GPUS", "ORIGIN", "DESCRIPTION")
+    rows = [
+        (machine["name"], str(machine["gpus"]), machine["origin"], machine["description"])
+        for machine in plain
+    ]
+    short = "".join(f"{machine['name']}\n" for machine in plain)
+    emit(Answer(plain=plain, table=render.table([header, *rows]), short=short), args)
+    return 0
+
+
+def _machine(name: str) -> dict[str, Any]:
+    snapshot = bundled.machine(name)
+    provenance = snapshot.provenance
+    return {
+        "name": name,
+        "gpus": len(snapshot.gpus),
+        "origin": (provenance.origin if provenance else Origin.CAPTURED).value,
+        "product": snapshot.gpus[0].product if snapshot.gpus else None,
+        "hcas": len(snapshot.hcas or ()),
+        "numa_nodes": len(snapshot.numa_nodes or ()),
+        "description": provenance.description if provenance else "",
+        "is_default": name == bundled.DEFAULT,
+    }

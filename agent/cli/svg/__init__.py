@@ -1,0 +1,1 @@
+"""Drawings of a node as self-contained SVG 1.1."""

@@ -1,0 +1,123 @@
+"""SVG elements as text: every number rounded, every foreign word cleaned and escaped."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from xml.sax.saxutils import escape, quoteattr
+
+from agent.cli.render import clean, width
+from agent.cli.svg.palette import FONT, INK, PAPER
+
+Value = str | float
+_WIDE = 0.54
+"""Mean advance of a sans-serif letter in ems: digits of Helvetica have 0.556, most others less."""
+
+_XML_FORBIDDEN = frozenset({"\ufffe", "\uffff"})
+
+
+def safe(text: str) -> str:
+    """Return *text* without what a terminal or XML 1.0 must not hold."""
+    return "".join(char for char in clean(text) if char not in _XML_FORBIDDEN)
+
+
+def text_width(text: str, size: float) -> float:
+    """Return about how wide *text* is at a font *size*; no font is measured."""
+    return width(safe(text)) * size * _WIDE
+
+
+def fitted(text: str, size: float, room: float) -> str:
+    """Return *text* cut to *room* with an ellipsis where it is too wide."""
+    text = safe(text)
+    if text_width(text, size) <= room:
+        return text
+    while text and text_width(text + "…", size) > room:
+        text = text[:-1]
+    return text.rstrip(" ·,-") + "…"
+
+
+def wrapped(words: Iterable[str], size: float, room: float) -> list[str]:
+    """Return *words* on as many lines as they need, none wider than *room* if it can be."""
+    lines: list[str] = []
+    for word in words:
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(longer, size) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return [fitted(line, size, room) for line in lines]
+
+
+def number(value: float) -> str:
+    """Return *value* with at most one decimal: the picture is the same on every machine."""
+    return f"{round(value, 1):g}" if abs(value) < 100_000 else str(round(value))
+
+
+@dataclass(slots=True)
+class Canvas:
+    """Elements in the order of painting, and the room that they take."""
+
+    parts: list[str] = field(default_factory=list)
+
+    def element(self, name: str, tip: str = "", **values: Value) -> None:
+        """Add an element; *tip* shows when the pointer rests on it."""
+        head = f"<{name}{_attributes(values)}"
+        inner = f"<title>{escape(safe(tip))}</title></{name}>" if tip else ""
+        self.parts.append(f"{head}>{inner}" if tip else f"{head}/>")
+
+    def rect(self, x: float, y: float, w: float, h: float, tip: str = "", **values: Value) -> None:
+        """Add a rectangle."""
+        self.element("rect", tip, x=x, y=y, width=w, height=h, **values)
+
+    def path(self, d: str, tip: str = "", **values: Value) -> None:
+        """Add a line that is not filled."""
+        self.element("path", tip, d=d, **{"fill": "none", **values})
+
+    def text(self, x: float, y: float, text: str, size: float, **values: Value) -> None:
+        """Add *text*; *y* is its base line."""
+        defaults: dict[str, Value] = {"font_size": size, "fill": INK, "text_anchor": "middle"}
+        head = _attributes({"x": x, "y": y, **defaults, **values})
+        self.parts.append(f"<text{head}>{escape(safe(text))}</text>")
+
+    def label(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        size: float,
+        *,
+        ground: str = PAPER,
+        color: str = INK,
+    ) -> None:
+        """Add *text* that stands on a line, on a patch of the colour behind it."""
+        half = text_width(text, size) / 2 + 2
+        self.rect(x - half, y - size * 0.86, 2 * half, size * 1.12, fill=ground)
+        self.text(x, y, text, size, fill=color)
+
+    def document(self, w: float, h: float, title: str) -> str:
+        """Return the finished picture."""
+        size = f'width="{number(w)}" height="{number(h)}" viewBox="0 0 {number(w)} {number(h)}"'
+        head = (
+            '<?xml version="1.0" encoding="UTF-8"?>\n'
+            f'<svg xmlns="http://www.w3.org/2000/svg" version="1.1" {size} '
+            f'font-family={quoteattr(FONT)} role="img">\n'
+            f"<title>{escape(safe(title))}</title>\n"
+            f'<rect width="{number(w)}" height="{number(h)}" fill="{PAPER}"/>\n'
+        )
+        return head + "".join(f"{part}\n" for part in self.parts) + "</svg>\n"
+
+
+def _attributes(values: dict[str, Value]) -> str:
+    return "".join(
+        f" {name.replace('_', '-')}={quoteattr(_value(value))}" for name, value in values.items()
+    )
+
+
+def _value(value: Value) -> str:
+    return value if isinstance(value, str) else number(value)
+
+
+def elbow(x1: float, y1: float, x2: float, y2: float, turn: float) -> str:
+    """Return the way down from one point to another, level only at the height *turn*."""
+    start, end = f"M{number(x1)} {number(y1)}", f"V{number(y2)}"
+    if abs(x1 - x2) < 0.05:
+        return f"{start} {end}"
+    return f"{start} V{number(turn)} H{number(x2)} {end}"

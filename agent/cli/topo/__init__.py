@@ -1,0 +1,1 @@
+"""The `topo` command: matrix, tree, path and drawing of a node."""

@@ -1,0 +1,226 @@
+"""What contains what: NUMA nodes, host bridges, switches, devices, and parts of devices."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from agent.cli.topo.bridge_roles import kinds, roles
+from agent.cli.topo.devices import Device, row_name
+from agent.cli.topo.groups import groups
+from agent.model.gpu import Gpu
+from agent.model.hca import DataDirect
+from agent.model.mig import MigInstance
+from agent.model.numa import CpuSet
+from agent.model.nvlink import Closeness
+from agent.model.pci import BridgeKind, PciAddress
+from agent.model.snapshot import Snapshot
+from agent.topology.matrix import pci_closeness
+
+
+class BranchKind(StrEnum):
+    """What a branch of the tree is."""
+
+    NUMA = "numa"
+    ROOT = "root"
+    SWITCH = "switch"
+    BRIDGE = "bridge"
+    GROUP = "group"
+    GPU = "gpu"
+    NIC = "nic"
+    DATA_DIRECT = "data-direct"
+    MANAGEMENT = "nvlink-management"
+    MIG = "mig"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One place of the tree and all below it, in the order of PCI addresses.
+
+    Attributes:
+        name: a NUMA node's number, or the list of nodes where a text names several; a host
+            bridge as sysfs names it; a switch's upstream port; the word of a group whose
+            devices are that near to each other where nothing says why, and its
+            first device; a device's row.
+            ``None``: not reported.
+        port: the bridge above, whose link is the other end of this one's.
+    """
+
+    kind: BranchKind
+    name: str | None
+    address: PciAddress | None = None
+    port: PciAddress | None = None
+    device: Device | None = None
+    instance: MigInstance | None = None
+    children: tuple["Branch", ...] = ()
+
+    def walk(self) -> Iterator["Branch"]:
+        """Yield this branch, then all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+_Levels = tuple[Branch, ...]
+
+
+def containment(snapshot: Snapshot) -> tuple[Branch, ...]:
+    """Return the NUMA nodes that have CPUs or devices, by number; unknown ones last.
+
+    Where a source gives no PCI tree, devices stand in groups by their closeness instead.
+    """
+    devices = list(_devices(snapshot))
+    closeness = pci_closeness(snapshot)
+    names = _numa_names(devices, snapshot, closeness)
+    with_cpus = {str(node.id) for node in snapshot.numa_nodes or () if len(node.cpus)}
+    return tuple(
+        Branch(
+            kind=BranchKind.NUMA,
+            name=name,
+            children=_below(
+                [device for device in devices if names[id(device)] == name],
+                snapshot,
+                closeness,
+            ),
+        )
+        for name in sorted(with_cpus | set(names.values()), key=_numa_order)
+    )
+
+
+def _numa_order(name: str | None) -> tuple[bool, tuple[int, ...]]:
+    return (name is None, () if name is None else tuple(CpuSet.parse(name)))
+
+
+def _devices(snapshot: Snapshot) -> Iterator[Device]:
+    """Yield everything that stands in the tree by itself: parts of HCAs hang below theirs."""
+    yield from snapshot.gpus
+    whole = {hca.pci for hca in snapshot.hcas or () if hca.parent is None}
+    yield from (hca for hca in snapshot.hcas or () if hca.parent not in whole - {None})
+    yield from snapshot.data_directs or ()
+    yield from snapshot.management_hcas or ()
+
+
+def _numa_names(
+    devices: list[Device],
+    snapshot: Snapshot,
+    closeness: Mapping[frozenset[str], Closeness],
+) -> Mapping[int, str | None]:
+    """Return each device's NUMA node by ``id()``.
+
+    One that does not tell is where the nearest device is that does, if the two are not SYS
+    apart: every nearer word means the same node.
+    """
+    own = {id(device): _numa_name(device) for device in devices}
+    rows = {id(device): row_name(device, snapshot) for device in devices}
+    names = dict(own)
+    for device in devices:
+        if own[id(device)] is None:
+            near = [
+                (distance, position)
+                for position, other in enumerate(devices)
+                if own[id(other)] is not None
+                and (distance := closeness.get(frozenset((rows[id(device)], rows[id(other)]))))
+                not in (None, Closeness.SYS)
+            ]
+            names[id(device)] = own[id(devices[min(near)[1]])] if near else None
+    return names
+
+
+def _numa_name(device: Device) -> str | None:
+    if device.numa_node is not None:
+        return str(device.numa_node)
+    if isinstance(device, Gpu) and device.numa_affinity:
+        return str(CpuSet.of(device.numa_affinity))
+    return None
+
+
+def _below(
+    devices: list[Device],
+    snapshot: Snapshot,
+    closeness: Mapping[frozenset[str], Closeness],
+) -> tuple[Branch, ...]:
+    known = kinds(snapshot)
+    without_path = [row_name(device, snapshot) for device in devices if device.path is None]
+    near = groups(without_path, closeness)
+    ordered = sorted(devices, key=lambda device: (device.pci is None, device.pci or _NOWHERE))
+    placed = []
+    for device in ordered:
+        leaf = _leaf(device, snapshot)
+        if device.path is None:
+            levels = tuple(
+                Branch(kind=BranchKind.GROUP, name=f"{word} {first}")
+                for word, first in near[row_name(device, snapshot)]
+            )
+        else:
+            levels = tuple(_levels(device, known))
+        placed.append((levels, leaf))
+    return _grow(placed)
+
+
+_NOWHERE = PciAddress(0, 0, 0, 0)
+
+
+def _levels(device: Device, known: Mapping[PciAddress, BridgeKind]) -> Iterator[Branch]:
+    assert device.path is not None
+    if device.path.root is not None:
+        yield Branch(kind=BranchKind.ROOT, name=device.path.root)
+    above = None
+    for address, role in zip(device.path.hops, roles(device.path, known), strict=False):
+        if role in (BridgeKind.UPSTREAM, BridgeKind.PCI_BRIDGE):
+            kind = BranchKind.SWITCH if role is BridgeKind.UPSTREAM else BranchKind.BRIDGE
+            yield Branch(kind=kind, name=str(address), address=address, port=above)
+        above = address
+
+
+def _grow(placed: Iterable[tuple[_Levels, Branch]]) -> tuple[Branch, ...]:
+    """Return the leaves under their levels; a level stands where its first leaf does."""
+    tops: list[Branch] = []
+    under: dict[tuple[str, str | None], list[tuple[_Levels, Branch]]] = {}
+    for levels, leaf in placed:
+        if not levels:
+            tops.append(leaf)
+            continue
+        key = (levels[0].kind, levels[0].name)
+        if key not in under:
+            tops.append(levels[0])
+        under.setdefault(key, []).append((levels[1:], leaf))
+    return tuple(
+        top if top.device else replace(top, children=_grow(under[top.kind, top.name]))
+        for top in tops
+    )
+
+
+def _leaf(device: Device, snapshot: Snapshot) -> Branch:
+    hops = device.path.hops if device.path else ()
+    return Branch(
+        kind=_kind(device, snapshot),
+        name=row_name(device, snapshot),
+        address=device.pci,
+        port=hops[-2] if len(hops) > 1 else None,
+        device=device,
+        children=_parts(device, snapshot),
+    )
+
+
+def _kind(device: Device, snapshot: Snapshot) -> BranchKind:
+    match device:
+        case Gpu():
+            return BranchKind.GPU
+        case DataDirect():
+            return BranchKind.DATA_DIRECT
+    is_management = device in (snapshot.management_hcas or ())
+    return BranchKind.MANAGEMENT if is_management else BranchKind.NIC
+
+
+def _parts(device: Device, snapshot: Snapshot) -> tuple[Branch, ...]:
+    """Return a GPU's MIG devices, or the virtual functions and subfunctions of an HCA."""
+    if isinstance(device, Gpu):
+        instances = device.mig.instances if device.mig else ()
+        return tuple(
+            Branch(kind=BranchKind.MIG, name=instance.profile, instance=instance)
+            for instance in instances
+        )
+    hcas = snapshot.hcas or ()
+    wholes = [hca for hca in hcas if hca.parent is None and hca.pci == device.pci is not None]
+    if not wholes or device is not wholes[0]:
+        return ()  # a bond shares the address of its first port, which has the parts
+    return tuple(_leaf(hca, snapshot) for hca in hcas if hca.parent == device.pci)

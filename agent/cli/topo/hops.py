@@ -1,0 +1,131 @@
+"""Every PCIe function on the way between two devices, in order."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from agent.cli.topo.bridge_roles import TITLE, kinds, roles
+from agent.cli.topo.crossing import crossing
+from agent.cli.topo.devices import Device, link_of, row_name
+from agent.cli.topo.pcie_speed import gb_per_s, joined
+from agent.model.pci import BridgeKind, PciAddress, PcieLink, PciPath
+from agent.model.snapshot import Snapshot
+from agent.topology.path import shared_hops
+
+_PORTS = (BridgeKind.ROOT_PORT, BridgeKind.DOWNSTREAM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """One place on the way.
+
+    A link belongs to the function at its lower end: a device, or a switch's upstream port.
+    The root port or downstream port at the upper end has none of its own.
+
+    Attributes:
+        root: the host bridge, if the hop is one.
+        near, far: both ends of the link: of the function itself, and of the port above.
+        distance: ACPI SLIT units, if the hop leads from one NUMA node to another.
+        has_link: whether traffic uses a link of this function; not where it turns round.
+    """
+
+    what: str
+    address: PciAddress | None = None
+    root: str | None = None
+    numa: int | None = None
+    near: PcieLink | None = None
+    far: PcieLink | None = None
+    distance: int | None = None
+    has_link: bool = False
+    is_crossing: bool = False
+
+    @property
+    def link(self) -> PcieLink | None:
+        """The link as both ends together leave it."""
+        return joined(self.near, self.far)
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """GB/s in one direction; ``None`` when not known."""
+        return gb_per_s(self.link)
+
+
+def hops(snapshot: Snapshot, a: Device, b: Device) -> tuple[Hop, ...] | None:
+    """Return the way from *a* to *b*; ``None`` where the place of a device is unknown."""
+    if a.path is None or b.path is None:
+        return None
+    shared = shared_hops(a.path, b.path)
+    up = list(_climb(snapshot, a, shared))
+    down = list(_climb(snapshot, b, shared))[::-1]
+    if shared:
+        role = roles(a.path, kinds(snapshot))[shared - 1]
+        title = "switch" if a.path.is_collapsed else TITLE[role]
+        # Traffic turns round inside this bridge: its own link is not on the way.
+        middle = [Hop(what=f"turns at {title}", address=a.path.hops[shared - 1])]
+    else:
+        middle = list(_across(snapshot, a, b))
+    return (*up, *middle, *down)
+
+
+def slowest(way: tuple[Hop, ...] | None) -> Hop | None:
+    """Return the hop of least bandwidth among those whose link is known; the first of equals."""
+    known = [(speed, hop) for hop in way or () if (speed := hop.gb_per_s) is not None]
+    return min(known, key=lambda pair: pair[0])[1] if known else None
+
+
+def _climb(snapshot: Snapshot, device: Device, shared: int) -> Iterator[Hop]:
+    """Yield *device*, then the bridges above it up to the shared ones."""
+    path = device.path
+    assert path is not None
+    links = {bridge.address: bridge.link for bridge in snapshot.bridges or ()}
+    found = roles(path, kinds(snapshot))
+    yield Hop(
+        what=row_name(device, snapshot),
+        address=path.hops[-1],
+        near=link_of(device),
+        far=_far(path, len(path.hops) - 1, links),
+        has_link=True,
+    )
+    for position in range(len(found) - 1, shared - 1, -1):
+        address, role = path.hops[position], found[position]
+        if role in _PORTS:
+            yield Hop(what=TITLE[role], address=address)
+            continue
+        yield Hop(
+            what="switch" if path.is_collapsed else TITLE[role],
+            address=address,
+            near=links.get(address),
+            far=_far(path, position, links),
+            has_link=True,
+        )
+
+
+def _far(
+    path: PciPath,
+    position: int,
+    links: Mapping[PciAddress, PcieLink | None],
+) -> PcieLink | None:
+    """Return the upper end of a link: the port's, which a collapsed path does not name."""
+    if position == 0 or path.is_collapsed:
+        return None
+    return links.get(path.hops[position - 1])
+
+
+def _across(snapshot: Snapshot, a: Device, b: Device) -> Iterator[Hop]:
+    assert a.path is not None
+    assert b.path is not None
+    is_one = a.path.root == b.path.root and (a.path.root or a.numa_node == b.numa_node)
+    yield _host(a)
+    if not is_one:
+        if a.numa_node is None or b.numa_node is None:
+            yield Hop(what="between host bridges (NUMA node not reported)")
+        elif a.numa_node != b.numa_node:
+            found = crossing(snapshot, a.numa_node, b.numa_node)
+            yield Hop(what=found.what, distance=found.distance, is_crossing=True)
+        yield _host(b)
+
+
+def _host(device: Device) -> Hop:
+    assert device.path is not None
+    root = device.path.root
+    what = "CPU" if root is None else f"host bridge {root}"
+    return Hop(what=what, root=root, numa=device.numa_node)

@@ -1,0 +1,160 @@
+"""``nodetopo topo path A B``: every hop between two devices, and the slowest."""
+
+from argparse import Namespace
+from typing import Any
+
+from agent.cli import render
+from agent.cli.output import Answer, emit
+from agent.cli.source import load
+from agent.cli.topo.devices import Device, find, link_text, row_name
+from agent.cli.topo.hops import Hop, hops, slowest
+from agent.errors import InputError
+from agent.model.gpu import Gpu
+from agent.model.hca import Hca
+from agent.model.snapshot import Snapshot
+from agent.topology.links import active_links, nvlinks_between
+from agent.topology.matrix import pci_closeness, word
+
+SCHEMA = "nodetopo/topo-path/v1"
+"""Names the JSON shape, described by ``docs/schema/topo-path.json``."""
+
+
+def run(args: Namespace) -> int:
+    """Print the way; 0.
+
+    Raises:
+        InputError: a device is unknown, or both are the same.
+    """
+    from agent.cli.topo.svg import draw  # noqa: PLC0415 - the picture is rarely asked for
+
+    snapshot = load(args)
+    a, b = find(snapshot, args.a), find(snapshot, args.b)
+    if a == b:
+        name = row_name(a, snapshot)
+        raise InputError(f"both names mean {name}", "name two different devices")
+    plain = way(snapshot, a, b)
+    answer = Answer(
+        plain=plain,
+        table=_text(plain),
+        short=_headline(plain),
+        svg=lambda: draw(snapshot, (a, b)),
+    )
+    emit(answer, args)
+    return 0
+
+
+def way(snapshot: Snapshot, a: Device, b: Device) -> dict[str, Any]:
+    """Return the NVLinks between *a* and *b*, and every PCIe function on the way, in order.
+
+    ``hops`` is ``None`` where the place of a device in the tree is unknown. ``slowest`` is
+    the hop of least bandwidth among those whose link is known; a link that idles at a low
+    generation counts with its highest, as it returns to that under load.
+    """
+    names = row_name(a, snapshot), row_name(b, snapshot)
+    distance = pci_closeness(snapshot).get(frozenset(names))
+    found = hops(snapshot, a, b)
+    slow = slowest(found)
+    return {
+        "schema": SCHEMA,
+        "from": _end(a, names[0]),
+        "to": _end(b, names[1]),
+        "pcie": None if distance is None else word(distance),
+        "nvlink": _nvlink(snapshot, a, b),
+        "c2c": [c2c for device in (a, b) if (c2c := _c2c(device)) is not None],
+        "hops": None if found is None else [_plain(hop) for hop in found],
+        "slowest": None if slow is None else _plain(slow),
+    }
+
+
+def _end(device: Device, name: str) -> dict[str, Any]:
+    label = device.id if isinstance(device, Gpu) else None
+    label = device.name if isinstance(device, Hca) else label
+    return {"id": name, "name": label or name, "pci": device.pci and str(device.pci)}
+
+
+def _nvlink(snapshot: Snapshot, a: Device, b: Device) -> dict[str, Any] | None:
+    if not (isinstance(a, Gpu) and isinstance(b, Gpu)):
+        return None
+    low, high = sorted((a.index, b.index))
+    count = nvlinks_between(snapshot).get((low, high))
+    if not count:
+        return None
+    links = active_links(a, snapshot)
+    speeds = {link.speed_mbps for link in links}
+    speed = speeds.pop() if len(speeds) == 1 else None
+    direct = any(link.peer == b.pci for link in links if link.peer is not None)
+    return {
+        "links": count,
+        "through": None if not links else "direct" if direct else "nvswitch",
+        "mb_per_s_each": speed,
+    }
+
+
+def _c2c(device: Device) -> dict[str, Any] | None:
+    """Return the chip-to-chip link that a Grace GPU has to its CPU, beside PCIe."""
+    if not isinstance(device, Gpu) or device.c2c is None or not device.c2c.is_enabled:
+        return None
+    c2c = device.c2c
+    return {"gpu": device.name, "links": c2c.links, "mb_per_s_each": c2c.speed_mbps}
+
+
+def _plain(hop: Hop) -> dict[str, Any]:
+    return {
+        "what": hop.what,
+        "pci": None if hop.address is None else str(hop.address),
+        "numa": hop.numa,
+        "link": link_text(hop.link),
+        "ends": [link_text(hop.near), link_text(hop.far)] if hop.has_link else None,
+        "gb_per_s": hop.gb_per_s,
+        "distance": hop.distance,
+    }
+
+
+def _headline(plain: dict[str, Any]) -> str:
+    parts = [f"{plain['from']['id']} → {plain['to']['id']}"]
+    if nvlink := plain["nvlink"]:
+        through = {"direct": " direct", "nvswitch": " through NVSwitch"}.get(nvlink["through"], "")
+        plural = "" if nvlink["links"] == 1 else "s"
+        parts.append(f"{nvlink['links']} NVLink{plural}{through}")
+        if nvlink["mb_per_s_each"]:
+            total = nvlink["links"] * nvlink["mb_per_s_each"] / 1000
+            parts.append(f"{total:.0f} GB/s raw each way")
+    parts += [_c2c_text(c2c) for c2c in plain["c2c"]]
+    parts.append(f"PCIe {plain['pcie'] or '?'}")
+    if hop := plain["slowest"]:
+        parts[-1] += f", slowest at {hop['what']}: {hop['link']}, {hop['gb_per_s']:g} GB/s"
+    return render.clean(" · ".join(parts)) + "\n"
+
+
+def _c2c_text(c2c: dict[str, Any]) -> str:
+    text = f"{c2c['gpu']} to its CPU over NVLink-C2C"
+    if c2c["links"] and c2c["mb_per_s_each"]:
+        text += f" ({c2c['links'] * c2c['mb_per_s_each'] / 1000:.0f} GB/s raw each way)"
+    return text
+
+
+def _text(plain: dict[str, Any]) -> str:
+    if plain["hops"] is None:
+        return _headline(plain) + "  PCIe hops: not reported by this source\n"
+    rows = [
+        (
+            hop["what"],
+            hop["pci"] or ("" if hop["numa"] is None else f"NUMA {hop['numa']}"),
+            _link_text(hop),
+            "" if hop["gb_per_s"] is None else f"{hop['gb_per_s']:g} GB/s",
+            "← slowest" if hop == plain["slowest"] else "",
+        )
+        for hop in plain["hops"]
+    ]
+    return _headline(plain) + render.table(rows, indent=2)
+
+
+def _link_text(hop: dict[str, Any]) -> str:
+    if hop["distance"] is not None:
+        return f"distance {hop['distance']}"
+    if hop["ends"] is None:
+        return ""
+    near, far = hop["ends"]
+    if near and far and near != far:
+        return f"{near} here, {far} at the port above"
+    return hop["link"] or "link not reported"

@@ -1,0 +1,37 @@
+"""The drawing of a node, as people draw one on a whiteboard.
+
+NUMA nodes stand side by side, each with its CPU on top; host bridges and PCIe switches hang
+below it, GPUs and NICs below those, all in one row; the NVLink side is underneath.
+"""
+
+from agent.cli.svg import between, frame, nvlink, pcie
+from agent.cli.svg.blocks import heights, plan, stack
+from agent.cli.svg.canvas import Canvas
+from agent.cli.svg.highlight import highlight
+from agent.cli.svg.palette import MARGIN, PAD
+from agent.cli.topo.devices import Device
+from agent.model.snapshot import Snapshot
+
+_LEAST_WIDTH = 560
+"""Room for the title and the legend of a small machine."""
+
+
+def draw(snapshot: Snapshot, ends: tuple[Device, Device] | None = None) -> str:
+    """Return the picture of *snapshot* as one SVG 1.1 document, ending with a line break.
+
+    The same snapshot gives the same bytes. With *ends*, the way between the two stands out.
+    Nothing outside the document is referred to, and no word of the snapshot can become an
+    element of it.
+    """
+    way, places = highlight(snapshot, ends), plan(snapshot)
+    places.width = max(places.width, _LEAST_WIDTH)
+    canvas = Canvas()
+    stack(places, frame.paint_title(canvas, snapshot, places.width))
+    pcie.paint(canvas, places, way)
+    between.paint(canvas, places, snapshot, way)
+    bottom = places.bottom + (PAD if places.has_frames else 0)
+    gpus = heights(places)
+    if gpus:
+        bottom = nvlink.paint(canvas, snapshot, gpus, bottom, way)
+    bottom = frame.paint_legend(canvas, places, snapshot, bottom, way)
+    return canvas.document(places.width, bottom + MARGIN, frame.heading(snapshot)[0])

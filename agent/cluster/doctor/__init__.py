@@ -1,0 +1,1 @@
+"""Rules about all nodes of a cluster."""

@@ -1,0 +1,70 @@
+"""What an export is asked for, and what comes of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from agent.cluster.export.export_forms import DEFAULT_NAME
+from agent.labels.rules import DEFAULT_PREFIX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """What a person decides about an export.
+
+    Attributes:
+        name: of the object; a lower-case DNS label, which every scheduler takes.
+        prefix: of this program's own labels.
+        levels: label keys, broadest first; empty where they shall be chosen.
+        node_labels: by which the nodes were selected; Kueue binds its flavor to them.
+        form: one of the scheduler's ``FORMS``; ``None`` for the
+            usual one.
+        namespace: of objects that live in one; ``None`` for the scheduler's or the client's own.
+        size: pods of a group, one to a node; ``None`` for as many as the largest place has nodes.
+        cluster_id: Run:ai's UUID of the cluster.
+    """
+
+    name: str = DEFAULT_NAME
+    prefix: str = DEFAULT_PREFIX
+    levels: tuple[str, ...] = ()
+    node_labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    form: str | None = None
+    namespace: str | None = None
+    size: int | None = None
+    cluster_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """A sentence for the person beside the export."""
+
+    kind: Literal["warning", "note"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What one scheduler is to be given.
+
+    Attributes:
+        objects: for the API server, in the order in which to create them.
+        document: anything else that is written as YAML or JSON; ``None`` if there is none.
+        text: a file of a format of its own; ``None`` if there is none.
+        remarks: what to know about it, the most important first.
+    """
+
+    objects: tuple[Mapping[str, Any], ...] = ()
+    document: Any = None
+    text: str | None = None
+    remarks: tuple[Remark, ...] = ()
+
+
+def warning(text: str) -> Remark:
+    """Return a remark on what may go wrong."""
+    return Remark(kind="warning", text=text)
+
+
+def hint(text: str) -> Remark:
+    """Return a remark on how to use what was exported."""
+    return Remark(kind="note", text=text)

@@ -1,0 +1,1 @@
+"""The daemon: loops that scan, serve, publish and audit."""

@@ -1,0 +1,222 @@
+"""The health of this node's GPUs as it is now: the ledger, fed by threads and kept in a file."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from agent.daemon.state_files import HealthFile
+from agent.health.ledger import after_events, after_look, after_time, view
+from agent.health.notices import Notice, notices
+from agent.health.rules import HealthRules
+from agent.health.saved import forgiven, lasting, resumed
+from agent.health.seen import is_over
+from agent.health.state import MAX_GPUS, HealthState
+from agent.health.status import HealthView
+from agent.health.xid import MAX_CODES, RECOVERY_CHANGED, told_apart
+from agent.model.nvml_event import EventKind, NvmlEvent, NvmlStatus
+from agent.model.snapshot import Snapshot
+
+UNNAMED = "unknown"
+"""Stands in :attr:`HealthWatch.counts` for a GPU that NVML did not name, and for all beyond
+:data:`agent.health.state.MAX_GPUS`."""
+
+MAX_NOTICES = 256
+"""Notices that wait to be taken; of more the oldest are lost."""
+
+_NOTHING = HealthState()
+"""Needs no file."""
+
+LOOK_PAUSE_S = 5.0
+"""Least time between a look and the next one that is asked for: a storm of events is no reason
+to read NVML all the time."""
+
+
+class HealthWatch:
+    """Takes what events and scans tell, from any thread, and has the verdicts ready.
+
+    Args:
+        state_file: where verdicts outlive the process; ``None`` keeps them in memory.
+        boot_id: of this boot; ``None`` if unknown, which counts as the boot of the file.
+        clock: monotonic seconds since boot, the same in every process.
+        on_change: called after :attr:`view` changed, by the thread that changed it.
+    """
+
+    def __init__(
+        self,
+        rules: HealthRules,
+        state_file: HealthFile | None,
+        *,
+        boot_id: str | None,
+        clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._rules = rules
+        self._file = state_file
+        self._clock = clock
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._file_lock = threading.Lock()
+        saved = None if state_file is None else state_file.load()
+        self._state = resumed(saved or HealthState(boot_id=boot_id), boot_id, clock())
+        self._lasting = lasting(self._state)
+        self._written = lasting(saved or _NOTHING)
+        self._is_written = True
+        self._fresh_at = self._state.nvml.fresh_at
+        self._view = view(self._state)
+        self._counts: dict[tuple[str, int], int] = {}
+        self._codes: dict[str, set[int]] = {}
+        self._judged: set[NvmlEvent] = set()
+        self._notices: deque[Notice] = deque(maxlen=MAX_NOTICES)
+        self._wished_at: float | None = None  # when something last happened that a look explains
+        self._looked_at = float("-inf")
+
+    @property
+    def view(self) -> HealthView:
+        """The verdicts, by GPU; replaced as a whole, never changed."""
+        return self._view
+
+    @property
+    def counts(self) -> Mapping[tuple[str, int], int]:
+        """How often each (GPU, XID) was reported since this process began.
+
+        Of a GPU that reports more codes than are told apart, the rest is counted as XID 0.
+        """
+        with self._lock:
+            return dict(self._counts)
+
+    @property
+    def wants_fresh_container(self) -> bool:
+        """Whether this process should end, so that its container begins anew.
+
+        Only where the file remembers that: else every new process would end as well.
+        """
+        nvml = self._state.nvml
+        return nvml.wants_fresh and nvml.fresh_at == self._fresh_at
+
+    @property
+    def wants_look(self) -> bool:
+        """Whether a scan now, before its time, would tell more about a verdict."""
+        return self._wished_at is not None and self._clock() - self._looked_at >= LOOK_PAUSE_S
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return what a person should learn, once: each call has what came since the last."""
+        with self._lock:
+            taken = tuple(self._notices)
+            self._notices.clear()
+        return taken
+
+    def take_events(self, events: Sequence[NvmlEvent]) -> None:
+        """Count *events*, and judge those that are the first of their sort in this second.
+
+        A tick or a look begins another second.
+        """
+        with self._lock:
+            fresh = [event for event in map(self._counted, events) if self._is_first(event)]
+            is_changed = bool(fresh) and self._judge(fresh)
+        if is_changed:
+            self._on_change()
+
+    def look(self, snapshot: Snapshot, nvml: NvmlStatus, *, began: float | None = None) -> None:
+        """Take the result of a scan: evidence against GPUs, and for them.
+
+        Args:
+            began: when the scan did, by the clock; ``None`` for now. What was told since then
+                may not be in it, and goes on wanting a look.
+        """
+        is_pardon = self._file is not None and self._file.was_removed()
+        with self._lock:
+            self._judged.clear()
+            before = self._pardoned() if is_pardon else self._state
+            self._looked_at = now = self._clock()
+            began = now if began is None else began
+            if self._wished_at is not None and self._wished_at <= began:
+                self._wished_at = None
+            after = after_look(before, snapshot, nvml, now, self._rules, began=began)
+            is_changed = self._become(after)
+        self._save(is_retry=True)
+        if is_changed:
+            self._on_change()
+
+    def tick(self) -> None:
+        """Let time pass, for NVML's deadlines and for events. Once a second is enough."""
+        with self._lock:
+            self._judged.clear()
+            now = self._clock()
+            is_changed = self._become(after_time(self._state, now, self._rules))
+            if self._is_ripe(now):
+                self._wished_at = now
+        self._save(is_retry=False)
+        if is_changed:
+            self._on_change()
+
+    def _counted(self, event: NvmlEvent) -> NvmlEvent:
+        """Count *event*; return it as it is judged, which is once."""
+        if event.kind is not EventKind.XID or event.xid is None:
+            return replace(event, count=1)
+        gpu = event.gpu or UNNAMED
+        if gpu not in self._codes and len(self._codes) >= MAX_GPUS:
+            gpu = UNNAMED
+        codes = self._codes.setdefault(gpu, set())
+        code = told_apart(event.xid, codes)
+        codes.add(code)
+        self._counts[gpu, code] = self._counts.get((gpu, code), 0) + event.count
+        return replace(event, count=1)
+
+    def _is_first(self, event: NvmlEvent) -> bool:
+        if event in self._judged:
+            return False
+        if len(self._judged) < MAX_GPUS * MAX_CODES:
+            self._judged.add(event)
+        return True
+
+    def _judge(self, events: Sequence[NvmlEvent]) -> bool:
+        before, now = self._lasting, self._clock()
+        is_changed = self._become(after_events(self._state, events, now, self._rules))
+        if self._lasting != before or any(map(_asks_for_look, events)):
+            self._wished_at = now
+        return is_changed
+
+    def _become(self, after: HealthState) -> bool:
+        """Make *after* the state; return whether a verdict changed."""
+        self._notices.extend(notices(self._state, after, self._rules))
+        self._state, self._lasting = after, lasting(after)
+        seen = view(after)
+        is_changed = seen != self._view
+        if is_changed:
+            self._view = seen
+        return is_changed
+
+    def _pardoned(self) -> HealthState:
+        message = "the health file was removed: all verdicts are judged anew"
+        reason = "HealthForgotten"
+        pardon = Notice(reason=reason, message=message, is_warning=False, gpu=None, key=reason)
+        self._notices.append(pardon)
+        return forgiven(self._state)
+
+    def _is_ripe(self, now: float) -> bool:
+        """Tell whether a fault lacks one more look to be over."""
+        return any(
+            is_over(fault, record, now, self._rules)
+            for record in self._state.gpus.values()
+            for fault in record.faults
+        )
+
+    def _save(self, *, is_retry: bool) -> None:
+        """Write what a restart must not lose, if it changed; after a failure only on *is_retry*."""
+        if self._file is None:
+            return
+        with self._file_lock:
+            with self._lock:
+                state, now = self._state, self._lasting
+            is_kept = self._file.is_there or now == lasting(_NOTHING)
+            if (now == self._written and is_kept) or not (self._is_written or is_retry):
+                return
+            self._is_written = self._file.save(state)
+            if self._is_written:
+                self._written, self._fresh_at = now, state.nvml.fresh_at
+
+
+def _asks_for_look(event: NvmlEvent) -> bool:
+    return event.kind is not EventKind.XID or event.xid == RECOVERY_CHANGED

@@ -1,0 +1,228 @@
+"""Why the kubelet rejected a pod, worked out anew and told on the pod and in the log."""
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import structlog
+
+from agent.admission.admit import PodAdmission, admit
+from agent.admission.suggestions import with_changes
+from agent.config.settings import Settings
+from agent.daemon.running_pods import HeldPods
+from agent.errors import AgentError, DecodeError
+from agent.kubeapi.pods import joined, pods_of_node
+from agent.model.pod import Pod
+from agent.model.snapshot import Snapshot
+from agent.probes.pods.objects import pod_from_object
+from agent.publish.event_writer import utc_now
+from agent.publish.pod_events import PodEvent
+from agent.publish.rejected_pods import RejectedPods
+from agent.store import SnapshotStore
+
+REASON = "RejectionExplained"
+"""Of the Event."""
+
+NEWS = timedelta(minutes=10)
+"""A pod that was rejected longer ago is left alone: the node is another by now, and an agent that
+starts anew would explain what it explained before."""
+
+GAP_S = 5.0
+"""Between two explanations. A controller whose pods the node rejects makes new ones all the time
+(kubernetes issue 84869), and each is a request to the API server and some tenths of a second."""
+
+WAITING = 16
+"""Pods that may wait; of more, the oldest is given up."""
+
+REMEMBERED = 1024
+"""Pods that are not explained twice."""
+
+ATTEMPTS = 3
+"""Times that the kubelet and the API server are asked: pods are rejected above all while the
+kubelet comes back, which takes seconds."""
+
+MOST_CONTAINERS = 256
+"""Of a pod that is explained: some tenths of a second. The API server takes thousands, and the work
+grows with their square."""
+
+POLL_S = 0.4
+"""How often the loop looks for pods, and for the end."""
+
+Post = Callable[[PodEvent], None]
+"""Takes Events and never blocks."""
+
+
+class _Rejected(NamedTuple):
+    """A pod that waits for its explanation; *attempts* were made, and nobody answered."""
+
+    pod: Pod
+    uid: str
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What there is to say; *text* is ``None`` where it cannot be told, then *missing* says why."""
+
+    text: str | None
+    missing: tuple[str, ...] = ()
+
+
+def explain(snapshot: Snapshot, pod: Pod) -> Explanation:
+    """Return why the node of *snapshot* rejects *pod*, and what would make it fit."""
+    if len(pod.containers) > MOST_CONTAINERS:
+        return Explanation(text=None, missing=(f"time for {len(pod.containers)} containers",))
+    admission = admit(snapshot, (pod,))
+    (found,) = with_changes(snapshot, admission, (pod,)).pods
+    if found.admitted is None:
+        return Explanation(text=None, missing=found.missing)
+    return Explanation(text=f"{pod.status_reason}: {_words(found)}")
+
+
+def _words(found: PodAdmission) -> str:
+    if found.admitted:
+        return "by now the kubelet would admit it: what it lacked was given back meanwhile"
+    why = "; ".join(found.why) or found.message or "no reason found"
+    if not found.changes:
+        return why
+    return f"{why}. Any one of these would make it fit: {'; '.join(found.changes)}"
+
+
+class Rejections:
+    """Explains rejected pods; :attr:`watch` and :meth:`run` take a thread each.
+
+    Attributes:
+        watch: follows the pods.
+        explained: pods that were explained.
+        given_up: pods that were not: too many at a time, or nothing can be told.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: SnapshotStore,
+        *,
+        post: Post,
+        read: Callable[[Snapshot], Snapshot] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            settings: where the kubelet and the API server are met.
+            store: where the machine comes from.
+            post: takes Events.
+            read: puts the pods into a snapshot; ``None`` for those of *settings*.
+            clock: for pauses.
+            now: the time that pods are stamped with.
+        """
+        self._settings = settings
+        self._store = store
+        self._post = post
+        self._held = HeldPods(settings) if read is None else None
+        self._read = read or self._present
+        self._clock = clock
+        self._now = now
+        self._waiting: deque[_Rejected] = deque()
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._not_before = float("-inf")
+        self.watch = RejectedPods(settings.kubeconfig, settings.node_name, self.take)
+        self.explained = 0
+        self.given_up = 0
+
+    def run(self, stopping: threading.Event) -> None:
+        """Explain until *stopping* is set."""
+        while not stopping.wait(POLL_S):
+            self.step()
+        if self._held is not None:
+            self._held.close()
+
+    def take(self, found: Mapping[str, Any]) -> None:
+        """Have the pod of *found* explained, once; called by the watch's thread."""
+        try:
+            pod = pod_from_object(found)
+        except DecodeError as error:
+            structlog.get_logger().warning("rejected pod not readable", error=str(error))
+            return
+        if pod.uid is None or pod.uid in self._seen:
+            return
+        self._seen[pod.uid] = None
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        if self._is_old(found):
+            return
+        if len(self._waiting) >= WAITING:
+            self._waiting.popleft()
+            self.given_up += 1
+        self._waiting.append(_Rejected(pod, pod.uid))
+
+    def step(self) -> None:
+        """Explain one pod, if one waits and it is time."""
+        current = self._store.current
+        if current is None or not self._waiting or self._clock() < self._not_before:
+            return
+        rejected = self._waiting.popleft()
+        self._not_before = self._clock() + GAP_S
+        is_told = False
+        try:
+            known = self._read(current.snapshot)
+            found, is_told = explain(known, rejected.pod), known.offer is not None
+        except AgentError as error:
+            found = Explanation(text=None, missing=(str(error),))
+        except Exception:  # noqa: BLE001 - anybody's pod must not end what offers the GPUs
+            structlog.get_logger().exception("rejection not worked out", uid=rejected.uid)
+            found, is_told = Explanation(text=None, missing=("an answer: a bug of ours",)), True
+        if found.text is None and not is_told and rejected.attempts + 1 < ATTEMPTS:
+            self._waiting.append(rejected._replace(attempts=rejected.attempts + 1))
+            return
+        self._tell(rejected, found)
+
+    def _tell(self, rejected: _Rejected, found: Explanation) -> None:
+        pod, uid = rejected.pod, rejected.uid
+        log = structlog.get_logger().bind(pod=f"{pod.namespace}/{pod.name}", uid=uid)
+        if found.text is None:
+            self.given_up += 1
+            log.warning("rejection not explained", missing=list(found.missing))
+            return
+        self.explained += 1
+        log.warning("rejection explained", reason=pod.status_reason, message=found.text)
+        self._post(
+            PodEvent(
+                reason=REASON,
+                message=found.text,
+                is_warning=True,
+                key=uid,
+                namespace=pod.namespace,
+                pod=pod.name,
+                uid=uid,
+            )
+        )
+
+    def _present(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with what pods hold, and with the uids and specs of all of them.
+
+        What the kubelet's files say of a pod counts only while the pod is there, which the API
+        server tells by uid.
+        """
+        assert self._held is not None
+        found = self._held.read(snapshot)
+        specified = pods_of_node(self._settings.kubeconfig, self._settings.node_name)
+        return replace(found, pods=joined(specified, found.pods or ()))
+
+    def _is_old(self, found: Mapping[str, Any]) -> bool:
+        metadata, status = found.get("metadata") or {}, found.get("status") or {}
+        at = _time(status.get("startTime")) or _time(metadata.get("creationTimestamp"))
+        return at is not None and self._now() - at > NEWS
+
+
+def _time(text: object) -> datetime | None:
+    """Return a time of the API server, which writes ``2026-11-21T12:00:00Z``."""
+    try:
+        return datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None

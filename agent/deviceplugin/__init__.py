@@ -1,0 +1,1 @@
+"""The device plugin: devices offered to the kubelet, and its requests answered."""

@@ -1,0 +1,222 @@
+"""A stand-in for the kubelet, for machines that have none: the device manager's half.
+
+It speaks the real protocol over real sockets (kubelet 1.36 pkg/kubelet/cm/devicemanager):
+it empties the directory of sockets, serves Registration, dials who registers, asks for
+options and watches the devices. It admits no pods.
+
+Like that kubelet it takes the newest of several plugins of a resource, leaves the streams of
+the others open and takes their lists too, and drops the newest when any of the streams ends.
+With *keyed_by_socket* it does as 1.37 does: it drops the plugin whose stream ended, and
+refuses a socket that it is connected to.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Condition
+from time import monotonic, sleep
+from types import MappingProxyType
+from typing import Self
+
+import grpc
+
+from agent.deviceplugin import sockets
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.registration_part import VERSION
+from agent.deviceplugin.stand_in_endpoint import Endpoint
+from agent.errors import InputError, UnreadableError
+
+STOP_TIMEOUT_S = 1.0
+"""How long gRPC may take to remove the socket file of a server that has stopped."""
+
+GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandInView:
+    """What the kubelet knows of a resource: who serves it, and its devices as listed."""
+
+    resource: str
+    endpoint: str
+    devices: tuple[PluginDevice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateView:
+    """An Allocate answer for one container; *device_nodes* are (container, host, access)."""
+
+    cdi_devices: tuple[str, ...]
+    envs: Mapping[str, str]
+    device_nodes: tuple[tuple[str, str, str], ...]
+
+
+class StandInKubelet(service.RegistrationServicer):
+    """Serve ``kubelet.sock`` in *socket_dir* until :meth:`stop`; a context manager too.
+
+    Raises:
+        InputError: a kubelet serves there already.
+    """
+
+    def __init__(self, socket_dir: Path, *, keyed_by_socket: bool = False) -> None:
+        self._keyed_by_socket = keyed_by_socket
+        self._socket = socket_dir / sockets.KUBELET_SOCKET
+        if sockets.is_listening(self._socket):
+            raise InputError(f"a kubelet serves {self._socket}", "use a directory of its own")
+        socket_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        sockets.remove_all_sockets(socket_dir)
+        self._changed = Condition()  # guards the three below
+        self._endpoints: dict[str, list[Endpoint]] = {}  # newest last; one, unless by socket
+        self._devices: dict[str, tuple[PluginDevice, ...]] = {}  # as listed last
+        self._streaming: set[Endpoint] = set()
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="stand-in kubelet")
+        self._server = grpc.server(self._pool)
+        service.add_RegistrationServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"unix://{self._socket.absolute()}")
+        self._server.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def Register(  # noqa: N802 - the service's own name
+        self, request: pb.RegisterRequest, context: grpc.ServicerContext
+    ) -> pb.Empty:
+        """Dial the plugin, then take it in the place of an earlier one of its resource."""
+        if request.version != VERSION:
+            context.abort(grpc.StatusCode.UNKNOWN, f"version {request.version!r} is not {VERSION}")
+        try:
+            self.connect(request.resource_name, self._socket.parent / request.endpoint)
+        except UnreadableError as error:
+            context.abort(grpc.StatusCode.UNKNOWN, error.cause)
+        return pb.Empty()
+
+    def connect(self, resource: str, path: Path) -> None:
+        """Take the plugin that serves *resource* on *path* for the newest.
+
+        Raises:
+            UnreadableError: it does not answer, or it is connected already.
+        """
+        endpoint = Endpoint(resource, path, self._received, self._ended)
+        endpoint.connect()
+        with self._changed:
+            connected = self._endpoints.get(resource, [])
+            if self._keyed_by_socket and any(one.path == path for one in connected):
+                raise UnreadableError(f"device plugin already connected: {path}")
+            kept = connected if self._keyed_by_socket else []
+            self._endpoints[resource] = [*kept, endpoint]
+            self._streaming.add(endpoint)
+            endpoint.watch()
+
+    def wait_registered(self, timeout_s: float, resource: str = GPU) -> StandInView:
+        """Return the first device list of *resource*, waiting for it if need be.
+
+        Raises:
+            TimeoutError: none came in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._view(resource) is not None, timeout_s):
+                raise TimeoutError(f"{resource} was not registered within {timeout_s} s")
+            view = self._view(resource)
+        assert view is not None
+        return view
+
+    def view(self, resource: str = GPU) -> StandInView | None:
+        """Return what is known of *resource* now; ``None`` unless a plugin is connected."""
+        with self._changed:
+            return self._view(resource)
+
+    def preferred(
+        self,
+        size: int,
+        available: Sequence[str] | None = None,
+        required: Sequence[str] = (),
+        resource: str = GPU,
+    ) -> tuple[str, ...]:
+        """Ask which *size* devices to take; *available* defaults to all healthy ones.
+
+        Raises:
+            UnreadableError: no plugin, or it answered with an error.
+        """
+        endpoint = self._endpoint(resource)
+        if available is None:
+            with self._changed:
+                listed = self._devices.get(resource, ())
+            available = [device.id for device in listed if device.is_healthy]
+        container = pb.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=required, allocation_size=size
+        )
+        request = pb.PreferredAllocationRequest(container_requests=[container])
+        answer = endpoint.call("GetPreferredAllocation", request)
+        return tuple(answer.container_responses[0].deviceIDs)
+
+    def allocate(self, ids: Sequence[str], resource: str = GPU) -> AllocateView:
+        """Ask how a container gets to see *ids*.
+
+        Raises:
+            UnreadableError: no plugin, or it answered with an error.
+        """
+        container = pb.ContainerAllocateRequest(devices_ids=ids)
+        request = pb.AllocateRequest(container_requests=[container])
+        answer = self._endpoint(resource).call("Allocate", request).container_responses[0]
+        return AllocateView(
+            cdi_devices=tuple(device.name for device in answer.cdi_devices),
+            envs=MappingProxyType(dict(answer.envs)),
+            device_nodes=tuple(
+                (spec.container_path, spec.host_path, spec.permissions) for spec in answer.devices
+            ),
+        )
+
+    def disconnect(self, resource: str = GPU) -> None:
+        """Drop the connection to the newest plugin, as a kubelet does that lost or mistook it."""
+        self._endpoint(resource).close()
+
+    def stop(self) -> None:
+        """End, leaving no socket behind; plugins see what a killed kubelet leaves them."""
+        self._server.stop(None).wait()
+        self._pool.shutdown()
+        with self._changed:
+            streaming = tuple(self._streaming)
+            self._endpoints.clear()
+        for endpoint in streaming:
+            endpoint.close()
+        # gRPC removes the file when it gets to it, and by name: the next kubelet's, if late.
+        until = monotonic() + STOP_TIMEOUT_S
+        while self._socket.exists() and monotonic() < until:
+            sleep(0.005)
+
+    def _received(self, endpoint: Endpoint, devices: tuple[PluginDevice, ...]) -> None:
+        with self._changed:
+            self._devices[endpoint.resource] = devices
+            self._changed.notify_all()
+
+    def _ended(self, endpoint: Endpoint) -> None:
+        """Drop whom a kubelet would drop, because the stream of *endpoint* is over."""
+        with self._changed:
+            self._streaming.discard(endpoint)
+            connected = self._endpoints.get(endpoint.resource, [])
+            dropped = [one for one in connected if one is endpoint or not self._keyed_by_socket]
+            left = [one for one in connected if one not in dropped]
+            self._endpoints[endpoint.resource] = left
+            if not left:
+                self._devices.pop(endpoint.resource, None)
+            self._changed.notify_all()
+        for one in dropped:
+            one.close()
+
+    def _view(self, resource: str) -> StandInView | None:
+        connected, devices = self._endpoints.get(resource), self._devices.get(resource)
+        if not connected or devices is None:
+            return None
+        return StandInView(resource=resource, endpoint=connected[-1].path.name, devices=devices)
+
+    def _endpoint(self, resource: str) -> Endpoint:
+        with self._changed:
+            connected = self._endpoints.get(resource)
+        if not connected:
+            raise UnreadableError(f"no plugin serves {resource}", "wait until it has registered")
+        return connected[-1]

@@ -1,0 +1,121 @@
+"""A running gRPC server on a socket of its own, and who watches the device list through it."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import grpc
+
+from agent.deviceplugin import sockets
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.pb import pluginregistration_pb2_grpc as registration
+from agent.deviceplugin.service import GpuServicer
+
+POOL_THREADS = 16
+"""A stream holds a thread for its life; Allocate must always find one free."""
+
+STUCK_S = 0.2
+"""What a call that outlives its grace gets before it is left behind."""
+
+
+class Served:
+    """A server on the socket *path*, from its construction to :meth:`stop`.
+
+    Attributes:
+        path: where the socket file is now.
+        streams: the streams of the device list that go through this socket.
+    """
+
+    def __init__(
+        self,
+        servicer: GpuServicer,
+        path: Path,
+        announcer: registration.RegistrationServicer | None = None,
+    ) -> None:
+        """Serve *servicer*, and *announcer* beside it.
+
+        Raises:
+            RuntimeError: the socket cannot be bound (grpcio's word for it).
+        """
+        self.path = path
+        self.streams = Streams()
+        self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix=path.stem)
+        self._server = grpc.server(self._pool, interceptors=[self.streams])
+        service.add_DevicePluginServicer_to_server(servicer, self._server)
+        if announcer is not None:
+            registration.add_RegistrationServicer_to_server(announcer, self._server)
+        try:
+            self._server.add_insecure_port(f"unix://{path.absolute()}")
+            self._server.start()
+        except RuntimeError:
+            self.stop(grace_s=0)
+            raise
+        self._identity = sockets.identity(path)
+
+    def rename(self, path: Path) -> None:
+        """Give the socket file the name *path*, on the same file system.
+
+        Raises:
+            OSError: the file vanished.
+        """
+        self.path.rename(path)
+        self.path = path
+
+    def is_reachable(self) -> bool:
+        """Tell whether the socket file is still the one that was bound."""
+        now = sockets.identity(self.path)
+        if now is None or self._identity is None:
+            return False
+        return now[:2] == self._identity[:2]  # a chmod changes the ctime, and nothing else
+
+    def stop(self, grace_s: float) -> None:
+        """End all calls within *grace_s* and remove the socket file, if it is still ours."""
+        self._server.stop(grace_s).wait(grace_s + STUCK_S)
+        self._pool.shutdown(wait=False)
+        self.path.unlink(missing_ok=True)  # its name is unique, so nobody else's
+
+
+class Streams(grpc.ServerInterceptor):
+    """Count the streams of the device list that one server carries.
+
+    Attributes:
+        open: how many there are now.
+        opened: how many there ever were.
+    """
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.opened = 0
+        self._lock = Lock()
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """Hand every call on; gRPC asks this once for each."""
+        handler = continuation(details)
+        if handler is None or not details.method.endswith("/ListAndWatch"):
+            return handler
+        return grpc.unary_stream_rpc_method_handler(
+            partial(self._counted, handler.unary_stream),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+    def _counted(
+        self,
+        behaviour: Callable[[Any, grpc.ServicerContext], Iterator[Any]],
+        request: Any,
+        context: grpc.ServicerContext,
+    ) -> Iterator[Any]:
+        with self._lock:
+            if not context.add_callback(self._end):
+                return  # the client is gone already
+            self.open += 1
+            self.opened += 1
+        yield from behaviour(request, context)
+
+    def _end(self) -> None:
+        """Called by gRPC once for each stream, whichever side ended it."""
+        with self._lock:
+            self.open -= 1

@@ -1,0 +1,1 @@
+"""Bounded readers of YAML, JSON, TOML and untyped fields."""

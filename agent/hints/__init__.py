@@ -1,1 +1,0 @@
-"""Advice derived from a snapshot: what others would answer or should set."""

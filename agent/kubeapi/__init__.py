@@ -1,0 +1,1 @@
+"""The only access to the Kubernetes API server."""

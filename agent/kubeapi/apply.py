@@ -1,0 +1,168 @@
+"""One object of the API server: read no older than our last write, written by server-side apply.
+
+What the API server does with an apply is in "Server-Side Apply" of the Kubernetes reference:
+fields that the manager owned and no longer sends are removed, fields of other managers
+cause a conflict that *force* overrides.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from agent.errors import ApiUnavailable
+from agent.formats.responses import part, parts
+from agent.kubeapi.client import Answer, Api
+
+FIELD_MANAGER = "nodetopo"
+
+Connect = Callable[[], Api]
+"""Returns the API server, the same one each time, or raises ApiUnavailable."""
+
+_FROM_CACHE = "0"
+"""As a resourceVersion: whatever the API server has in memory will do (API concepts)."""
+
+_NEWEST = ""
+"""As a resourceVersion: the object as it is now, which asks etcd."""
+
+_OK = (200, 201)
+_NOT_FOUND = 404
+_UNKNOWN = 500
+"""From this HTTP status on, a write may have been made all the same: 504 says just that."""
+
+_log = structlog.get_logger()
+
+
+def connection(kubeconfig: Path | None) -> Connect:
+    """Return what connects at its first use; its users share the connection and one thread."""
+    return cache(lambda: Api(kubeconfig))
+
+
+class AppliedObject:
+    """The object at *path*; *cure* tells people what a refusal's HTTP status asks for."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        path: str,
+        cure: Callable[[int], str],
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        """Ask nothing yet; *is_whole* reads more of the object than its metadata."""
+        self._connect = connect
+        self._path = path
+        self._cure = cure
+        self._is_whole = is_whole
+        self._version = _FROM_CACHE
+
+    def read(self) -> Mapping[str, Any]:
+        """Return the object.
+
+        Raises:
+            ApiUnavailable: it is not there, or cannot be read.
+        """
+        return self.checked("GET", self._get())
+
+    def find(self) -> Mapping[str, Any] | None:
+        """Return the object; ``None`` where there is none.
+
+        Raises:
+            ApiUnavailable: it cannot be read.
+        """
+        answer = self._get()
+        return None if answer.status == _NOT_FOUND else self.checked("GET", answer)
+
+    def apply(self, body: Mapping[str, Any]) -> Answer:
+        """Make the object as *body* says, against other managers too; any status is an answer.
+
+        Raises:
+            ApiUnavailable: no HTTP answer came, and the outcome is unknown.
+        """
+        query = {"fieldManager": FIELD_MANAGER}
+        answer = self._patch(query, body)
+        if answer.status != 409 or not (owners := _conflicts(answer.body)):
+            return answer
+        # Two writers on one field: ours is measured, so it wins, and the log says against whom.
+        _log.warning("labels taken over", object=self._path, conflicts=owners)
+        return self._patch({**query, "force": "true"}, body)
+
+    def try_out(self, body: Mapping[str, Any]) -> Answer:
+        """Return what the API server would answer to *body*; nothing is written.
+
+        Raises:
+            ApiUnavailable: no HTTP answer came.
+        """
+        query = {"fieldManager": FIELD_MANAGER, "dryRun": "All", "force": "true"}
+        return self._connect().apply(self._path, query, body)
+
+    def delete(self) -> None:
+        """Delete the object, if it is there.
+
+        Raises:
+            ApiUnavailable: it may still be there.
+        """
+        answer = self._connect().delete(self._path)
+        self._version = _NEWEST
+        if answer.status not in (*_OK, 202, _NOT_FOUND):
+            self.checked("DELETE", answer)
+
+    def checked(self, method: str, answer: Answer) -> Mapping[str, Any]:
+        """Return the object in *answer*.
+
+        Raises:
+            ApiUnavailable: *answer* is a refusal.
+        """
+        if answer.status in _OK:
+            return answer.body
+        said = answer.body.get("message") or f"HTTP {answer.status}"
+        raise ApiUnavailable(
+            f"{method} {self._connect().host}{self._path}: {said}",
+            self._cure(answer.status),
+            retry_after_s=answer.retry_after_s,
+        )
+
+    def _get(self) -> Answer:
+        api, asked = self._connect(), self._version
+        # Should this fail: a restored etcd may never reach the version that was seen.
+        self._version = asked if asked == _NEWEST else _FROM_CACHE
+        get = api.get if self._is_whole else api.get_metadata
+        answer = get(self._path, {"resourceVersion": asked})
+        if answer.status in _OK:
+            # Not older than our own last write, or a lagging cache would have us write again.
+            self._version = asked or _version(answer)
+        return answer
+
+    def _patch(self, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
+        before, self._version = self._version, _NEWEST
+        answer = self._connect().apply(self._path, query, body)
+        if answer.status in _OK:
+            self._version = _version(answer)
+        elif answer.status < _UNKNOWN:
+            self._version = before
+        return answer
+
+
+def _version(answer: Answer) -> str:
+    return str(part(answer.body, "metadata").get("resourceVersion") or _NEWEST)
+
+
+def _conflicts(status: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{cause.get('field')}: {cause.get('message')}"
+        for cause in parts(part(status, "details"), "causes")
+        if cause.get("reason") == "FieldManagerConflict"
+    ]
+
+
+def cure(status: int) -> str:
+    """Return what helps against a refusal that has nothing to do with which object it is."""
+    match status:
+        case 401:
+            return "check the token in the kubeconfig, or the service account of the pod"
+        case 409 | 422:
+            return "the object changed meanwhile or was created anew; the next attempt reads it"
+        case _:
+            return "it is tried again later"

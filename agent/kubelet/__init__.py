@@ -1,1 +1,0 @@
-"""The device-plugin side: what the kubelet calls and what calls it."""

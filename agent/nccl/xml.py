@@ -1,0 +1,287 @@
+"""A node's topology as NCCL reads it from ``NCCL_TOPO_FILE``.
+
+NCCL detects the same on bare metal; the file serves where detection fails: in a virtual
+machine that hides the switches, in a container without all of sysfs, or to look at one's
+topology on another machine. What the file says wins over what NCCL detects, and NCCL adds
+what it leaves out, so nothing is written that is not known (rules: NCCL's xml.cc, topo.cc).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from agent.errors import UnreadableError
+from agent.model.gpu import Gpu
+from agent.model.hca import DataDirect, Hca, HcaKind, HcaPort
+from agent.model.nvlink import NvLink, PeerKind
+from agent.model.pci import PciAddress, PciBridge, PcieLink, PciFunction, PciPath
+from agent.model.snapshot import Snapshot
+from agent.nccl.nccl_xml_values import (
+    CLASSES,
+    cpu_family,
+    cpu_mask,
+    link_attributes,
+    narrowest,
+    net_guid,
+)
+from agent.nccl.nccl_xml_writer import Element, text
+
+_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "arm64", "ppc64le": "ppc64"}
+"""``uname -m`` to NCCL's ``arch``."""
+
+_HIDDEN_SWITCH = "fffffff:ffff:ff"
+"""What NCCL writes for a switch that the driver hides."""
+
+_NO_NODE = "-1"
+"""NCCL's ``numaid`` for devices whose firmware names no NUMA node, as sysfs has it."""
+
+_CURE = "write it from a snapshot of the node: `nodetopo capture`"
+
+
+def topology_xml(snapshot: Snapshot) -> str:
+    """Return NCCL's topology file for *snapshot*: CPUs, switches, GPUs, NVLinks, HCAs.
+
+    A switch is one element, named by its upstream port, and root ports are none, as NCCL
+    has it. Links are given at their best, as GPUs idle at less. Written are active NVLinks,
+    and HCAs with a port that is not known to be down; not ``rank`` and ``gdr``, which are
+    NCCL's to say. Where the NVLinks are not known no ``gpu`` element is written, so that
+    NCCL looks for them itself.
+
+    Raises:
+        UnreadableError: there is no device, the place of one in the PCI tree is not known,
+            or the file would be beyond what NCCL reads.
+    """
+    hcas = [hca for hca in snapshot.hcas or () if is_in_use(hca)]
+    _check_places((*snapshot.gpus, *hcas, *(snapshot.data_directs or ())))
+    tree = _Tree(snapshot)
+    for gpu in snapshot.gpus:
+        element = tree.function(gpu, PciFunction(pci_class=CLASSES["gpu"]))
+        if snapshot.nvlinks is not None:
+            element.children.append(_gpu(gpu, snapshot))
+    for hca in hcas:
+        _add_hca(tree, hca)
+    for direct in snapshot.data_directs or ():
+        element = tree.function(direct, PciFunction(pci_class=CLASSES["data direct"]))
+        nets = [Element("net", {"name": f"{name}_dma"}) for name in direct.hcas]
+        element.children += [Element("nic", {}, nets)] if nets else []
+    return text(tree.system())
+
+
+def is_in_use(hca: Hca) -> bool:
+    """Return whether NCCL would use *hca*: it leaves out ports that are not active."""
+    return not hca.ports or any(map(_is_up, hca.ports))
+
+
+def _is_up(port: HcaPort) -> bool:
+    return port.state in (None, "ACTIVE")
+
+
+def is_function(hca: Hca) -> bool:
+    """Return whether NCCL can place *hca*: for it a subfunction is no PCI device."""
+    return hca.pci is not None and hca.kind is not HcaKind.SUBFUNCTION
+
+
+def _check_places(devices: Iterable[Gpu | Hca | DataDirect]) -> None:
+    every = list(devices)
+    if not every:
+        raise UnreadableError("there is no GPU and no HCA to write a topology of", _CURE)
+    for device in every:
+        is_bound = not isinstance(device, Hca) or is_function(device)
+        if is_bound and (device.path is None or device.pci is None):
+            name = "a Data Direct function" if isinstance(device, DataDirect) else device.name
+            raise UnreadableError(f"the place of {name} in the PCI tree is not known", _CURE)
+
+
+class _Tree:
+    """The ``cpu`` elements, grown by one branch after the other."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._bridges = {bridge.address: bridge for bridge in snapshot.bridges or ()}
+        self._functions: dict[tuple[int | None, tuple[PciAddress, ...]], Element] = {}
+        self._cpus: dict[int | None, Element] = {}
+        for node in snapshot.numa_nodes or ():
+            if len(node.cpus):  # NCCL drops those without a device again
+                self.cpu(node.id)
+
+    def system(self) -> Element:
+        """Return the root, its CPUs by NUMA node and those of none last."""
+        order = sorted(self._cpus, key=lambda node: (node is None, node or 0))
+        return Element("system", {"version": "1"}, [self._cpus[node] for node in order])
+
+    def cpu(self, node: int | None) -> Element:
+        """Return the element of a NUMA node."""
+        if node not in self._cpus:
+            self._cpus[node] = Element("cpu", _cpu(node, self._snapshot))
+        return self._cpus[node]
+
+    def first_cpu(self) -> Element:
+        """Return the element that NCCL hangs virtual devices under."""
+        return self.cpu(min(self._cpus, key=lambda node: (node is None, node or 0), default=None))
+
+    def function(self, device: Gpu | Hca | DataDirect, default: PciFunction) -> Element:
+        """Return the ``pci`` element of *device*, under the switches of its path."""
+        assert device.path is not None
+        assert device.pci is not None
+        above = _switches(device.path)
+        parent = self.cpu(device.numa_node)
+        for depth in range(1, len(above) + 1):
+            parent = self._child(
+                parent, device.numa_node, above[:depth], self._bridge(above[depth - 1], device.path)
+            )
+        function = device.function or default
+        if function.pci_class is None:
+            function = PciFunction(
+                pci_class=default.pci_class, vendor=function.vendor, device=function.device
+            )
+        link = device.pcie if isinstance(device, Gpu) and device.pcie else None
+        attributes = _pci(
+            device.pci, function, self._narrowest(link or function.link, device.path, device.pci)
+        )
+        return self._child(parent, device.numa_node, (*above, device.pci), attributes)
+
+    def _child(
+        self,
+        parent: Element,
+        node: int | None,
+        hops: tuple[PciAddress, ...],
+        attributes: dict[str, str],
+    ) -> Element:
+        key = (node, hops)
+        if key not in self._functions:
+            self._functions[key] = Element("pci", attributes)
+            parent.children.append(self._functions[key])
+        return self._functions[key]
+
+    def _bridge(self, address: PciAddress, path: PciPath) -> dict[str, str]:
+        known = self._bridges.get(address, PciBridge(address=address))
+        function = PciFunction(
+            pci_class=CLASSES["bridge"],
+            vendor=known.vendor,
+            device=known.device,
+            subsystem_vendor=known.subsystem_vendor,
+            subsystem_device=known.subsystem_device,
+        )
+        return _pci(address, function, self._narrowest(known.link, path, address))
+
+    def _narrowest(
+        self, link: PcieLink | None, path: PciPath, address: PciAddress
+    ) -> PcieLink | None:
+        """Return the best that both ends of the link above *address* can do."""
+        at = path.hops.index(address) if address in path.hops else 0
+        # In a collapsed path the hop above is a switch's far side, not the other end.
+        if path.is_collapsed or at == 0:
+            return narrowest(link, None)
+        above = self._bridges.get(path.hops[at - 1])
+        return narrowest(link, above.link if above else None)
+
+
+def _switches(path: PciPath) -> tuple[PciAddress, ...]:
+    """Return the hops that NCCL keeps: from the device up, every second one (xml.cc).
+
+    That drops each switch's downstream port, and the root port.
+    """
+    if path.is_collapsed:
+        return path.hops[:-1]
+    return tuple(path.hops[at] for at in range(len(path.hops) - 3, -1, -2))[::-1]
+
+
+def _cpu(node: int | None, snapshot: Snapshot) -> dict[str, str]:
+    known = snapshot.numa_nodes or ()
+    highest = max((cpu for entry in known for cpu in entry.cpus.cpus), default=0)
+    masks = {entry.id: cpu_mask(entry.cpus, highest) for entry in known if len(entry.cpus)}
+    arch = _ARCHITECTURES.get(snapshot.kernel.machine or "") if snapshot.kernel else None
+    attributes = {
+        "numaid": _NO_NODE if node is None else str(node),
+        "affinity": None if node is None else masks.get(node),
+        "arch": arch,
+    }
+    if snapshot.cpu is not None and arch in (None, "x86_64"):
+        family = snapshot.cpu.family
+        attributes["vendor"] = snapshot.cpu.vendor
+        attributes["familyid"] = None if family is None else str(cpu_family(family))
+        attributes["modelid"] = _text(snapshot.cpu.model_number)
+    return _known(attributes)
+
+
+def _pci(address: PciAddress, function: PciFunction, link: PcieLink | None) -> dict[str, str]:
+    ids = {
+        "class": function.pci_class,
+        "vendor": function.vendor,
+        "device": function.device,
+        "subsystem_vendor": function.subsystem_vendor,
+        "subsystem_device": function.subsystem_device,
+    }
+    hexadecimal = {name: f"0x{value}" for name, value in ids.items() if value is not None}
+    return {"busid": str(address), **hexadecimal, **link_attributes(link)}
+
+
+def _gpu(gpu: Gpu, snapshot: Snapshot) -> Element:
+    capability = gpu.compute_capability
+    sm = None if capability is None else str(10 * capability[0] + capability[1])
+    children = list(_nvlinks(gpu, snapshot))
+    if gpu.c2c is not None and gpu.c2c.is_enabled:
+        c2c = {"bw": _text(gpu.c2c.speed_mbps), "count": _text(gpu.c2c.links)}
+        children.append(Element("c2c", _known(c2c)))
+    return Element("gpu", _known({"dev": str(gpu.index), "sm": sm}), children)
+
+
+def _nvlinks(gpu: Gpu, snapshot: Snapshot) -> Iterator[Element]:
+    """Yield one element for each far end, with the number of active links to it."""
+    targets = (
+        _target(link, snapshot)
+        for link in snapshot.nvlinks or ()
+        if link.gpu == gpu.index and link.is_active
+    )
+    counts = Counter(target for target in targets if target is not None)
+    for (target, tclass), count in counts.items():
+        attributes = {"target": target, "count": str(count), "tclass": tclass}
+        yield Element("nvlink", _known(attributes))
+
+
+def _target(link: NvLink, snapshot: Snapshot) -> tuple[str, str | None] | None:
+    """Return address and class of the far end; ``None`` where it is nothing NCCL could use."""
+    if link.peer is None:
+        is_switch = link.peer_kind is PeerKind.SWITCH
+        return (_HIDDEN_SWITCH, f"0x{CLASSES['switch']}") if is_switch else None
+    peer = next((gpu for gpu in snapshot.gpus if gpu.pci == link.peer), None)
+    if peer is not None:
+        own = peer.function.pci_class if peer.function else None
+        return str(link.peer), f"0x{own or CLASSES['gpu']}"
+    kind = None if link.peer_kind is None else CLASSES[link.peer_kind.value]
+    return str(link.peer), None if kind is None else f"0x{kind}"
+
+
+def _add_hca(tree: _Tree, hca: Hca) -> None:
+    nets = list(_nets(hca))
+    if not is_function(hca):
+        parent = tree.first_cpu()
+    else:
+        parent = tree.function(hca, PciFunction(pci_class=CLASSES["nic"]))
+    if not nets:
+        return
+    nic = next((child for child in parent.children if child.tag == "nic"), None)
+    if nic is None:
+        nic = Element("nic", {})
+        parent.children.append(nic)
+    nic.children += nets
+
+
+def _nets(hca: Hca) -> Iterator[Element]:
+    """Yield one element for each port in use; none for an HCA that only has an address."""
+    guid = net_guid(hca.sys_image_guid)
+    if hca.name == str(hca.pci) and not hca.ports and guid is None:
+        return
+    for port in filter(_is_up, hca.ports):
+        speed = None if port.rate_gbps is None else str(round(port.rate_gbps * 1000))
+        attributes = {"name": hca.name, "speed": speed, "port": str(port.number), "guid": guid}
+        yield Element("net", _known(attributes))
+    if not hca.ports:
+        yield Element("net", _known({"name": hca.name, "guid": guid}))
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _known(attributes: dict[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in attributes.items() if value is not None}

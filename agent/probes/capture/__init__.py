@@ -1,0 +1,1 @@
+"""Save a node as files that replay it elsewhere, with private names replaced."""

@@ -1,0 +1,216 @@
+"""A live node as texts that play it again: NVML's answers, an archive of its files, its snapshot.
+
+The archive holds what discovery read and nothing else: each file at its real path, the links
+that lead there, and the names in the directories that were listed.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from errno import errorcode
+from pathlib import Path
+
+from agent.errors import DecodeError, NvmlUnavailable
+from agent.model.snapshot import Snapshot
+from agent.probes.capture.archive import Entry, parse, render
+from agent.probes.discover import addresses, ask, join
+from agent.probes.kubelet.kubelet_embedded import SECRETIVE
+from agent.probes.kubelet.process import arguments, is_kubelet
+from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.recorder import HEADER, Recording
+from agent.probes.nvml.supervisor import NvmlSupervisor
+from agent.probes.sysfs.host import Host, Roots
+from agent.probes.sysfs.tree import Act, Key, Outcome, Refusal, Tree
+
+MAX_LINKS = 40
+"""Followed on one path, as Linux does (MAXSYMLINKS)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawCapture:
+    """A node in texts.
+
+    Attributes:
+        nvml: for :mod:`agent.probes.nvml.recorder`'s readers; a comment without NVML.
+        entries: what :func:`agent.probes.capture.archive.render` makes the archive of.
+        left_out: what could not be taken along, a sentence each.
+        failure: why there is nothing of NVML.
+    """
+
+    nvml: str
+    entries: tuple[Entry, ...]
+    snapshot: Snapshot
+    left_out: tuple[str, ...] = ()
+    failure: NvmlUnavailable | None = None
+
+
+def capture_raw(
+    roots: Roots,
+    supervisor: NvmlSupervisor,
+    *,
+    node: str,
+    captured_at: datetime,
+) -> RawCapture:
+    """Read the node once and write down all that was read.
+
+    The archive has the error counters of HCAs too; the snapshot has not, since it is what
+    periodic discovery finds on the node that the texts play.
+    """
+    host, failure, recording = Host(roots), None, None
+    try:
+        recording = supervisor.record()
+    except NvmlUnavailable as error:
+        failure = error
+    reading = ask(lambda: _reading(recording, failure))
+    host.renew()
+    host.read(addresses(reading), counters=True)
+    snapshot = join(reading, host.read(addresses(reading)))
+    archive = _Archive()
+    for tree, prefix in ((host.sysfs, "sys"), (host.procfs, "proc"), (host.host, "")):
+        archive.add(tree, prefix)
+    return RawCapture(
+        nvml=recording.answers if recording is not None else f"{HEADER}# It did not answer.\n",
+        entries=archive.entries,
+        snapshot=replace(snapshot, node=node, captured_at=captured_at),
+        left_out=tuple(archive.left_out),
+        failure=failure,
+    )
+
+
+def archive_text(raw: RawCapture) -> str:
+    """Return the text of ``sysfs.txt``; a note at its head says what is not in it."""
+    notes = "".join(f"# {text}\n" for text in raw.left_out)
+    return f"# Written by `nodetopo capture --raw`.\n{notes}{render(raw.entries)}"
+
+
+def _reading(recording: Recording | None, failure: NvmlUnavailable | None) -> NvmlReading:
+    if recording is None:
+        assert failure is not None
+        raise failure
+    return recording.reading
+
+
+class _Archive:
+    """Collects entries by path; a content wins over the mere name of its file."""
+
+    def __init__(self) -> None:
+        self.left_out: list[str] = []
+        self._entries: dict[str, Entry] = {}
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries by path, each directory of theirs included by the archive's own form."""
+        return tuple(self._entries[path] for path in sorted(self._entries))
+
+    def add(self, tree: Tree, prefix: str) -> None:
+        """Add what was read of *tree*, below *prefix* in the archive."""
+        for key, outcome in tree.known.items():
+            if prefix == "proc" and not _is_of_a_kubelet_or_no_process(tree, key):
+                continue
+            if prefix == "" and isinstance(outcome, bytes) and key[1].startswith(SECRETIVE):
+                self.left_out.append(f"{key[1]}: it may hold a token")
+                continue
+            for entry in self._of(tree.root, prefix, key, outcome):
+                self._put(entry)
+
+    def _put(self, entry: Entry) -> None:
+        if entry.target is not None and not _is_safe(entry):
+            self.left_out.append(f"{entry.path}: a link out of the tree")
+            return
+        before = self._entries.get(entry.path)
+        if before is None or (not before.content and entry.content is not None):
+            self._entries[entry.path] = entry
+
+    def _of(self, root: Path, prefix: str, key: Key, outcome: Outcome) -> Iterator[Entry]:
+        act, path = key
+        if isinstance(outcome, Refusal):
+            yield from self._refused(prefix, path, outcome)
+            return
+        follows = act not in (Act.LINK, Act.FOLDER)
+        real, links = _walk(root, path, follows=follows)
+        yield from (Entry(path=_join(prefix, at), target=to) for at, to in links.items())
+        if real is None:
+            self.left_out.append(f"{_join(prefix, path)}: behind a link out of the tree")
+        elif isinstance(outcome, bytes):
+            yield Entry(path=_join(prefix, real), content=outcome)
+        elif act is not Act.LINK and real not in links:
+            yield from _place(root, prefix, real)
+            if isinstance(outcome, tuple):
+                children = (f"{real}/{name}" if real else name for name in outcome)
+                yield from (e for child in children for e in _place(root, prefix, child))
+
+    def _refused(self, prefix: str, path: str, refusal: Refusal) -> Iterator[Entry]:
+        name = errorcode.get(refusal.errno, str(refusal.errno))
+        if name not in ("ENOENT", "ENOTDIR"):
+            self.left_out.append(f"{_join(prefix, path)}: {name}")
+        yield from ()
+
+
+def _is_of_a_kubelet_or_no_process(tree: Tree, key: Key) -> bool:
+    """Keep other processes' command lines and names to this node: they may hold secrets."""
+    process = key[1].split("/", 1)[0]
+    if key[1] == ".":
+        return False
+    if not process.isdecimal():
+        return True
+    line = tree.known.get((Act.CONTENT, f"{process}/cmdline"))
+    return isinstance(line, bytes) and is_kubelet(arguments(line))
+
+
+def _place(root: Path, prefix: str, real: str) -> Iterator[Entry]:
+    """Yield the entry that makes *real* exist, without what it holds."""
+    place = root / real
+    path = _join(prefix, real)
+    if place.is_symlink():
+        yield Entry(path=path, target=str(place.readlink()))
+    elif place.is_dir():
+        yield Entry(path=path)
+    elif place.exists():
+        yield Entry(path=path, content=b"")
+
+
+def _walk(root: Path, path: str, *, follows: bool) -> tuple[str | None, dict[str, str]]:
+    """Return where *path* leads below *root*, and the links on the way by their real path.
+
+    Without *follows* a link at the very end is a link and the end. ``None``: it leads out.
+    """
+    links: dict[str, str] = {}
+    here: list[str] = []
+    followed = 0
+    parts = deque(path.split("/"))
+    while parts:
+        part = parts.popleft()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not here:
+                return None, links
+            here.pop()
+            continue
+        here.append(part)
+        place = root.joinpath(*here)
+        if not place.is_symlink():
+            continue
+        target = str(place.readlink())
+        links["/".join(here)] = target
+        if not parts and not follows:
+            break
+        followed += 1
+        if target.startswith("/") or followed > MAX_LINKS:
+            return None, links
+        here.pop()
+        parts.extendleft(reversed(target.split("/")))
+    return "/".join(here), links
+
+
+def _is_safe(entry: Entry) -> bool:
+    try:
+        parse(render([entry]))
+    except DecodeError:
+        return False
+    return True
+
+
+def _join(prefix: str, path: str) -> str:
+    return "/".join(part for part in (prefix, path) if part not in ("", "."))

@@ -1,0 +1,1 @@
+"""Host settings, container runtimes, CDI specifications and processes."""

@@ -1,0 +1,114 @@
+"""The processes of the host, as far as a container that shares its process namespace sees them."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from agent.model.host import RuntimeProcess
+from agent.probes.host.runtime_limits import UNLIMITED
+from agent.probes.kubelet.process import arguments
+from agent.probes.sysfs.files import Files
+from agent.probes.sysfs.tree import Tree
+
+RUNTIMES = frozenset({"containerd", "crio"})
+"""Programs that kubelets start containers through (containerd, CRI-O)."""
+
+PEERS = frozenset(
+    """
+    nvidia-device-plugin nvidia-gpu-device-plugin gpu-feature-discovery gpu-kubelet-plugin
+    k8s-rdma-shared-dp volcano-vgpu-device-plugin vGPU-device-plugin
+    """.split(),  # noqa: SIM905 - as prose
+)
+"""Programs that announce or label what we do: those of NVIDIA/k8s-device-plugin, of GKE
+(GoogleCloudPlatform/container-engine-accelerators), of NVIDIA's driver for DRA
+(k8s-dra-driver-gpu), Mellanox/k8s-rdma-shared-dev-plugin, Volcano and HAMi."""
+
+FABRIC_MANAGER = "nv-fabricmanager"
+
+_HOST_ONLY = RUNTIMES | {"kubelet", "dockerd"}
+_KERNEL_THREADS = "2/comm"
+_KTHREADD = "kthreadd"
+"""Ancestor of all kernel threads, always process 2 of the host (kernel init/main.c)."""
+
+_LIMIT = re.compile(r"Max (locked memory|open files) +(\S+) +(\S+) +\S+ *")
+"""``Max open files            1024                 524288               files``
+with the soft limit before the hard one (kernel fs/proc/base.c, proc_pid_limits)."""
+
+_POD = re.compile(r"kubepods|/pod[0-9a-f]{8}")
+"""In the path of each pod's control group (kubernetes 1.36 defaultNodeAllocatableCgroupName, and
+GetPodContainerName). A reader in a control group namespace of its own sees relative paths,
+``/../../pod2f1c…/…``, without the name above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process.
+
+    Attributes:
+        name: last part of its first argument.
+        arguments: those after the first.
+    """
+
+    pid: int
+    name: str
+    arguments: tuple[str, ...]
+
+
+def host_processes(procfs: Tree) -> tuple[Process, ...] | None:
+    """Return all processes by pid; ``None`` where *procfs* shows those of a container alone.
+
+    Kernel threads have no arguments and are left out, as are processes that end meanwhile.
+    """
+    found = tuple(_processes(procfs))
+    files = Files("host", procfs)
+    sees_host = any(process.name in _HOST_ONLY for process in found)
+    return found if sees_host or files.text(_KERNEL_THREADS) == _KTHREADD else None
+
+
+def _processes(procfs: Tree) -> Iterable[Process]:
+    files = Files("host", procfs)
+    pids = (int(name) for name in files.names(".") or () if name.isdecimal())
+    for pid in sorted(pids):
+        words = arguments((files.content(f"{pid}/cmdline") or b"").rstrip(b"\n"))
+        if name := PurePosixPath(words[0]).name:
+            yield Process(pid=pid, name=name, arguments=tuple(words[1:]))
+
+
+def runtime_processes(files: Files, processes: Iterable[Process]) -> tuple[RuntimeProcess, ...]:
+    """Return the container runtimes among *processes*, by name, with their limits."""
+    found = (process for process in processes if process.name in RUNTIMES)
+    return tuple(_runtime(files, process) for process in sorted(found, key=lambda it: it.name))
+
+
+def of_the_node(files: Files, processes: Iterable[Process]) -> tuple[Process, ...]:
+    """Return *processes* without runtimes that run in a pod: anyone may call a program so."""
+    return tuple(
+        process
+        for process in processes
+        if process.name not in RUNTIMES
+        or not _POD.search(files.text(f"{process.pid}/cgroup") or "")
+    )
+
+
+def _runtime(files: Files, process: Process) -> RuntimeProcess:
+    text = files.text(f"{process.pid}/limits") or ""
+    lines = [match for match in map(_LIMIT.fullmatch, text.splitlines()) if match]
+    soft = {match[1]: _limit(match[2]) for match in lines}
+    hard = {match[1]: _limit(match[3]) for match in lines}
+    return RuntimeProcess(
+        name=process.name,
+        memlock_bytes=soft.get("locked memory"),
+        open_files=hard.get("open files"),
+    )
+
+
+def _limit(word: str) -> int | None:
+    if word == "unlimited":
+        return UNLIMITED
+    return int(word) if word.isascii() and word.isdecimal() else None
+
+
+def peer_programs(processes: Iterable[Process]) -> tuple[str, ...]:
+    """Return the names of :data:`PEERS` that run."""
+    return tuple(sorted({process.name for process in processes} & PEERS))

@@ -1,0 +1,1 @@
+"""Snapshots from `nvidia-smi topo -m` text and NCCL topology XML."""

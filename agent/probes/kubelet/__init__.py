@@ -1,0 +1,1 @@
+"""The kubelet: configuration, state files, metrics and PodResources."""

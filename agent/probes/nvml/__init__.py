@@ -1,0 +1,1 @@
+"""NVML, in a supervised child process."""

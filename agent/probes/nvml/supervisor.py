@@ -1,0 +1,295 @@
+"""Keep NVML in a child process, and stay able to answer when it does not.
+
+A call stuck in the driver cannot be interrupted, not even by SIGKILL: the process that made it
+can neither go on nor end. So the parent never makes one. It waits for the child for a bounded
+time, leaves a stuck one behind, and never has more than one of those.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agent.errors import NvmlUnavailable
+from agent.model.codec import from_plain
+from agent.model.nvml_event import NvmlEvent, NvmlStatus, NvmlTrouble
+from agent.probes.nvml.event_pipe import EventPipe
+from agent.probes.nvml.library import library_file
+from agent.probes.nvml.nvml_attempts import Attempts
+from agent.probes.nvml.nvml_environment import child_environment
+from agent.probes.nvml.nvml_last_known import with_last_known
+from agent.probes.nvml.nvml_line import read_line
+from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.recorder import Recording
+
+_EXIT_S = 1.0  # for a child that has nothing to do; it needs milliseconds
+_STUCK_CURE = (
+    "look for NVRM and Xid lines in `dmesg`; the GPU may need a reset, or the node a reboot"
+)
+
+
+class NvmlSupervisor:
+    """Scans through a child process that it replaces when needed; safe to share by threads.
+
+    Args:
+        library: the file ``libnvidia-ml.so.1`` (under whatever name) or its directory;
+            ``None`` leaves it to the loader.
+        timeout_s: how long a scan may take; a healthy 8-GPU node needs well under 1 s.
+        clock: monotonic seconds, for the waits between attempts.
+        on_events: gets what NVML tells between scans, from the first reading on, on a thread of
+            ours, ten times a second at most; it must return quickly. NVML then stays initialised
+            between scans. ``None``: no event is asked for.
+    """
+
+    def __init__(
+        self,
+        library: Path | None = None,
+        *,
+        timeout_s: float = 20.0,
+        clock: Callable[[], float] = time.monotonic,
+        on_events: Callable[[Sequence[NvmlEvent]], None] | None = None,
+    ) -> None:
+        self._library = library
+        self._timeout_s = timeout_s
+        self._attempts = Attempts(clock)
+        self._events = None if on_events is None else EventPipe(on_events)
+        self._lock = threading.Lock()
+        self._outcome: Recording | NvmlUnavailable | None = None
+        self._last_good: NvmlReading | None = None
+        self._decoded = b"", Recording(reading=NvmlReading())
+        self._child: _Child | None = None
+        self._stuck: _Child | None = None
+        self._is_closed = False
+
+    @property
+    def status(self) -> NvmlStatus:
+        """How the last attempt ended; may be read by any thread at any time."""
+        return self._attempts.status
+
+    def scan(self) -> NvmlReading:
+        """Return what NVML says now, lost GPUs as they were last known.
+
+        A call that had to wait for another thread's scan shares its outcome.
+
+        Raises:
+            NvmlUnavailable: NVML cannot be loaded or initialised, did not answer in time,
+                killed its process, or failed so recently that it is left alone.
+        """
+        return self._outcome_of("scan").reading
+
+    def refresh(self) -> NvmlReading:
+        """As :meth:`scan`, with what cannot change taken from the child's last reading.
+
+        The child reads whole where it has none, or where GPUs, driver or MIG devices changed.
+
+        Raises:
+            NvmlUnavailable: as :meth:`scan`.
+        """
+        return self._outcome_of("refresh").reading
+
+    def record(self) -> Recording:
+        """As :meth:`scan`, together with all that was asked and answered.
+
+        Raises:
+            NvmlUnavailable: as :meth:`scan`.
+        """
+        return self._outcome_of("record")
+
+    def _outcome_of(self, request: str) -> Recording:
+        seen = self._outcome
+        if not self._lock.acquire(timeout=self._timeout_s):
+            raise self._no_answer()
+        try:
+            if self._outcome is seen or request == "record":
+                self._outcome = self._attempt(request)
+            outcome = self._outcome
+        finally:
+            self._lock.release()
+        if isinstance(outcome, NvmlUnavailable):
+            raise NvmlUnavailable(outcome.cause, outcome.cure, code=outcome.code)
+        assert outcome is not None
+        return outcome
+
+    def close(self) -> None:
+        """End the child and the events; a scan in progress fails. Takes a second or two at most."""
+        self._is_closed = True
+        try:
+            self._end_child()
+        finally:
+            if self._events is not None:
+                self._events.close()
+
+    def _end_child(self) -> None:
+        child = self._child
+        if child is not None:
+            child.end_input()
+        if not self._lock.acquire(timeout=_EXIT_S / 4):
+            if child is not None:
+                child.kill()  # the scan in progress then meets the end of the child's output
+            if not self._lock.acquire(timeout=_EXIT_S / 4):
+                return  # stuck in the driver; the scan ends by its own timeout
+        try:
+            self._reap()
+        finally:
+            self._lock.release()
+
+    def _reap(self) -> None:
+        for child in (self._child, self._stuck):
+            if child is not None and not child.has_ended(within_s=_EXIT_S / 4):
+                child.kill()
+                child.free_later()
+        self._child = self._stuck = None
+
+    def _attempt(self, request: str) -> Recording | NvmlUnavailable:
+        try:
+            recording = self._ask(self._ready_child(), request)
+        except NvmlUnavailable as error:
+            return error
+        self._attempts.succeeded()
+        self._last_good = with_last_known(recording.reading, self._last_good)
+        return replace(recording, reading=self._last_good)
+
+    def _ready_child(self) -> "_Child":
+        """Return a child that can be asked, a new one if need be and allowed."""
+        if self._child is not None and not self._child.has_ended():
+            return self._child
+        if self._is_closed:
+            raise NvmlUnavailable("the NVML process has been closed")
+        self._attempts.check()
+        self._check_stuck()
+        self._child = self._started()
+        return self._child
+
+    def _started(self) -> "_Child":
+        try:
+            library = None if self._library is None else library_file(self._library)
+        except NvmlUnavailable as error:
+            raise self._attempts.missed(NvmlTrouble.NO_LIBRARY, error) from None
+        try:
+            return _Child(library, None if self._events is None else self._events.write_end)
+        except OSError as error:  # e.g. EAGAIN, at the pod's limit of processes
+            cause = f"cannot start the process that reads NVML: {error.strerror}"
+            unavailable = NvmlUnavailable(cause, "check the process limit")
+            raise self._attempts.failed(NvmlTrouble.DIED, unavailable) from None
+
+    def _check_stuck(self) -> None:
+        """Raise while an earlier child is still stuck, which is another answer that is missing."""
+        stuck = self._stuck
+        if stuck is not None and not stuck.has_ended():
+            stuck.kill()
+            if not stuck.has_ended(within_s=min(_EXIT_S, self._timeout_s) / 4):
+                cause = f"a call is stuck in the NVIDIA driver (process {stuck.pid})"
+                error = NvmlUnavailable(cause, _STUCK_CURE)
+                raise self._attempts.failed(NvmlTrouble.NO_ANSWER, error)
+        self._stuck = None
+
+    def _ask(self, child: "_Child", request: str) -> Recording:
+        line = child.ask(request, self._timeout_s)
+        if line is None:
+            self._leave(child)
+            raise self._attempts.failed(NvmlTrouble.NO_ANSWER, self._no_answer())
+        if not line:
+            raise self._attempts.failed(NvmlTrouble.DIED, self._died(child))
+        if line == self._decoded[0]:  # a node that stays as it is spares us the decoding
+            return self._decoded[1]
+        document = json.loads(line)
+        if "ok" in document:
+            reading = from_plain(NvmlReading, document["ok"], [])
+            self._decoded = line, Recording(reading=reading, answers=document.get("answers", ""))
+            return self._decoded[1]
+        # A fresh process loads the library anew: the driver may have been replaced meanwhile.
+        self._leave(child)
+        error = document["error"]
+        raise self._attempts.refused(NvmlUnavailable(**error))
+
+    def _leave(self, child: "_Child") -> None:
+        """End *child* if it lets us; what then still runs is stuck."""
+        child.end_input()
+        child.terminate()
+        self._child, self._stuck = None, child
+        if self._is_closed:  # nobody asks for it again
+            child.free_later()
+
+    def _no_answer(self) -> NvmlUnavailable:
+        return NvmlUnavailable(f"NVML did not answer within {self._timeout_s:g} s", _STUCK_CURE)
+
+    def _died(self, child: "_Child") -> NvmlUnavailable:
+        self._child = None
+        if not child.has_ended(within_s=_EXIT_S):
+            self._leave(child)
+        return NvmlUnavailable(f"the NVML process {child.end}", "look for its cause in `dmesg`")
+
+
+class _Child:
+    """One NVML process and the two pipes to it.
+
+    Args:
+        events: the descriptor that it writes events to; ``None`` if none are wanted.
+    """
+
+    def __init__(self, library: Path | None, events: int | None) -> None:
+        arguments = [] if library is None else [str(library)]
+        if events is not None:
+            arguments += ["--events", str(events)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "agent.probes.nvml.child", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=child_environment(),
+            pass_fds=() if events is None else (events,),
+            start_new_session=True,  # Ctrl-C is for the parent, who then ends the child
+        )
+        self.pid = self._process.pid
+
+    def ask(self, request: str, timeout_s: float) -> bytes | None:
+        """Return the reply line, empty if the process ended first, ``None`` after the time."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(request.encode() + b"\n")
+        except (BrokenPipeError, ValueError):  # ValueError: close() was faster
+            return b""
+        return read_line(stdout.fileno(), timeout_s)
+
+    def end_input(self) -> None:
+        """Let it end by itself once it is done."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def terminate(self) -> None:
+        """Ask it to end; whether it can is up to the driver."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Insist."""
+        self._process.kill()
+
+    def has_ended(self, within_s: float | None = 0.0) -> bool:
+        """Say whether it is gone, waiting up to *within_s* or for ever; frees its pipes if so."""
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return False
+        self.end_input()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return True
+
+    def free_later(self) -> None:
+        """Free its pipes and its entry among processes when it is gone, whenever that is."""
+        if not self.has_ended(within_s=_EXIT_S / 4):
+            threading.Thread(target=self.has_ended, args=(None,), daemon=True).start()
+
+    @property
+    def end(self) -> str:
+        """How it ended, as the rest of a sentence."""
+        code = self._process.returncode
+        if code is None:
+            return "closed its output"
+        return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"

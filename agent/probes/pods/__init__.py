@@ -1,0 +1,1 @@
+"""Pods from manifests, API objects and cgroups."""

@@ -1,0 +1,1 @@
+"""PCI, NUMA, CPU, RDMA and kernel facts from sysfs and procfs."""

@@ -1,0 +1,294 @@
+"""The PCI tree: where functions sit, what they are, what bridges stand above them.
+
+Files: kernel Documentation/ABI/testing/sysfs-bus-pci. Nothing here asks a driver.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from agent.model.nvlink import NvSwitch
+from agent.model.pci import (
+    GT_S_TO_GENERATION,
+    BridgeKind,
+    IommuType,
+    PciAddress,
+    PciBridge,
+    PcieLink,
+    PciFunction,
+    PciPath,
+)
+from agent.model.snapshot import ProbeIssue
+from agent.probes.sysfs.files import Files
+from agent.probes.sysfs.pci_config import STANDARD_BYTES, acs_control, bridge_kind, express
+from agent.probes.sysfs.pci_numa import NearNodes
+from agent.probes.sysfs.pci_vgpu import vgpu_host
+from agent.probes.sysfs.pci_vpd import names_nvlink_management, parse_vpd
+from agent.probes.sysfs.tree import Root
+
+NVIDIA = "10de"
+MELLANOX = "15b3"
+"""PCI vendor ids (pci.ids)."""
+
+GPU_CLASSES = ("0300", "0302")
+"""VGA and 3D controller, the first four digits of the class (PCI-SIG class codes)."""
+
+NVSWITCH_CLASS = "0680"
+"""Bridge, other: how NVSwitches up to Hopper show themselves (pci.ids 10de:1ac2, 1af1, 22a3)."""
+
+DATA_DIRECT_CLASS = "0801"
+"""DMA controller: the function of a ConnectX-8 that NCCL calls Data Direct (class 080100)."""
+
+_SUBTRACTIVE_BRIDGE = "060401"
+"""A bridge of conventional PCI by its class already (PCI-SIG class codes)."""
+
+_DEVICES = "bus/pci/devices"
+_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
+_SPEED = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,4})?) GT/s(?: PCIe)?")
+_HEX = re.compile(r"[0-9a-f]+")
+_NO_IOMMU_TYPE = "unknown"
+"""What the kernel prints for a group without a default domain (iommu_group_show_type)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedFunction:
+    """One PCI function.
+
+    Attributes:
+        path: ``None`` where its real path goes through no host bridge.
+        numa_node: its own, else that of the nearest bridge above that has one, else the one
+            node that holds all CPUs near it.
+    """
+
+    address: PciAddress
+    path: PciPath | None
+    facts: PciFunction
+    numa_node: int | None = None
+
+
+class PciTree:
+    """The PCI functions of one node; reads a function's files when it is asked for.
+
+    Attributes:
+        addresses: of all functions, ascending.
+    """
+
+    def __init__(self, sysfs: Root) -> None:
+        self._files = Files("pcie", sysfs)
+        self._near = NearNodes(self._files)
+        names = self._files.names(_DEVICES)
+        if names is None:
+            self._files.report(_DEVICES, "no PCI bus here")
+        self.addresses = tuple(sorted(filter(None, map(self._address, names or ()))))
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is a PCI bus to read at all."""
+        return self._files.names(_DEVICES) is not None
+
+    @property
+    def issues(self) -> tuple[ProbeIssue, ...]:
+        """What could not be read so far."""
+        return self._files.issues
+
+    def nvidia_gpus(self) -> tuple[PciAddress, ...]:
+        """Return NVIDIA's display controllers by address, whatever driver they are bound to.
+
+        The virtual functions that a vGPU host makes are parts of a GPU and left out.
+        """
+        gpus = self._of(NVIDIA, GPU_CLASSES)
+        return tuple(address for address in gpus if not self._is_virtual(address))
+
+    def nvswitches(self) -> tuple[NvSwitch, ...]:
+        """Return the NVSwitches that are PCI functions, by address."""
+        return tuple(NvSwitch(pci=address) for address in self._of(NVIDIA, (NVSWITCH_CLASS,)))
+
+    def data_direct(self) -> tuple[PlacedFunction, ...]:
+        """Return the Data Direct functions of ConnectX-8, by address."""
+        found = map(self.function, self._of(MELLANOX, (DATA_DIRECT_CLASS,)))
+        return tuple(function for function in found if function is not None)
+
+    def function(self, address: PciAddress) -> PlacedFunction | None:
+        """Return the function at *address*; ``None`` if it is not there."""
+        place = _place(address)
+        real = self._files.real(place)
+        if real is None:
+            return None
+        path = path_of(real)
+        if path is None:
+            self._files.report(place, f"no host bridge on its path {real}")
+        facts = self._facts(address)
+        hops = (address,) if path is None else path.hops
+        return PlacedFunction(
+            address=address,
+            path=path,
+            facts=facts,
+            numa_node=self._near.node(map(_place, reversed(hops)), facts.local_cpus),
+        )
+
+    def bridges(self, paths: Iterable[PciPath]) -> tuple[PciBridge, ...]:
+        """Return the bridges above the ends of *paths*, by address."""
+        above = {
+            hop: PciPath(root=path.root, hops=path.hops[:depth])
+            for path in paths
+            for depth, hop in enumerate(path.hops[:-1], 1)
+        }
+        return tuple(self._bridge(above[address]) for address in sorted(above))
+
+    def vpd(self, address: PciAddress) -> Mapping[str, str] | None:
+        """Return the read-only Vital Product Data by keyword.
+
+        ``None`` without them, and where reading them is refused: they are root's.
+        """
+        content = self._files.content(f"{_place(address)}/vpd")
+        return None if content is None else parse_vpd(content)
+
+    def is_nvlink_management(self, address: PciAddress) -> bool | None:
+        """Return whether a function belongs to the NVLink fabric; ``None`` without its VPD.
+
+        Of the functions of one such card only some say so (NVIDIA Fabric Manager User Guide:
+        the LPFs do, the FC PFs do not), so the others of its slot are asked as well.
+        """
+        if self._id(f"{_place(address)}/vendor", 4) != MELLANOX or self._is_virtual(address):
+            return False
+        slot = [other for other in self.addresses if _slot(other) == _slot(address)]
+        told = {other: self.vpd(other) for other in slot if not self._is_virtual(other)}
+        if any(names_nvlink_management(keywords or {}) for keywords in told.values()):
+            return True
+        return None if told.get(address) is None else False
+
+    def _facts(self, address: PciAddress) -> PciFunction:
+        place = _place(address)
+        config = self._files.content(f"{place}/config") or b""
+        capability = express(config)
+        return PciFunction(
+            pci_class=self._id(f"{place}/class", 6),
+            vendor=self._id(f"{place}/vendor", 4),
+            device=self._id(f"{place}/device", 4),
+            subsystem_vendor=self._id(f"{place}/subsystem_vendor", 4),
+            subsystem_device=self._id(f"{place}/subsystem_device", 4),
+            driver=self._files.link_name(f"{place}/driver"),
+            link=self._link(place),
+            local_cpus=self._near.cpus(place),
+            iommu_group=self._iommu_group(place),
+            iommu_type=self._iommu_type(place),
+            max_payload=None if capability is None else capability.max_payload,
+            max_read_request=None if capability is None else capability.max_read_request,
+            relaxed_ordering=None if capability is None else capability.relaxed_ordering,
+            is_virtual=self._is_virtual(address),
+            vgpu_host=vgpu_host(config),
+        )
+
+    def _bridge(self, path: PciPath) -> PciBridge:
+        address = path.hops[-1]
+        place = _place(address)
+        config = self._files.content(f"{place}/config") or b""
+        capability = express(config)
+        return PciBridge(
+            address=address,
+            kind=self._kind(path, config),
+            vendor=self._id(f"{place}/vendor", 4),
+            device=self._id(f"{place}/device", 4),
+            subsystem_vendor=self._id(f"{place}/subsystem_vendor", 4),
+            subsystem_device=self._id(f"{place}/subsystem_device", 4),
+            numa_node=self._near.node(map(_place, reversed(path.hops)), self._near.cpus(place)),
+            link=self._link(place),
+            max_payload=None if capability is None else capability.max_payload,
+            acs_control=acs_control(config),
+        )
+
+    def _kind(self, path: PciPath, config: bytes) -> BridgeKind | None:
+        """Return what a bridge is, by its place where config space hides it."""
+        if len(config) >= STANDARD_BYTES or len(path.hops) > 1:
+            return bridge_kind(config)
+        is_subtractive = self._id(f"{_place(path.hops[-1])}/class", 6) == _SUBTRACTIVE_BRIDGE
+        return BridgeKind.PCI_BRIDGE if is_subtractive else BridgeKind.ROOT_PORT
+
+    def _of(self, vendor: str, classes: tuple[str, ...]) -> tuple[PciAddress, ...]:
+        return tuple(
+            address
+            for address in self.addresses
+            if (self._id(f"{_place(address)}/class", 6) or "").startswith(classes)
+            and self._id(f"{_place(address)}/vendor", 4) == vendor
+        )
+
+    def _address(self, name: str) -> PciAddress | None:
+        address = PciAddress.parse_or_none(name)
+        if address is None:
+            self._files.report(f"{_DEVICES}/{name}", "not a PCI address")
+        return address
+
+    def _id(self, file: str, digits: int) -> str | None:
+        text = self._files.hex_id(file)
+        if text is None or (len(text) == digits and _HEX.fullmatch(text)):
+            return text
+        self._files.report(file, f"not {digits} hexadecimal digits: {text[:40]!r}")
+        return None
+
+    def _is_virtual(self, address: PciAddress) -> bool:
+        return self._files.link_name(f"{_place(address)}/physfn") is not None
+
+    def _iommu_group(self, place: str) -> int | None:
+        name = self._files.link_name(f"{place}/iommu_group") or ""
+        return int(name) if name.isdecimal() else None
+
+    def _iommu_type(self, place: str) -> IommuType | None:
+        text = self._files.text(f"{place}/iommu_group/type")
+        if text is None or text == _NO_IOMMU_TYPE:
+            return None
+        try:
+            return IommuType(text)
+        except ValueError:
+            self._files.report(f"{place}/iommu_group/type", f"not known to us: {text[:40]!r}")
+            return None
+
+    def _link(self, place: str) -> PcieLink | None:
+        link = replace(
+            self._current_link(place) or PcieLink(),
+            max_generation=self._generation(f"{place}/max_link_speed"),
+            max_width=self._width(f"{place}/max_link_width"),
+        )
+        return None if link == PcieLink() else link
+
+    def _current_link(self, place: str) -> PcieLink | None:
+        link = PcieLink(
+            generation=self._generation(f"{place}/current_link_speed"),
+            width=self._width(f"{place}/current_link_width"),
+        )
+        return None if link == PcieLink() else link
+
+    def _generation(self, file: str) -> int | None:
+        """Read ``32.0 GT/s PCIe``; kernels up to 5.6 wrote ``32 GT/s``, VMs say ``Unknown``."""
+        match = _SPEED.fullmatch(self._files.text(file) or "")
+        return GT_S_TO_GENERATION.get(float(match[1])) if match else None
+
+    def _width(self, file: str) -> int | None:
+        """Read a lane count; 0 and 255 are how the kernel prints a link that is not there."""
+        width = self._files.number(file)
+        return width if width not in (0, 255) else None
+
+
+def path_of(place: str) -> PciPath | None:
+    """Return the path that a real sysfs *place* goes through, up to its last PCI function.
+
+    Host bridges nest (Intel VMD): the innermost counts. ``None`` when there is none, or
+    nothing below it.
+    """
+    parts = place.split("/")
+    roots = [at for at, part in enumerate(parts) if _ROOT.fullmatch(part)]
+    if not roots:
+        return None
+    hops = []
+    for part in parts[roots[-1] + 1 :]:
+        if (hop := PciAddress.parse_or_none(part)) is None:
+            break
+        hops.append(hop)
+    return PciPath(root=parts[roots[-1]], hops=tuple(hops)) if hops else None
+
+
+def _place(address: PciAddress) -> str:
+    return f"{_DEVICES}/{address}"
+
+
+def _slot(address: PciAddress) -> tuple[int, int, int]:
+    return address.domain, address.bus, address.device

@@ -1,0 +1,152 @@
+"""The ports of one RDMA device: state, rate, addresses, error counters.
+
+Files: kernel Documentation/ABI/stable/sysfs-class-infiniband; what they hold:
+drivers/infiniband/core/sysfs.c.
+"""
+
+import re
+from collections.abc import Mapping
+
+from agent.model.hca import HcaPort, LinkLayer
+from agent.probes.sysfs.rdma_files import RdmaFiles
+from agent.probes.sysfs.rdma_gids import read_gids
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+_STATE = re.compile(r"-?[0-9]+: *(\S.*)")
+_NAMELESS = ("UNKNOWN", "<unknown>")
+"""How the kernel prints a number that it has no name for."""
+
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9])?) Gb/sec .*")
+_LID = re.compile(r"0x[0-9a-f]{1,8}")
+_COUNT = re.compile(r"[0-9]{1,20}")
+
+_NEITHER_LAYER = "Unknown"
+"""What the kernel prints for a device of neither layer, like AWS's EFA."""
+
+LINK_COUNTERS = (
+    "VL15_dropped",
+    "excessive_buffer_overrun_errors",
+    "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "port_rcv_constraint_errors",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "port_rcv_switch_relay_errors",
+    "port_xmit_constraint_errors",
+    "port_xmit_discards",
+    "symbol_error",
+)
+"""Of ``counters``: those of the InfiniBand port counters that count faults."""
+
+HARDWARE_COUNTERS = (
+    "duplicate_request",
+    "implied_nak_seq_err",
+    "impaired_remote_conn_events",
+    "local_ack_timeout_err",
+    "max_retry_exceeded",
+    "out_of_buffer",
+    "out_of_sequence",
+    "packet_seq_err",
+    "req_cqe_error",
+    "req_remote_access_errors",
+    "req_remote_invalid_request",
+    "req_rnr_retries_exceeded",
+    "req_transport_retries_exceeded",
+    "resp_cqe_error",
+    "resp_local_length_error",
+    "resp_remote_access_errors",
+    "retrans_timeout_events",
+    "rnr_nak_retry_err",
+    "rnr_naks_rcvd",
+    "rx_drops",
+    "rx_icrc_encapsulated",
+    "seq_err_naks_rcvd",
+    "to_retransmits",
+    "unrecoverable_err",
+    "unresponsive_remote_events",
+)
+"""Of ``hw_counters``: those that count faults, by the names of the drivers mlx5, bnxt_re and
+efa (kernel drivers/infiniband/hw/{mlx5/counters.c,bnxt_re/hw_counters.c,efa/efa_verbs.c})."""
+
+
+def read_ports(files: RdmaFiles, device: str, *, counters: bool) -> tuple[HcaPort, ...]:
+    """Return the ports of the RDMA device whose directory is *device*, by number."""
+    names = files.names(f"{device}/ports") or ()
+    numbers = sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+    return tuple(_port(files, device, number, counters=counters) for number in numbers)
+
+
+def _port(files: RdmaFiles, device: str, number: int, *, counters: bool) -> HcaPort:
+    place = f"{device}/ports/{number}"
+    layer = _layer(files, f"{place}/link_layer")
+    has_lid = layer is not LinkLayer.ETHERNET
+    return HcaPort(
+        number=number,
+        state=_state(files, f"{place}/state"),
+        physical_state=_state(files, f"{place}/phys_state"),
+        layer=layer,
+        rate_gbps=_rate(files, f"{place}/rate"),
+        lid=_lid(files, f"{place}/lid") if has_lid else None,
+        sm_lid=_lid(files, f"{place}/sm_lid") if has_lid else None,
+        gids=read_gids(files, place),
+        counters=_counters(files, place) if counters else None,
+    )
+
+
+def _state(files: RdmaFiles, path: str) -> str | None:
+    state = _match(files, path, _STATE)
+    return None if state in _NAMELESS else state
+
+
+def _rate(files: RdmaFiles, path: str) -> float | None:
+    rate = _match(files, path, _RATE)
+    return None if rate is None else float(rate)
+
+
+def _match(files: RdmaFiles, path: str, pattern: re.Pattern[str]) -> str | None:
+    text = files.text(path)
+    if text is None:
+        return None
+    match = pattern.fullmatch(text)
+    if match is None:
+        files.report(path, f"not understood: {text[:40]!r}")
+        return None
+    return match[1]
+
+
+def _layer(files: RdmaFiles, path: str) -> LinkLayer | None:
+    text = files.text(path)
+    if text is None or text == _NEITHER_LAYER:
+        return None
+    if text not in tuple(LinkLayer):
+        files.report(path, f"not a link layer that we know: {text[:40]!r}")
+        return None
+    return LinkLayer(text)
+
+
+def _lid(files: RdmaFiles, path: str) -> int | None:
+    text = files.text(path)
+    if text is None:
+        return None
+    if _LID.fullmatch(text) is None:
+        files.report(path, f"not a LID: {text[:40]!r}")
+        return None
+    return int(text, 16)
+
+
+def _counters(files: RdmaFiles, port: str) -> Mapping[str, int]:
+    """Return the counts that the driver gives, by name.
+
+    Text that is no number is how the kernel says that a device does not count this
+    (``N/A (no PMA)``), so it is no issue.
+    """
+    counts: dict[str, int] = {}
+    for folder, wanted in (("counters", LINK_COUNTERS), ("hw_counters", HARDWARE_COUNTERS)):
+        for name in files.names(f"{port}/{folder}") or ():
+            if name not in wanted:
+                continue
+            text = files.offered(f"{port}/{folder}/{name}")
+            if text is not None and _COUNT.fullmatch(text):
+                counts[name] = int(text)
+    return dict(sorted(counts.items()))

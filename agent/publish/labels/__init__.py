@@ -1,0 +1,1 @@
+"""Node labels: outputs, pacing and cleanup."""

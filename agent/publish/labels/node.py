@@ -1,0 +1,219 @@
+"""The labels on the Node object, written by server-side apply and only when they change.
+
+Each label is a field of its own, with owners of its own.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from agent.formats.responses import part
+from agent.kubeapi import apply
+from agent.kubeapi.apply import FIELD_MANAGER, AppliedObject, Connect, connection
+from agent.kubeapi.client import Answer
+from agent.kubeapi.owned import Labelled, labelled
+from agent.publish.labels.label_wish import NOTHING, LabelWish
+from agent.publish.labels.output import LabelChanges, compare
+from agent.publish.labels.output_names import NODE
+
+_Items = tuple[tuple[str, str], ...]
+"""Labels as (key, value)."""
+
+_log = structlog.get_logger()
+
+
+class NodeLabelPublisher:
+    """Keeps the labels of one Node as they should be; a LabelOutput.
+
+    The connection is made at the first use. Nodes are never created: the uid of the Node
+    that was read goes with the patch, and the API server refuses a patch for any other.
+    """
+
+    name = NODE
+    needs_api = True
+    is_on_node = True
+
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        node: str,
+        *,
+        connect: Connect | None = None,
+        yields: frozenset[str] = frozenset(),
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            kubeconfig: of the API server; ``None`` for the one of this pod.
+            node: the name of the Node.
+            connect: shared with others that *kubeconfig* would be asked for.
+            yields: labels that are left to any other program that writes them.
+        """
+        self._node = node
+        self._yields = yields
+        self._object = AppliedObject(
+            connect or connection(kubeconfig),
+            f"/api/v1/nodes/{quote(node, safe='')}",
+            self._cure,
+        )
+        self._refused: frozenset[tuple[str, str]] = frozenset()
+        self._left: tuple[str, Mapping[str, str], frozenset[str]] | None = None
+
+    @property
+    def place(self) -> str:
+        """The Node, as ``kubectl`` names it."""
+        return f"node/{self._node}"
+
+    @property
+    def refused(self) -> frozenset[tuple[str, str]]:
+        """Labels, as (key, value), that the API server does not accept; not sent again."""
+        return self._refused
+
+    def changes(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+        """Return what :meth:`publish` would change, as far as the API server accepts it.
+
+        Raises:
+            ApiUnavailable: the Node cannot be read.
+        """
+        now = self._read()
+        found = self._changes(now, wish, complete=complete)
+        if not found:
+            self._leave(now, wish, found)
+        return found
+
+    def publish(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+        """Make the Node as *wish* has it; return what that changed.
+
+        Own labels that are absent from it are removed when that is *complete* evidence and they
+        are not unread, and else keep their value. Labels of others are not touched.
+
+        Raises:
+            ApiUnavailable: nothing is certain to be written; try again after
+                *retry_after_s*, or in your own time if that is ``None``.
+        """
+        now = self._read()
+        found = self._changes(now, wish, complete=complete)
+        answer = self._apply(now, wish, found) if found else None
+        if answer is not None and answer.status == 422:
+            self._refuse_invalid(now, wish.labels)
+            found = self._changes(now, wish, complete=complete)
+            answer = self._apply(now, wish, found) if found else None
+        if answer is not None:
+            self._object.checked("PATCH", answer)
+        self._leave(now, wish, found)
+        return found
+
+    def remove(self) -> LabelChanges:
+        """Take our labels and annotations off the Node, and nobody else's; return what went.
+
+        Raises:
+            ApiUnavailable: nothing is certain to be gone.
+        """
+        return self.publish(NOTHING, complete=True)
+
+    def labels(self) -> Mapping[str, str]:
+        """Return the labels of the Node, whoever wrote them.
+
+        Raises:
+            ApiUnavailable: it cannot be read.
+        """
+        return self._read().labels
+
+    def is_disturbed(self, node: Mapping[str, Any]) -> bool:
+        """Tell whether the Node of this metadata lacks what the last publish left."""
+        if self._left is None:
+            return False
+        uid, left, yielded = self._left
+        seen = node.get("labels") or {}
+        is_gone = not yielded <= seen.keys()  # nobody else writes it any more
+        return node.get("uid") != uid or is_gone or any(seen.get(key) != left[key] for key in left)
+
+    def _read(self) -> Labelled:
+        return labelled(part(self._object.read(), "metadata"), FIELD_MANAGER)
+
+    def _leave(self, now: Labelled, wish: LabelWish, found: LabelChanges) -> None:
+        yielded = self._yields & now.others & wish.labels.keys()
+        self._left = (now.uid, self._body_labels(now, wish, found), yielded)
+
+    def _acceptable(self, labels: Mapping[str, str], now: Labelled) -> dict[str, str]:
+        return {
+            key: value
+            for key, value in labels.items()
+            if (key, value) not in self._refused and not (key in self._yields and key in now.others)
+        }
+
+    def _changes(self, now: Labelled, wish: LabelWish, *, complete: bool) -> LabelChanges:
+        there = now.annotations
+        wanted = self._body_annotations(now, wish)
+        return compare(
+            now.labels,
+            now.owned,
+            self._acceptable(wish.labels, now),
+            keep=wish.unread if complete else None,
+            is_there=bool(now.owned or now.owned_annotations),
+            is_stale=any(there.get(key) != value for key, value in wanted.items())
+            or not now.owned_annotations <= wanted.keys(),
+        )
+
+    def _apply(self, now: Labelled, wish: LabelWish, found: LabelChanges) -> Answer:
+        labels, annotations = self._body_labels(now, wish, found), self._body_annotations(now, wish)
+        return self._object.apply(self._patch(now, labels, annotations))
+
+    def _body_labels(
+        self, now: Labelled, wish: LabelWish, found: LabelChanges
+    ) -> Mapping[str, str]:
+        return {**found.kept, **self._acceptable(wish.labels, now)}
+
+    def _body_annotations(self, now: Labelled, wish: LabelWish) -> Mapping[str, str]:
+        if wish.annotations is not None:
+            return wish.annotations
+        return {key: now.annotations[key] for key in now.owned_annotations}
+
+    def _refuse_invalid(self, now: Labelled, labels: Mapping[str, str]) -> None:
+        # The control of the experiment: refused even without labels, none of them is at fault.
+        self._object.checked("PATCH", self._try_out(now, ()))
+        found = frozenset(self._invalid(now, tuple(sorted(labels.items()))))
+        for key, value in sorted(found - self._refused):
+            _log.error("label refused by the API server", node=self._node, key=key, value=value)
+        self._refused |= found
+
+    def _invalid(self, now: Labelled, items: _Items) -> _Items:
+        """Return which of *items* the API server refuses, by halving and asking dry.
+
+        One bad value makes it refuse the whole patch, without saying which it was.
+        """
+        answer = self._try_out(now, items)
+        if answer.status != 422:
+            self._object.checked("PATCH", answer)
+            return ()
+        if len(items) <= 1:
+            return items
+        middle = len(items) // 2
+        return self._invalid(now, items[:middle]) + self._invalid(now, items[middle:])
+
+    def _try_out(self, now: Labelled, items: _Items) -> Answer:
+        return self._object.try_out(self._patch(now, dict(items), {}))
+
+    def _patch(
+        self, now: Labelled, labels: Mapping[str, str], annotations: Mapping[str, str]
+    ) -> dict[str, Any]:
+        metadata: dict[str, Any] = {
+            "name": self._node,
+            "uid": now.uid,
+            "labels": dict(sorted(labels.items())),
+        }
+        if annotations:
+            metadata["annotations"] = dict(sorted(annotations.items()))
+        return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+    def _cure(self, status: int) -> str:
+        match status:
+            case 403:
+                return "grant `get` and `patch` on nodes to the account of the kubeconfig or pod"
+            case 404:
+                return f"check --node-name: the cluster has no node {self._node!r}; none is created"
+            case _:
+                return apply.cure(status)

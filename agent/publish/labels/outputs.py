@@ -1,0 +1,45 @@
+"""Which outputs labels go to, made from what the setting ``label-outputs`` names."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.kubeapi.apply import connection
+from agent.publish.labels.nfd import NfdFile
+from agent.publish.labels.node import NodeLabelPublisher
+from agent.publish.labels.node_feature import NodeFeaturePublisher
+from agent.publish.labels.output import LabelOutput
+from agent.publish.labels.output_names import FEATURE_FILE, NAMESPACE, NFD_FILE, NODE, NODE_FEATURE
+
+
+def label_outputs(
+    names: Sequence[str],
+    *,
+    kubeconfig: Path | None,
+    node: str,
+    nfd_file: Path = FEATURE_FILE,
+    namespace: str = NAMESPACE,
+    pod: str | None = None,
+    yields: frozenset[str] = frozenset(),
+) -> tuple[LabelOutput, ...]:
+    """Return the outputs that *names* holds, in its order; they share one connection.
+
+    Args:
+        names: of :data:`~agent.publish.labels.output_names.OUTPUTS`.
+        kubeconfig: of the API server; ``None`` for the one of this pod.
+        node: the name of the Node that the labels are for.
+        nfd_file: for ``nfd-file``.
+        namespace: for ``node-feature``.
+        pod: that this program runs in, ``None`` outside of one; for ``node-feature``.
+        yields: labels that the output ``node`` leaves to others who write them.
+    """
+    connect = connection(kubeconfig)
+
+    def output(name: str) -> LabelOutput:
+        if name == NODE:
+            return NodeLabelPublisher(kubeconfig, node, connect=connect, yields=yields)
+        if name == NFD_FILE:
+            return NfdFile(nfd_file)
+        assert name == NODE_FEATURE
+        return NodeFeaturePublisher(kubeconfig, node, namespace=namespace, pod=pod, connect=connect)
+
+    return tuple(map(output, names))

@@ -1,0 +1,177 @@
+"""The HTTP server of /metrics, /healthz and /readyz."""
+
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from agent.errors import InputError
+from agent.publish.metrics.families import families
+from agent.publish.metrics.state import MetricsState
+
+__all__ = ["MetricsServer", "MetricsState", "serve_metrics"]
+
+_CLIENT_TIMEOUT_S = 10
+"""A client that is silent for longer loses its connection, and its thread is free again."""
+
+STUCK_S = 300.0
+"""Without a heartbeat for this long the agent is not alive. A scan waits for NVML some 20 s at
+most, and a cold start of many nodes may keep a thread from running for a minute."""
+
+
+class MetricsServer:
+    """A running server; *close* ends it."""
+
+    def __init__(self, server: ThreadingHTTPServer, host: str) -> None:
+        self._server = server
+        self._host = f"[{host}]" if ":" in host else host
+        self._thread = threading.Thread(
+            target=server.serve_forever,
+            kwargs={"poll_interval": 0.1},  # seconds; a stop waits no longer than this
+            name="metrics",
+            daemon=True,
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where the metrics are, with the port that the kernel chose if 0 was asked for."""
+        return f"http://{self._host}:{self._server.server_address[1]}/metrics"
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def serve_metrics(
+    address: str,
+    state: Callable[[], MetricsState],
+    heartbeat_age_s: Callable[[], float] = lambda: 0.0,
+) -> MetricsServer:
+    """Serve /metrics, /healthz and /readyz on *address*, ``host:port``, from threads of its own.
+
+    *state* is called at every scrape and by /readyz, *heartbeat_age_s*, seconds since the
+    agent's loop last moved, by /healthz; both must be quick and safe to call from any thread.
+    /healthz says nothing about the hardware, so that a dead driver does not have the agent
+    restarted for nothing; /readyz does. Port 0 takes a free one.
+
+    Raises:
+        InputError: *address* is malformed or cannot be listened on.
+    """
+    host, port = _parsed(address)
+    registry = CollectorRegistry()
+    registry.register(_StateCollector(state))
+    ProcessCollector(registry=registry)
+    try:
+        family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        handler = partial(_Handler, registry, state, heartbeat_age_s)
+        server = _Server(family, (str(target[0]), port), handler)
+    except OSError as error:
+        raise InputError(
+            f"cannot serve metrics on {address}: {error}",
+            "choose another address with --metrics-address",
+        ) from error
+    return MetricsServer(server, host)
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise InputError(
+            f"not an address: {address!r}",
+            "write --metrics-address as host:port, e.g. 127.0.0.1:9430",
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class _StateCollector(Collector):
+    def __init__(self, state: Callable[[], MetricsState]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        return families(self._state())
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(
+        self,
+        family: socket.AddressFamily,
+        address: tuple[str, int],
+        handler: Callable[..., BaseHTTPRequestHandler],
+    ) -> None:
+        self.address_family = family
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer would ask DNS for the name of this host here, which can take seconds.
+        TCPServer.server_bind(self)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Stay silent about clients that hang up in the middle of an answer."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _CLIENT_TIMEOUT_S
+    server_version = "nodetopo"
+    sys_version = ""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        state: Callable[[], MetricsState],
+        heartbeat_age_s: Callable[[], float],
+        *args: Any,
+    ) -> None:
+        self._registry = registry
+        self._state = state
+        self._heartbeat_age_s = heartbeat_age_s
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        match urlsplit(self.path).path:
+            case "/metrics":
+                encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+                self._answer(HTTPStatus.OK, content_type, encode(self._registry))
+            case "/healthz":
+                self._answer_probe(_stuck(self._heartbeat_age_s()))
+            case "/readyz":
+                self._answer_probe(self._state().not_ready)
+            case _:
+                self._answer(
+                    HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /healthz or /readyz\n"
+                )
+
+    def _answer_probe(self, problem: str | None) -> None:
+        """Answer as a probe of the kubelet reads it: any status from 400 on is a no."""
+        status = HTTPStatus.OK if problem is None else HTTPStatus.SERVICE_UNAVAILABLE
+        self._answer(status, "text/plain; charset=utf-8", f"{problem or 'ok'}\n".encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited name
+        """Write nothing: a scrape is not an event."""
+
+    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _stuck(age_s: float) -> str | None:
+    return None if age_s <= STUCK_S else f"Stuck: the loop has not moved for {age_s:.0f} s"
