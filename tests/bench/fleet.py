@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 import structlog
 
 from tests.bench.fleet_phases import Phase, Play
-from tests.bench.fleet_play import Fleet
 from tests.bench.fleet_server import Server
+from tests.bench.fleet_simulation import Fleet
 
 LARGE = 15_000
 """Nodes: three times what Kubernetes is tested for (its documentation, "Considerations for large

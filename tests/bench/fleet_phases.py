@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tests.bench import fleet_writers
-from tests.bench.fleet_play import VERSION, Fleet, by_verb, peaks
 from tests.bench.fleet_server import Cost, Server
+from tests.bench.fleet_simulation import VERSION, Fleet, by_verb, peaks
 
 SETTLE_S = 120.0
 """After so long every agent that started at once has looked, and written what it had to."""

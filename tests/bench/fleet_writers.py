@@ -9,7 +9,7 @@ an Update on a difference). Connections are kept, as client-go keeps them: no re
 from collections.abc import Callable, Mapping
 
 from tests.bench.fleet_connection import Connection
-from tests.bench.fleet_play import Fleet
+from tests.bench.fleet_simulation import Fleet
 
 INTERVAL_S = 60.0
 

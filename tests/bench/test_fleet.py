@@ -2,8 +2,8 @@
 
 from tests.bench.fleet import large_row, row
 from tests.bench.fleet_phases import Phase
-from tests.bench.fleet_play import by_verb, peaks
 from tests.bench.fleet_server import Cost, total
+from tests.bench.fleet_simulation import by_verb, peaks
 
 METRICS = """\
 # HELP apiserver_request_total Counter of requests.

@@ -9,7 +9,7 @@ from agent.model.kubelet_state import DeviceState, HeldDevices
 from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import ProbeIssue, Snapshot
 from tests.checks.judge import METRICS, NODE, POD, STATE, TRAINER, healthy, result
-from tests.checks.kubelet_node import missing, observed, skipped
+from tests.checks.kubelet.kubelet_node import missing, observed, skipped
 
 GPU = "nvidia.com/gpu"
 

@@ -7,7 +7,7 @@ import pytest
 from agent.model.host import HostSettings
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import NODE, POD, STATE, TRAINER, healthy, result
-from tests.checks.kubelet_node import missing, observed, skipped
+from tests.checks.kubelet.kubelet_node import missing, observed, skipped
 
 OURS = ("nodetopo-gpu-7-0a1b2c3d.sock",)
 COUNT = "nvidia.com/gpu.count"

@@ -12,9 +12,9 @@ from agent.cli.admit_preference import preference
 from agent.machines.bundled import machine
 from agent.model.codec import encode
 from agent.model.snapshot import ProbeIssue, Snapshot
+from tests.admission.admission_node import GPU, kubelet, node
 from tests.cli.conftest import Cli
 from tests.cli.outcome import Outcome
-from tests.hints.admission_node import GPU, kubelet, node
 
 _POD = """\
 apiVersion: v1

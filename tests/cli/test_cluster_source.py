@@ -11,8 +11,8 @@ from agent.cli import cluster_file
 from agent.cli.cluster_source import add_cluster_source, api, load_nodes
 from agent.cli.parser import Parser
 from agent.errors import ApiUnavailable, InputError
-from tests.publish.fake_api import kubeconfig, serving
-from tests.publish.fake_lists import FakeLists
+from tests.kubeapi.fake_api_server import kubeconfig, serving
+from tests.kubeapi.fake_lists import FakeLists
 
 NODES = "/api/v1/nodes"
 

@@ -15,8 +15,8 @@ from tests.cli.conftest import Cli
 from tests.cli.doctor_input import item, written
 from tests.cluster.examined import nodes
 from tests.cluster.labelled import CLIQUE, CLUSTER, HOSTNAME, PARTITION, ZONE, with_labels, without
-from tests.publish.fake_api import serving
-from tests.publish.fake_lists import FakeLists
+from tests.kubeapi.fake_api_server import serving
+from tests.kubeapi.fake_lists import FakeLists
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "doctor.json"
 NODES = "/api/v1/nodes"

@@ -25,7 +25,7 @@ from tests.cluster.labelled import (
     with_labels,
     without,
 )
-from tests.publish.fake_api import FakeApi, serving
+from tests.kubeapi.fake_api_server import FakeApi, serving
 
 RACK = tuple(tray(f"gb-{number}", number % 2, more={"pool": "gb"}) for number in range(4))
 DGX = labelled("dgx-0", "dgx-h100")

@@ -15,10 +15,10 @@ from agent.model.pod import AssignedDevices, Container, Pod
 from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.pb import podresources_pb2 as pb
-from tests.probes.cgroup_tree import APP, UID, group, unified
-from tests.probes.test_podresources_kept import GPU, device
-from tests.probes.test_podresources_kept import serving as serving_kubelet
-from tests.probes.test_pods import kubeconfig, serving
+from tests.kubeapi.test_pods import kubeconfig, serving
+from tests.probes.kubelet.test_podresources_kept import GPU, device
+from tests.probes.kubelet.test_podresources_kept import serving as serving_kubelet
+from tests.probes.pods.cgroup_tree import APP, UID, group, unified
 
 ON_DISK = KubeletSettings(source="/k", version="v1.34.1", cpu_manager_policy="none")
 RUNNING = KubeletSettings(source="configz", cpu_manager_policy="static")

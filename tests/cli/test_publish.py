@@ -16,7 +16,7 @@ from agent.kubeapi import apply
 from agent.kubeapi.client import Api
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
-from tests.publish.fake_api import FakeApi, serving
+from tests.kubeapi.fake_api_server import FakeApi, serving
 
 COUNT = "nvidia.com/gpu.count"
 DGX = labels(machine("dgx-h100"))

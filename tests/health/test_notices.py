@@ -4,7 +4,7 @@ from agent.health.notices import Notice, notices
 from agent.health.rules import HealthRules
 from agent.health.status import HealthClass
 from agent.model.nvml_event import NvmlTrouble
-from tests.health.story import PENDING, SOUND, A, B, Story, seen, trouble, xid
+from tests.health.gpu_history import PENDING, SOUND, A, B, Story, seen, trouble, xid
 
 RULES = HealthRules()
 

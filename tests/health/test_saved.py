@@ -12,7 +12,7 @@ from agent.health.saved import SCHEMA, decode, encode, forgiven, lasting, resume
 from agent.health.state import MAX_GPUS, HealthState
 from agent.model.gpu import EccErrors
 from agent.model.nvml_event import NvmlTrouble
-from tests.health.story import (
+from tests.health.gpu_history import (
     FAILED,
     PENDING,
     SOUND,

@@ -7,7 +7,7 @@ import pytest
 from agent.health.saved import forgiven, resumed
 from agent.model.nvml_event import NvmlTrouble
 from agent.model.snapshot import Snapshot
-from tests.health.story import SOUND, A, B, Story, reasons, seen, trouble, xid
+from tests.health.gpu_history import SOUND, A, B, Story, reasons, seen, trouble, xid
 
 NO_ANSWER, REFUSED = NvmlTrouble.NO_ANSWER, NvmlTrouble.REFUSED
 

@@ -12,9 +12,9 @@ from contextlib import closing
 
 import pytest
 
+from tests.lab.grpc_proxy import Tap
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU
-from tests.lab.tap import Tap
 from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab

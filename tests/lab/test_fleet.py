@@ -10,8 +10,8 @@ import pytest
 
 from tests.bench import fleet_writers
 from tests.bench.fleet_phases import NEW_VERSION, OUTAGE_S, SETTLE_S
-from tests.bench.fleet_play import VERSION, Fleet, by_verb, peaks
 from tests.bench.fleet_server import Server, total
+from tests.bench.fleet_simulation import VERSION, Fleet, by_verb, peaks
 from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab

@@ -14,7 +14,7 @@ from tests.lab.api import Api, Object
 from tests.lab.cluster import MACHINES, Cluster
 from tests.lab.node_agent import NodeAgent
 from tests.lab.waiting import wait_for
-from tests.publish.wishes import wish
+from tests.publish.desired_labels import wish
 
 pytestmark = pytest.mark.lab
 

@@ -15,7 +15,7 @@ from tests.lab.api import Object
 from tests.lab.audit import moment
 from tests.lab.cluster import Cluster
 from tests.lab.waiting import wait_for
-from tests.publish.wishes import wish
+from tests.publish.desired_labels import wish
 
 pytestmark = pytest.mark.lab
 

@@ -12,7 +12,7 @@ from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU
 from tests.lab.waiting import wait_for
-from tests.publish.wishes import wish
+from tests.publish.desired_labels import wish
 
 pytestmark = pytest.mark.lab
 

@@ -30,7 +30,7 @@ from tests.lab.own_node import (
     policed,
     relabel,
 )
-from tests.publish.wishes import wish
+from tests.publish.desired_labels import wish
 from tests.zones.machines import NODES, OFFER
 
 pytestmark = pytest.mark.lab

@@ -9,11 +9,11 @@ import pytest
 
 from agent.machines.bundled import machine
 from tests.lab.cluster import Cluster
+from tests.lab.grpc_proxy import Tap
 from tests.lab.kubelet import Policies
 from tests.lab.machine_node import Node
 from tests.lab.placement import DAY, SURPLUS, Turn, expected
-from tests.lab.placement_play import Player
-from tests.lab.tap import Tap
+from tests.lab.placement_scenarios import Player
 
 pytestmark = pytest.mark.lab
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.deviceplugin.registration_part import Registration
-from tests.kubelet.machines import GPUS, first
+from tests.deviceplugin.machines import GPUS, first
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
 from tests.lab.pods import guaranteed

@@ -16,7 +16,7 @@ from tests.lab.waiting import wait_for
 from tests.nightly import nfd_site
 from tests.nightly.nfd import NAMESPACE
 from tests.nightly.nfd_site import NODE, Site
-from tests.publish.wishes import wish
+from tests.publish.desired_labels import wish
 
 pytestmark = pytest.mark.nightly
 

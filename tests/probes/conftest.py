@@ -9,7 +9,7 @@ from agent.probes.nvml import event_pipe
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
-from tests.probes.nvml_pair import ANSWERS
+from tests.probes.nvml.nvml_pair import ANSWERS
 
 Supervise = Callable[..., NvmlSupervisor]
 PATIENCE_S = 60.0
@@ -29,7 +29,7 @@ def nvml_library(nvml_cache: Path) -> Path:
 
 @pytest.fixture
 def nvml_fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    """The pair of GPUs in :mod:`tests.probes.nvml_pair`, which every child sees."""
+    """The pair of GPUs in :mod:`tests.probes.nvml.nvml_pair`, which every child sees."""
     fake = FakeNvml(tmp_path / "nvml", ANSWERS)
     monkeypatch.setenv("NODETOPO_FAKE_NVML", str(fake.directory))
     return fake

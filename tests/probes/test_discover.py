@@ -18,7 +18,7 @@ from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.discover import Roots, discover, with_audit_facts
 from agent.probes.nvml.reading import NvmlReading
 from tests.compose.sysfs import unpack_whole
-from tests.kubelet.machines import NODES
+from tests.deviceplugin.machines import NODES
 
 SHAPE = "l40sx4-pcie-2numa"
 L40S = machine("l40s-pcie-4")

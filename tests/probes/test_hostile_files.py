@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.probes.kubelet.config import MAX_DROP_INS
-from tests.probes.kubelet_host import CONFIG, DROP_INS, HEADER
+from tests.probes.kubelet.kubelet_host import CONFIG, DROP_INS, HEADER
 
 CHECKPOINT = "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 CPUS = "var/lib/kubelet/cpu_manager_state"

@@ -18,10 +18,10 @@ from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.sysfs import changes
 from agent.probes.sysfs.host import Host
 from tests.conftest import NODES
+from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.fake import FakeNvml
-from tests.kubelet.eventually import eventually
 from tests.probes.clock import Clock
-from tests.probes.event_log import EventLog, xid
+from tests.probes.nvml.event_log import EventLog, xid
 
 SHAPE = "h100x8-nvswitch-2numa-8cx7"
 ANSWERS = (NODES / SHAPE / "nvml.txt").read_text("utf-8")

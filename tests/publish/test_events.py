@@ -11,8 +11,8 @@ from pathlib import Path
 from agent.kubeapi.backoff import RETRY_S
 from agent.publish.event_queue import EXPIRY_S, QUIET_S
 from agent.publish.events import EventPublisher, NodeEvent
-from tests.publish.fake_api import kubeconfig
-from tests.publish.fake_events import FakeEvents, bound, serving
+from tests.kubeapi.fake_api_server import kubeconfig
+from tests.kubeapi.fake_events import FakeEvents, bound, serving
 
 LOST = NodeEvent(
     reason="GpuUnhealthy",

@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.publish.node_config import NodeConfigWatch, SeenLabel
-from tests.kubelet.eventually import eventually
-from tests.publish.fake_api import kubeconfig
-from tests.publish.fake_watch import FakeWatch, watched
-from tests.publish.test_node_watch import Hours
+from tests.deviceplugin.eventually import eventually
+from tests.kubeapi.fake_api_server import kubeconfig
+from tests.kubeapi.fake_watch import FakeWatch, watched
+from tests.kubeapi.test_watch_node import Hours
 
 KEY = "config"
 WAIT_S = 60.0

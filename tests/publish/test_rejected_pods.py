@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.publish.rejected_pods import REASONS, RejectedPods
-from tests.publish.fake_api import kubeconfig
+from tests.kubeapi.fake_api_server import kubeconfig
 
 TIMEOUT_S = 240
 Object = dict[str, Any]

@@ -1,0 +1,65 @@
+"""An offering beside a kubelet, for tests of what is served."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from agent.config.settings import Settings
+from agent.daemon.placement import Placements
+from agent.daemon.plugins import Offering
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from tests.deviceplugin.eventually import eventually
+from tests.generous_deadlines import unhurried
+
+WAIT_S = 60.0
+
+
+class Played:
+    """An offering, and the kubelet that it serves."""
+
+    def __init__(self, offering: Offering, kubelet: StandInKubelet, directory: Path) -> None:
+        self.offering = offering
+        self.kubelet = kubelet
+        self.directory = directory
+
+    def reconfigure(self, **settings: Any) -> None:
+        """Ask for other settings, all but *settings* as they are by default."""
+        chosen = Settings(node_name="n", device_plugin_dir=self.directory, **settings)
+        self.offering.reconfigure(chosen, Placements.of(chosen))
+
+    def listed(self, *resources: str) -> dict[str, int]:
+        """Return how many devices of each the kubelet has, waiting for them."""
+        views = (self.kubelet.wait_registered(WAIT_S, name) for name in resources)
+        return {view.resource: len(view.devices) for view in views}
+
+    def is_followed(self, resource: str) -> bool:
+        """Tell whether the kubelet follows the plugin of now, and none from before it.
+
+        Up to 1.36 it drops the newest plugin when it notices the end of an older one.
+        """
+        view, following = self.kubelet.view(resource), self.kubelet._streaming
+        paths = [one.path.name for one in tuple(following) if one.resource == resource]
+        endpoint = self.offering.states[resource].endpoint
+        return view is not None and [view.endpoint] == paths == [endpoint]
+
+    def lacks(self, resource: str) -> bool:
+        """Tell whether the kubelet has no connection for *resource*, after a while."""
+        return eventually(lambda: self.kubelet.view(resource) is None)
+
+
+@contextmanager
+def playing(**settings: Any) -> Iterator[Played]:
+    """Yield an offering with *settings* that has taken nothing yet."""
+    with (
+        unhurried(),
+        TemporaryDirectory(prefix="nodetopo-") as directory,
+        StandInKubelet(Path(directory)) as it,
+    ):
+        chosen = Settings(node_name="n", device_plugin_dir=Path(directory), **settings)
+        offering = Offering(chosen, Path(directory), Placements.of(chosen))
+        try:
+            yield Played(offering, it, Path(directory))
+        finally:
+            offering.stop()

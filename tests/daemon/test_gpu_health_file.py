@@ -1,0 +1,151 @@
+"""The watch and its file: verdicts outlive the process, and a person can end them."""
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent.model.nvml_event import NvmlTrouble
+from tests.health.gpu_history import FAILED, FINE, SOUND, A, B, seen, trouble, xid
+from tests.health.watched_gpus import Daemon
+
+REFUSED = trouble(NvmlTrouble.REFUSED, 1, 999)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Daemon:
+    return Daemon(tmp_path / "health.json")
+
+
+def test_a_verdict_outlives_the_process(daemon: Daemon) -> None:
+    daemon.watch.look(SOUND, FINE)
+    daemon.watch.take_events([xid(79)])
+    daemon.wait(1)
+    daemon.restart()
+    assert daemon.reasons == {A: "Xid79"}
+    assert daemon.watch.notices() == ()
+
+
+def test_another_boot_ends_it(daemon: Daemon) -> None:
+    daemon.watch.take_events([xid(79)])
+    daemon.wait(1)
+    daemon.boot_id, daemon.now = "two", 10.0
+    daemon.restart()
+    assert daemon.reasons == {}
+
+
+def test_events_are_taken_without_touching_the_disk(daemon: Daemon) -> None:
+    daemon.watch.take_events([xid(79)])
+    assert daemon.path is not None
+    assert not daemon.path.exists()
+    daemon.watch.tick()
+    assert daemon.path.exists()
+
+
+def test_the_file_is_written_only_when_a_verdict_changes(daemon: Daemon) -> None:
+    daemon.watch.look(SOUND, FINE)
+    daemon.wait(1)
+    assert daemon.path is not None
+    assert not daemon.path.exists()
+    daemon.watch.take_events([xid(95)])
+    daemon.wait(1)
+    inode = daemon.path.stat().st_ino
+    for _ in range(50):
+        daemon.watch.take_events([xid(95), xid(13)])
+        daemon.watch.look(SOUND, FINE)
+        daemon.wait(1)
+    assert daemon.path.stat().st_ino == inode
+
+
+def test_a_restart_alone_writes_nothing(daemon: Daemon) -> None:
+    daemon.watch.take_events([xid(79)])
+    daemon.wait(1)
+    assert daemon.path is not None
+    inode = daemon.path.stat().st_ino
+    daemon.restart()
+    daemon.wait(1)
+    assert daemon.path.stat().st_ino == inode
+
+
+def test_a_place_that_cannot_be_written_is_tried_at_looks_and_then_used(tmp_path: Path) -> None:
+    parent = tmp_path / "place"
+    parent.write_text("")
+    daemon = Daemon(parent / "health.json")
+    with capture_logs() as lines:
+        daemon.watch.take_events([xid(79)])
+        for _ in range(5):
+            daemon.wait(1)
+            daemon.watch.look(SOUND, FINE)
+    assert len(lines) == 1
+    assert daemon.reasons == {A: "Xid79"}
+    parent.unlink()
+    daemon.wait(1)
+    assert not parent.exists()
+    daemon.watch.look(SOUND, FINE)
+    assert (parent / "health.json").exists()
+
+
+def test_a_file_that_is_removed_ends_verdicts_at_the_next_look(daemon: Daemon) -> None:
+    daemon.watch.look(SOUND, FINE)
+    daemon.watch.take_events([xid(79), xid(95, on=B)])
+    daemon.wait(1)
+    assert daemon.path is not None
+    daemon.path.unlink()
+    daemon.wait(1)
+    assert set(daemon.reasons) == {A, B}
+    daemon.watch.notices()
+    daemon.watch.look(seen(remapped_rows=FAILED), FINE)
+    assert daemon.reasons == {A: "RowRemapFailed"}
+    told = [notice.reason for notice in daemon.watch.notices()]
+    assert told == ["HealthForgotten", "GpuUnhealthy", "GpuRecovered"]
+
+
+def test_a_directory_that_is_gone_ends_nothing_and_is_made_anew(daemon: Daemon) -> None:
+    assert daemon.path is not None
+    path = daemon.path = daemon.path.parent / "run" / "health.json"
+    daemon.restart()
+    daemon.watch.look(SOUND, FINE)
+    daemon.watch.take_events([xid(79)])
+    daemon.wait(1)
+    path.unlink()
+    path.parent.rmdir()
+    daemon.watch.look(SOUND, FINE)
+    daemon.wait(1)
+    daemon.watch.look(SOUND, FINE)
+    daemon.restart()
+    assert daemon.reasons == {A: "Xid79"}
+
+
+def test_a_gpu_that_is_lost_is_not_healthy_for_a_moment_when_the_file_is_removed(
+    daemon: Daemon,
+) -> None:
+    daemon.watch.look(seen(is_lost=True), FINE)
+    assert daemon.path is not None
+    daemon.path.unlink()
+    daemon.changes = 0
+    daemon.watch.look(seen(is_lost=True), FINE)
+    assert (daemon.reasons, daemon.changes) == ({A: "GpuLost"}, 0)
+
+
+def test_a_fresh_container_is_wanted_once_and_not_again_by_the_next_process(
+    daemon: Daemon,
+) -> None:
+    wanted = []
+    for minute in range(130):
+        daemon.watch.look(SOUND, REFUSED)
+        daemon.wait(60)
+        if daemon.watch.wants_fresh_container:
+            wanted.append(minute)
+            daemon.restart()
+    assert wanted == [1, 61, 121]
+
+
+def test_without_a_memory_no_fresh_container_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (None, tmp_path / "file" / "health.json"):
+        daemon = Daemon(path)
+        with capture_logs():
+            daemon.watch.look(SOUND, REFUSED)
+            daemon.wait(300)
+            daemon.watch.look(SOUND, REFUSED)
+        assert not daemon.watch.wants_fresh_container

@@ -1,0 +1,162 @@
+"""What takes a label off, and what does not."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.daemon.label_wishes import LabelWishes
+from agent.daemon.labels_loop import Evidence
+from agent.daemon.node_place import NodePlace
+from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.publish.labels.nfd import NfdFile
+from agent.publish.labels.pacing import GAP_S
+from tests.daemon.label_simulation import COUNT, DGX, LABELS, Played, node
+from tests.deviceplugin.eventually import eventually
+from tests.kubeapi.fake_api_server import FakeApi
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+def agent(api: FakeApi) -> Played:
+    """Return an agent that has published."""
+    found = Played(node(api))
+    found.scan()
+    found.run(0)
+    assert api.labels[COUNT] == "8"
+    return found
+
+
+def test_one_complete_scan_removes_nothing(api: FakeApi, agent: Played) -> None:
+    agent.extra = {}
+    agent.scan()
+    agent.run(3600)
+    assert "a.io/extra" in api.labels
+
+
+def test_a_second_complete_scan_removes_what_both_lack(api: FakeApi, agent: Played) -> None:
+    agent.extra = {}
+    agent.scan()
+    agent.run(60)
+    agent.scan()
+    agent.run(GAP_S)
+    assert "a.io/extra" not in api.labels
+
+
+def test_what_was_left_by_an_agent_before_goes_at_the_second_scan(api: FakeApi) -> None:
+    api.set_by("nodetopo", {"a.io/old": "x"})
+    agent = Played(node(api))
+    agent.scan()
+    agent.run(60)
+    assert "a.io/old" in api.labels
+    agent.scan()
+    agent.run(GAP_S)
+    assert "a.io/old" not in api.labels
+
+
+@pytest.mark.parametrize(
+    "doubtful",
+    [
+        replace(DGX, issues=(ProbeIssue(probe="nvml", subject="0", reason="lost"),)),
+        replace(DGX, gpus=(replace(DGX.gpus[0], is_lost=True), *DGX.gpus[1:])),
+    ],
+    ids=["nvml does not answer", "a GPU is lost"],
+)
+def test_scans_in_doubt_remove_nothing(api: FakeApi, agent: Played, doubtful: Snapshot) -> None:
+    agent.extra = {}
+    for _ in range(5):
+        agent.scan(doubtful)
+        agent.run(60)
+    assert "a.io/extra" in api.labels
+
+
+def test_gpus_on_the_bus_that_are_not_listed_lose_no_label(api: FakeApi) -> None:
+    settings = Settings(node_name="gpu-1")
+    wishes = LabelWishes(lambda: settings, NodePlace(settings), lambda _: None)
+    agent = Played(node(api), wishes=wishes)
+    agent.scan()
+    agent.run(60)
+    bare = replace(DGX, gpus=())  # as in a container that may not open their devices
+    for _ in range(5):
+        agent.scan(bare)
+        agent.run(60)
+    assert api.labels.items() >= LABELS.items()
+    for _ in range(2):
+        agent.scan(replace(bare, pci_gpus=()))
+        agent.run(60)
+    assert COUNT not in api.labels
+
+
+def test_a_scan_in_doubt_between_two_complete_ones_starts_the_proof_anew(
+    api: FakeApi, agent: Played
+) -> None:
+    agent.extra = {}
+    issue = ProbeIssue(probe="nvml", subject="0", reason="lost")
+    for snapshot in (DGX, replace(DGX, issues=(issue,)), DGX):
+        agent.scan(snapshot)
+        agent.run(60)
+    assert "a.io/extra" in api.labels
+
+
+def test_a_label_that_comes_and_goes_is_not_removed() -> None:
+    evidence = Evidence()
+    for keys in ({"a", "b"}, {"a"}, {"a", "b"}, {"a"}):
+        evidence.add(replace(DGX), frozenset(keys))
+        assert not evidence.is_proven
+
+
+def test_one_scan_seen_by_other_settings_is_no_second_one() -> None:
+    evidence, scan = Evidence(), replace(DGX)
+    for _ in range(3):
+        evidence.add(scan, frozenset({"a"}))
+        assert not evidence.is_proven
+    evidence.add(replace(DGX), frozenset({"a"}))
+    assert evidence.is_proven
+    evidence.add(scan, frozenset({"a"}))
+    assert evidence.is_proven
+    evidence.add(scan, frozenset({"a", "b"}))
+    assert not evidence.is_proven
+
+
+def test_settings_that_change_remove_nothing_before_the_next_scan(api: FakeApi) -> None:
+    api.set_by("nodetopo", {"a.io/old": "x"})
+    agent = Played(node(api))
+    agent.scan()
+    agent.run(60)
+    agent._asked = None  # other settings: the wish is made anew
+    agent.run(600)
+    assert "a.io/old" in api.labels
+    agent.scan()
+    agent.run(GAP_S)
+    assert "a.io/old" not in api.labels
+
+
+def test_a_stop_removes_nothing_from_any_output(api: FakeApi, tmp_path: Path) -> None:
+    file = NfdFile(tmp_path / "nodetopo")
+    agent = Played(node(api), file)
+    agent.scan()
+    stopping = threading.Event()
+    thread = threading.Thread(target=agent.labelling.run, args=(stopping,))
+    thread.start()
+    assert eventually(lambda: COUNT in api.labels and (tmp_path / "nodetopo").exists())
+    before = (dict(api.labels), (tmp_path / "nodetopo").read_text())
+    stopping.set()
+    agent.store.close()
+    thread.join(120)
+    assert not thread.is_alive()
+    assert (api.labels, (tmp_path / "nodetopo").read_text()) == before
+
+
+def test_one_output_that_fails_keeps_no_other_waiting(api: FakeApi, tmp_path: Path) -> None:
+    api.fail_with = (503, {})
+    agent = Played(node(api), NfdFile(tmp_path / "nodetopo"))
+    agent.scan()
+    agent.run(60)
+    assert f"{COUNT}=8\n" in (tmp_path / "nodetopo").read_text()
+    assert agent.labelling.errors == len(api.reads) > 1

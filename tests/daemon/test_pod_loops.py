@@ -1,0 +1,191 @@
+"""Which loops judge the node and follow pods, by what the settings ask for."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.checks.catalogue import AUDIT
+from agent.checks.waivers import USUAL
+from agent.cli.live_pods import with_pods
+from agent.config.settings import Settings
+from agent.daemon.audit_loop import NodeAudit
+from agent.daemon.check_terms import TermsFile, judged
+from agent.daemon.pod_loops import Attending, attending
+from agent.model.snapshot import Snapshot
+from agent.probes.discover import Roots, discover
+from agent.probes.kubelet.pb import podresources_pb2 as pb
+from agent.probes.nvml.reading import NvmlReading
+from agent.store import SnapshotStore
+from tests.compose.sysfs import unpack_whole
+from tests.deviceplugin.machines import NODES, node
+from tests.probes.kubelet.test_podresources_kept import GPU, device, serving, socket
+
+__all__ = ["socket"]
+
+NOTHING = Settings(node_name="gpu-1", audit_node=False, measure_pods=False)
+
+
+def with_settings(**wanted: bool) -> Attending:
+    settings = replace(NOTHING, **wanted)  # type: ignore[arg-type]
+    return attending(settings, SnapshotStore(), TermsFile(None))
+
+
+def loops(found: Attending) -> list[str]:
+    return [name for name, _ in found.loops()]
+
+
+def test_what_nobody_asks_for_is_not_wanted() -> None:
+    assert not NOTHING.attends
+    assert loops(with_settings()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["audit_node", "measure_pods", "publish_pod_events", "explain_rejections"]
+)
+def test_each_setting_alone_is_reason_enough(name: str) -> None:
+    assert replace(NOTHING, **{name: True}).attends  # type: ignore[arg-type]
+
+
+def test_the_node_is_judged_unless_told_otherwise_and_nothing_is_written() -> None:
+    assert Settings(node_name="gpu-1").audit_node
+    found = with_settings(audit_node=True)
+    assert loops(found) == ["audit"]
+    assert (found.auditing, found.rejections, found.events) == (None, None, None)
+
+
+def test_measuring_is_on_unless_told_otherwise_and_writes_nothing() -> None:
+    assert Settings(node_name="gpu-1").attends
+    found = with_settings(measure_pods=True)
+    assert loops(found) == ["pods"]
+    assert (found.rejections, found.events) == (None, None)
+
+
+def test_events_about_pods_take_measuring_with_them() -> None:
+    found = with_settings(publish_pod_events=True)
+    assert loops(found) == ["pods", "pod events"]
+    assert found.rejections is None
+
+
+def test_explaining_rejections_watches_and_writes_and_measures_nothing() -> None:
+    found = with_settings(explain_rejections=True)
+    assert loops(found) == ["rejections", "rejected pods", "pod events"]
+    assert found.auditing is None
+
+
+def test_all_of_it_shares_one_writer_and_with_it_one_budget() -> None:
+    found = with_settings(measure_pods=True, publish_pod_events=True, explain_rejections=True)
+    assert loops(found) == ["pods", "rejections", "rejected pods", "pod events"]
+
+
+def test_a_misaligned_pod_has_no_event_where_only_rejections_are_asked_for() -> None:
+    quiet = with_settings(measure_pods=True, explain_rejections=True)
+    loud = with_settings(measure_pods=True, publish_pod_events=True)
+    assert (quiet.auditing, loud.auditing) != (None, None)
+    assert quiet.auditing is not None
+    assert quiet.auditing.post is None
+    assert loud.auditing is not None
+    assert loud.events is not None
+    assert loud.auditing.post == loud.events.post
+
+
+def test_every_loop_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    settings = replace(
+        NOTHING,
+        audit_node=True,
+        publish_pod_events=True,
+        explain_rejections=True,
+        kubeconfig=tmp_path / "none",
+        pod_resources_socket=tmp_path / "none.sock",
+    )
+    stopping = threading.Event()
+    found = attending(settings, SnapshotStore(), TermsFile(None))
+    threads = [threading.Thread(target=run, args=(stopping,)) for _, run in found.loops()]
+    for thread in threads:
+        thread.start()
+    stopping.set()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+WORKER = pb.ContainerResources(name="worker", devices=[device("GPU-1", 0)], cpu_ids=[2, 3])
+LISTED = pb.ListPodResourcesResponse(
+    pod_resources=[pb.PodResources(namespace="ml", name="job-0", containers=[WORKER])]
+)
+HELD = {
+    "PodUID": "11111111-2222-3333-4444-555555555555",
+    "ContainerName": "worker",
+    "ResourceName": GPU,
+    "DeviceIDs": {"0": ["GPU-1"]},
+    "AllocResp": "",
+}
+
+
+def without_offer(method: str) -> None:
+    if method == "GetAllocatableResources":
+        raise RuntimeError("the feature is switched off")
+
+
+def silent(_method: str) -> None:
+    raise RuntimeError("not now")
+
+
+@pytest.mark.parametrize("asked", [str, without_offer, silent])
+def test_it_judges_as_an_audit_of_a_node_without_an_api_server_does(
+    tmp_path: Path, socket: Path, asked: Callable[[str], object]
+) -> None:
+    settings, ours, scan = audited(tmp_path, socket)
+    with serving(socket, LISTED, asked=asked):
+        ours.step()
+        assert ours.found == judged(with_pods(scan, settings), AUDIT, USUAL)
+
+
+def test_the_kubelets_files_are_read_once_a_look(tmp_path: Path, socket: Path) -> None:
+    _settings, ours, _scan = audited(tmp_path, socket)
+    with serving(socket, LISTED):
+        ours.step()
+        before = ours.found
+    with serving(socket, LISTED, asked=lambda _method: checkpoint(tmp_path).unlink(True)):
+        ours.step()
+        assert ours.found == before
+        ours.step()
+        assert ours.found != before
+
+
+def checkpoint(root: Path) -> Path:
+    return root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+
+
+def audited(root: Path, socket: Path) -> tuple[Settings, NodeAudit, Snapshot]:
+    """Return a node whose kubelet listens on *socket*: its audit, and a whole reading."""
+    shape = "h100x8-nvswitch-2numa-8cx7"
+    unpack_whole(NODES / shape, root)
+    checkpoint(root).write_text(json.dumps({"Data": {"PodDeviceEntries": [HELD]}, "Checksum": 1}))
+    settings = Settings(
+        node_name="gpu-1",
+        sysfs_root=root / "sys",
+        procfs_root=root / "proc",
+        host_root=root,
+        pod_resources_socket=socket,
+        kubeconfig=root / "none",
+    )
+    roots = Roots(sysfs=root / "sys", procfs=root / "proc", host=root)
+    scans = [
+        discover(
+            roots,
+            lambda: NvmlReading(gpus=node(shape).gpus),
+            node="gpu-1",
+            captured_at=None,
+            counters=full,
+        )
+        for full in (False, True)
+    ]
+    store = SnapshotStore()
+    store.publish(scans[0])
+    found = attending(settings, store, TermsFile(None)).node
+    assert found is not None
+    return settings, found, scans[1]

@@ -1,0 +1,48 @@
+"""The loop that reads the node, and what it makes of errors that come while it reads."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.daemon import gpu_health
+from agent.daemon.gpu_health import HealthWatch
+from agent.daemon.scan_loop import Scanning
+from agent.daemon.target import Machine, Scene
+from agent.health.rules import HealthRules
+from agent.model.nvml_event import NvmlStatus
+from agent.model.snapshot import Snapshot
+from agent.store import SnapshotStore
+from tests.health.gpu_history import SOUND, xid
+
+
+def scan(health: HealthWatch, read: Callable[[], Snapshot]) -> None:
+    """Scan once, and do not wait for the next."""
+    machine = Machine(read=read, reread=lambda: None, nvml=NvmlStatus)
+    stopping = threading.Event()
+    stopping.set()
+    Scanning(
+        scene=Scene(machine=machine, simulated=None, socket_dir=Path("/nowhere")),
+        store=SnapshotStore(),
+        health=health,
+        interval_s=lambda: 60.0,
+        on_scan=lambda: None,
+        beat=lambda: None,
+    ).step(stopping)
+
+
+def test_an_error_that_comes_while_the_node_is_read_wants_another_scan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu_health, "LOOK_PAUSE_S", 0.0)
+    health = HealthWatch(HealthRules(), None, boot_id=None, on_change=lambda: None)
+
+    def read() -> Snapshot:
+        health.take_events([xid(154)])
+        return SOUND
+
+    scan(health, read)
+    assert health.wants_look
+    scan(health, lambda: SOUND)
+    assert not health.wants_look

@@ -1,0 +1,78 @@
+"""A directory, kubelets and plugins in it, and the end of them all."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import grpc
+import pytest
+
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.plugin import DevicePlugin
+from agent.deviceplugin.settings import PluginSettings
+from tests.deviceplugin.machines import GPUS, first
+from tests.generous_deadlines import lift_limits
+
+__all__ = ["lift_limits"]
+
+RESOURCE = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def socket_dir(opened: ExitStack) -> Path:
+    """A directory short enough for socket paths, which pytest's own need not be.
+
+    It stays until what was opened in it after is closed.
+    """
+    return Path(opened.enter_context(TemporaryDirectory(prefix="nodetopo-")))
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def start_kubelet(socket_dir: Path, opened: ExitStack) -> Callable[..., StandInKubelet]:
+    return lambda **options: opened.enter_context(StandInKubelet(socket_dir, **options))
+
+
+@pytest.fixture
+def start_plugin(socket_dir: Path, opened: ExitStack) -> Callable[..., DevicePlugin]:
+    def start(
+        devices: tuple[PluginDevice, ...] = GPUS,
+        settings: PluginSettings | None = None,
+        **options: Any,
+    ) -> DevicePlugin:
+        plugin = DevicePlugin(RESOURCE, socket_dir, first, settings, **options)
+        opened.callback(plugin.stop)
+        plugin.update(devices)
+        plugin.start()
+        return plugin
+
+    return start
+
+
+@pytest.fixture
+def dial(socket_dir: Path, opened: ExitStack) -> Callable[[str], grpc.Channel]:
+    return lambda name: opened.enter_context(grpc.insecure_channel(f"unix://{socket_dir / name}"))
+
+
+@pytest.fixture
+def serve(socket_dir: Path, opened: ExitStack) -> Callable[[service.RegistrationServicer], None]:
+    """Serve another kubelet's answers on ``kubelet.sock``."""
+
+    def start(servicer: service.RegistrationServicer) -> None:
+        server = grpc.server(opened.enter_context(ThreadPoolExecutor(4)))
+        service.add_RegistrationServicer_to_server(servicer, server)
+        server.add_insecure_port(f"unix://{socket_dir}/kubelet.sock")
+        server.start()
+        opened.callback(lambda: server.stop(None).wait())
+
+    return start

@@ -1,0 +1,78 @@
+"""The service over a real socket, and a client that says just what a test wants."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import grpc
+import structlog
+
+from agent.deviceplugin.allocation_log import Explain, no_reasons
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.server import Served
+from agent.deviceplugin.service import GpuServicer, Prefer
+from agent.deviceplugin.settings import PluginSettings
+from tests.deviceplugin.machines import GPUS, first
+
+ASKED_S = 60.0
+
+
+class Client:
+    """A servicer, the server that it is on, and a client's stub of it."""
+
+    def __init__(self, servicer: GpuServicer, served: Served, channel: grpc.Channel) -> None:
+        self.servicer = servicer
+        self.streams = served.streams
+        self.channel = channel
+        self.stub: Any = service.DevicePluginStub(channel)
+
+    def lists(self) -> Iterator[pb.ListAndWatchResponse]:
+        """Watch the device list."""
+        stream: Iterator[pb.ListAndWatchResponse] = self.stub.ListAndWatch(
+            pb.Empty(), timeout=ASKED_S
+        )
+        return stream
+
+    def allocate(self, *ids: str) -> pb.AllocateResponse:
+        """Allocate *ids* for one container."""
+        request = pb.AllocateRequest(container_requests=[{"devices_ids": ids}])
+        answer: pb.AllocateResponse = self.stub.Allocate(request, timeout=ASKED_S)
+        return answer
+
+    def preferred(
+        self, available: Sequence[str], required: Sequence[str], size: int
+    ) -> tuple[str, ...]:
+        """Ask for a preferred set for one container."""
+        container = pb.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=required, allocation_size=size
+        )
+        request = pb.PreferredAllocationRequest(container_requests=[container])
+        answer = self.stub.GetPreferredAllocation(request, timeout=ASKED_S)
+        return tuple(answer.container_responses[0].deviceIDs)
+
+
+@contextmanager
+def serving(
+    prefer: Prefer = first,
+    settings: PluginSettings | None = None,
+    *,
+    explain: Explain = no_reasons,
+    devices: Sequence[PluginDevice] = GPUS,
+) -> Iterator[Client]:
+    log = structlog.get_logger()
+    servicer = GpuServicer(
+        "nvidia.com/gpu", prefer, settings or PluginSettings(), log, explain=explain
+    )
+    servicer.update(devices)
+    with ExitStack() as stack:
+        directory = stack.enter_context(TemporaryDirectory(prefix="nodetopo-"))
+        path = Path(directory) / "plugin.sock"
+        server = Served(servicer, path)
+        stack.callback(server.stop, 0)
+        stack.callback(servicer.close)
+        channel = stack.enter_context(grpc.insecure_channel(f"unix://{path}"))
+        yield Client(servicer, server, channel)

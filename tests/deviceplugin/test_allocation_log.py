@@ -1,0 +1,159 @@
+"""The log of allocations: in the background, bounded, and never silent."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from agent.deviceplugin.allocation_log import ANSWERS, WAITING, AllocationLog, Asked, Explain
+from tests.deviceplugin.eventually import eventually
+
+QUESTION = Asked(available=("a", "b", "c"), required=("a",), size=2, took_ms=0.25)
+
+
+class Lines:
+    """A logger that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.kept: list[Mapping[str, Any]] = []
+
+    def _keep(self, _: Any, level: str, line: Any) -> Any:
+        self.kept.append({"level": level, **line})
+        raise structlog.DropEvent
+
+    def logger(self) -> Any:
+        """Return what writes here."""
+        return structlog.wrap_logger(None, processors=[self._keep])
+
+
+def asked_size(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
+    return {"first": ids[0], "size": asked.size if asked else None}
+
+
+def logged(explain: Explain = asked_size) -> tuple[AllocationLog, list[Mapping[str, Any]]]:
+    lines = Lines()
+    return AllocationLog(explain, lines.logger()), lines.kept
+
+
+def threads() -> list[threading.Thread]:
+    """Return the threads of such logs; what else begins meanwhile is no business of theirs."""
+    return [thread for thread in threading.enumerate() if thread.name == "allocation log"]
+
+
+def test_a_set_that_was_our_answer_was_chosen_by_us() -> None:
+    log, lines = logged()
+    log.answered(QUESTION, ["a", "b"])
+    log.allocated(["b", "a"])
+    log.close()
+    assert lines == [
+        {
+            "level": "info",
+            "event": "devices allocated",
+            "chosen": ["b", "a"],
+            "first": "b",
+            "size": 2,
+            "chosen_by": "us",
+            "took_ms": 0.25,
+        }
+    ]
+
+
+def test_any_other_set_was_chosen_by_the_kubelet() -> None:
+    log, lines = logged()
+    log.answered(QUESTION, ["a", "b"])
+    log.allocated(["a", "c"])
+    log.close()
+    (line,) = lines
+    assert (line["chosen_by"], line["size"], line["took_ms"]) == ("kubelet", None, None)
+
+
+def test_an_answer_counts_once() -> None:
+    log, lines = logged()
+    log.answered(QUESTION, ["a"])
+    log.allocated(["a"])
+    log.allocated(["a"])
+    log.close()
+    assert [line["chosen_by"] for line in lines] == ["us", "kubelet"]
+
+
+def test_only_the_last_answers_are_remembered() -> None:
+    log, lines = logged()
+    for number in range(ANSWERS + 1):
+        log.answered(QUESTION, [str(number)])
+    for number in (0, 1, ANSWERS):
+        log.allocated([str(number)])
+    log.close()
+    assert [line["chosen_by"] for line in lines] == ["kubelet", "us", "us"]
+
+
+def test_allocating_does_not_wait_for_the_reasons() -> None:
+    may_end = threading.Event()
+
+    def slow(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
+        may_end.wait(30)
+        return asked_size(ids, asked)
+
+    log, lines = logged(slow)
+    log.allocated(["a"])
+    log.allocated(["b"])
+    assert lines == []  # and this line was reached while the first explanation is not done
+    may_end.set()
+    assert eventually(lambda: [line["first"] for line in lines] == ["a", "b"])
+    log.close()
+
+
+def test_more_than_may_wait_are_logged_at_once_without_reasons_and_counted() -> None:
+    is_explaining, may_end = threading.Event(), threading.Event()
+
+    def slow(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
+        is_explaining.set()
+        may_end.wait(30)
+        return asked_size(ids, asked)
+
+    log, lines = logged(slow)
+    log.allocated(["busy"])
+    assert is_explaining.wait(30)
+    for number in range(WAITING + 2):
+        log.allocated([str(number)])
+    assert [(line["level"], line["chosen"], line["unexplained"]) for line in lines] == [
+        ("warning", [str(WAITING)], 1),
+        ("warning", [str(WAITING + 1)], 2),
+    ]
+    assert log.dropped == 2
+    may_end.set()
+    log.close()
+    assert eventually(lambda: len(lines) == WAITING + 3)
+
+
+def test_a_fault_in_the_reasons_is_logged_and_does_not_end_the_log() -> None:
+    def faulty(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
+        if ids == ("a",):
+            raise ZeroDivisionError
+        return asked_size(ids, asked)
+
+    log, lines = logged(faulty)
+    log.allocated(["a"])
+    log.allocated(["b"])
+    log.close()
+    assert [(line["event"], line["chosen"]) for line in lines] == [
+        ("allocation not explained", ["a"]),
+        ("devices allocated", ["b"]),
+    ]
+
+
+def test_closing_writes_what_waits_and_ends_the_thread() -> None:
+    before = set(threads())
+    log, lines = logged()
+    for number in range(10):
+        log.allocated([str(number)])
+    log.close()
+    assert len(lines) == 10
+    assert set(threads()) <= before
+
+
+def test_after_closing_an_allocation_is_still_logged() -> None:
+    log, lines = logged()
+    log.close()
+    log.allocated(["a"])
+    assert [line["chosen"] for line in lines] == [["a"]]

@@ -1,0 +1,235 @@
+"""What the plugin does when kubelets, sockets and directories come and go."""
+
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from time import sleep
+
+import grpc
+import pytest
+
+from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.plugin import DevicePlugin
+from tests.deviceplugin.eventually import eventually
+from tests.deviceplugin.machines import GPUS, as_listed
+
+StartKubelet = Callable[..., StandInKubelet]
+StartPlugin = Callable[..., DevicePlugin]
+WAIT_S = 60.0
+
+
+def own_sockets(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("nodetopo-*"))
+
+
+def is_watched(plugin: DevicePlugin) -> bool:
+    return plugin.state.is_registered and plugin.state.stream_count == 1
+
+
+def test_a_kubelet_that_starts_later_is_registered_with(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin
+) -> None:
+    plugin = start_plugin()
+    assert eventually(lambda: plugin.state.endpoint is not None)
+    assert start_kubelet().wait_registered(WAIT_S).devices == as_listed(GPUS)
+
+
+def test_a_kubelet_that_restarts_is_registered_with_again(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
+) -> None:
+    kubelet, plugin = start_kubelet(), start_plugin()
+    before = kubelet.wait_registered(WAIT_S)
+    kubelet.stop()
+    after = start_kubelet().wait_registered(WAIT_S)
+    assert after.devices == before.devices
+    assert after.endpoint != before.endpoint
+    assert eventually(lambda: is_watched(plugin))
+    assert own_sockets(socket_dir) == [after.endpoint]
+
+
+def test_a_kubelet_that_only_hangs_up_is_registered_with_again(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin
+) -> None:
+    kubelet, plugin = start_kubelet(), start_plugin()
+    before = kubelet.wait_registered(WAIT_S)
+    kubelet.disconnect()
+    assert eventually(lambda: plugin.state.registrations == 2)
+    assert kubelet.wait_registered(WAIT_S) == before
+
+
+def test_each_loss_is_healed_by_one_registration(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin
+) -> None:
+    kubelet, plugin = start_kubelet(), start_plugin()
+    counts = []
+    for _ in range(3):
+        assert eventually(lambda: is_watched(plugin))
+        counts.append(plugin.state.registrations)
+        kubelet.disconnect()
+        assert eventually(lambda: plugin.state.registrations > len(counts))
+    assert counts == [1, 2, 3]
+
+
+def test_a_socket_that_vanishes_is_replaced(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
+) -> None:
+    kubelet, plugin = start_kubelet(), start_plugin()
+    before = kubelet.wait_registered(WAIT_S).endpoint
+    (socket_dir / before).unlink()
+    assert eventually(lambda: is_watched(plugin) and plugin.state.endpoint != before)
+    assert kubelet.wait_registered(WAIT_S).endpoint == plugin.state.endpoint
+
+
+class Accepting(service.RegistrationServicer):
+    """A kubelet that refuses so many registrations, takes every later one, and never dials."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self._refusals = refusals
+        self.endpoints: list[str] = []
+
+    def Register(  # noqa: N802 - the service's own name
+        self, request: pb.RegisterRequest, context: grpc.ServicerContext
+    ) -> pb.Empty:
+        """Note the endpoint."""
+        self.endpoints.append(request.endpoint)
+        if len(self.endpoints) <= self._refusals:
+            context.abort(grpc.StatusCode.UNKNOWN, "failed to dial device plugin")
+        return pb.Empty()
+
+
+def test_a_refused_registration_is_tried_again(
+    start_plugin: StartPlugin, serve: Callable[[service.RegistrationServicer], None]
+) -> None:
+    kubelet = Accepting(refusals=2)
+    serve(kubelet)
+    plugin = start_plugin()
+    assert eventually(lambda: plugin.state.is_registered)
+    assert kubelet.endpoints == [plugin.state.endpoint] * 3
+
+
+def test_a_new_kubelet_socket_is_registered_with_although_ours_is_untouched(
+    start_plugin: StartPlugin,
+    serve: Callable[[service.RegistrationServicer], None],
+    socket_dir: Path,
+) -> None:
+    before, after = Accepting(), Accepting()
+    serve(before)
+    plugin = start_plugin()
+    assert eventually(lambda: plugin.state.registrations == 1)
+    (socket_dir / "kubelet.sock").unlink()
+    serve(after)
+    assert eventually(lambda: plugin.state.registrations == 2)
+    assert after.endpoints == before.endpoints
+
+
+def test_a_directory_that_is_missing_at_first_is_waited_for(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
+) -> None:
+    socket_dir.rmdir()
+    plugin = start_plugin()
+    assert plugin.state.endpoint is None
+    assert start_kubelet().wait_registered(WAIT_S).devices == as_listed(GPUS)
+
+
+def test_a_directory_that_is_replaced_is_served_in_anew(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
+) -> None:
+    kubelet, plugin = start_kubelet(), start_plugin()
+    kubelet.wait_registered(WAIT_S)
+    kubelet.stop()
+    gone = socket_dir.rename(socket_dir.with_name(f"{socket_dir.name}-gone"))
+    socket_dir.mkdir()
+    shutil.rmtree(gone)  # not where it was: the plugin could put a socket into it meanwhile
+    assert start_kubelet().wait_registered(WAIT_S).devices == as_listed(GPUS)
+    assert eventually(lambda: is_watched(plugin))
+
+
+def test_a_dead_kubelet_socket_is_told_until_a_kubelet_serves_it(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(socket_dir / "kubelet.sock"))
+    plugin = start_plugin()
+    assert eventually(lambda: plugin.state.last_problem is not None)
+    assert "the kubelet did not register nvidia.com/gpu" in (plugin.state.last_problem or "")
+    start_kubelet().wait_registered(WAIT_S)
+    assert eventually(lambda: plugin.state.last_problem is None)
+
+
+def test_a_socket_of_a_start_that_died_is_removed(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
+) -> None:
+    kubelet = start_kubelet()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(socket_dir / "nodetopo-gpu-1-00000000.sock"))
+    start_plugin()
+    endpoint = kubelet.wait_registered(WAIT_S).endpoint
+    assert own_sockets(socket_dir) == [endpoint]
+
+
+@pytest.mark.parametrize("keyed_by_socket", [False, True], ids=["1.36", "1.37"])
+def test_the_newer_of_two_plugins_serves_on_after_the_older_one_stops(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, keyed_by_socket: bool
+) -> None:
+    kubelet, older = start_kubelet(keyed_by_socket=keyed_by_socket), start_plugin()
+    assert eventually(lambda: is_watched(older))
+    newer = start_plugin()
+    assert eventually(lambda: is_watched(newer))
+    older.stop()
+    # 1.36 drops the newer one at the end of the older one's stream.
+    healed = 1 if keyed_by_socket else 2
+    assert eventually(lambda: newer.state.registrations == healed and is_watched(newer))
+    assert kubelet.wait_registered(WAIT_S).endpoint == newer.state.endpoint
+    assert len(kubelet.allocate(["GPU-0"]).cdi_devices) == 1
+
+
+class Connected(Accepting):
+    """A kubelet that holds the first endpoint it hears of for connected, whatever happens."""
+
+    def Register(  # noqa: N802 - the service's own name
+        self, request: pb.RegisterRequest, context: grpc.ServicerContext
+    ) -> pb.Empty:
+        """Refuse it, and take any other."""
+        self.endpoints.append(request.endpoint)
+        if request.endpoint == self.endpoints[0]:
+            problem = f"device plugin already connected: {request.endpoint}"
+            context.abort(grpc.StatusCode.UNKNOWN, problem)
+        return pb.Empty()
+
+
+def test_a_connection_that_only_the_kubelet_believes_in_is_left_for_a_new_socket(
+    start_plugin: StartPlugin, serve: Callable[[service.RegistrationServicer], None]
+) -> None:
+    kubelet = Connected()
+    serve(kubelet)
+    plugin = start_plugin()
+    assert eventually(lambda: plugin.state.is_registered)
+    first, second = kubelet.endpoints
+    assert (first != second, second) == (True, plugin.state.endpoint)
+
+
+def test_a_stop_sends_no_empty_list(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    dial: Callable[[str], grpc.Channel],
+) -> None:
+    kubelet, plugin = start_kubelet(), start_plugin()
+    endpoint = kubelet.wait_registered(WAIT_S).endpoint
+    lists = service.DevicePluginStub(dial(endpoint)).ListAndWatch(pb.Empty())
+    assert len(next(lists).devices) == 8
+    plugin.stop()
+    assert list(lists) == []
+
+
+def test_a_stop_while_it_starts_leaves_no_socket(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
+) -> None:
+    start_kubelet()
+    for wait_s in (0.0, 0.001, 0.005, 0.01, 0.02, 0.04):
+        plugin = start_plugin()
+        sleep(wait_s)
+        plugin.stop()
+        assert own_sockets(socket_dir) == []

@@ -1,0 +1,97 @@
+"""GetPreferredAllocation, with a raw client."""
+
+from collections.abc import Callable, Iterator, Sequence
+from threading import Event
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from agent.deviceplugin import service
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.service import Prefer
+from tests.deviceplugin.machines import GPUS
+from tests.deviceplugin.raw_client import Client, serving
+
+
+@pytest.fixture
+def served() -> Iterator[Client]:
+    with serving() as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Client]:
+    with serving() as it:
+        yield it
+
+
+def test_the_preferred_set_is_the_injected_choice() -> None:
+    with serving(prefer=lambda available, _, size: tuple(reversed(available))[:size]) as served:
+        assert served.preferred(["GPU-0", "GPU-1", "GPU-2"], [], 2) == ("GPU-2", "GPU-1")
+
+
+def test_each_container_gets_its_own_preferred_set(served: Client) -> None:
+    ask = pb.ContainerPreferredAllocationRequest(available_deviceIDs=["a"], allocation_size=1)
+    request = pb.PreferredAllocationRequest(container_requests=[ask, ask])
+    answer = served.stub.GetPreferredAllocation(request)
+    assert [tuple(one.deviceIDs) for one in answer.container_responses] == [("a",), ("a",)]
+
+
+def raising(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
+    raise ZeroDivisionError((available, required, size))
+
+
+WRONG: list[Callable[..., Any]] = [
+    raising,
+    lambda *_: None,
+    lambda *_: [],
+    lambda *_: ["GPU-77", "GPU-1", "GPU-1"],
+    lambda available, *_: available,
+    lambda *_: [1, None, {}],
+]
+
+
+@pytest.mark.parametrize("prefer", WRONG)
+def test_a_wrong_choice_still_gives_a_valid_answer(prefer: Prefer) -> None:
+    with serving(prefer=prefer) as served:
+        answer = served.preferred(["GPU-0", "GPU-1", "GPU-2", "GPU-3"], ["GPU-3"], 2)
+    assert len(set(answer)) == 2
+    assert "GPU-3" in answer
+
+
+NAMES = st.one_of(st.sampled_from([one.id for one in GPUS]), st.text(max_size=8))
+
+
+@given(
+    available=st.lists(NAMES, max_size=20),
+    required=st.lists(NAMES, max_size=20),
+    size=st.integers(-(2**31), 2**31 - 1),
+)
+def test_a_preferred_allocation_for_anything_at_all_is_answered(
+    shared: Client, available: list[str], required: list[str], size: int
+) -> None:
+    answer = shared.preferred(available, required, size)
+    assert len(answer) == max(0, min(size, len(set(available))))
+    assert set(answer) <= set(available)
+
+
+def test_a_choice_that_hangs_is_answered_with_any_valid_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "CHOICE_LIMIT_S", 0.2)
+    may_end = Event()
+
+    def hanging(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
+        may_end.wait()
+        return [*required, *available][:size]
+
+    with serving(prefer=hanging) as served, capture_logs() as lines:
+        answer = served.preferred(["GPU-0", "GPU-1", "GPU-2"], ["GPU-2"], 2)
+        allocated = served.allocate(*answer)
+        may_end.set()
+    assert answer == ("GPU-2", "GPU-0")
+    assert len(allocated.container_responses) == 1
+    assert "preferred allocation came too late" in [line["event"] for line in lines]

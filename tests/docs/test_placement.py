@@ -1,0 +1,56 @@
+"""The page on placement says what the program does."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from agent.allocation.rules import Model, Policy
+from agent.allocation.score import Score
+from agent.cli.main import main
+from tests.docs.placement_page import PAGE, rendered
+
+
+def test_the_tables_and_outputs_of_the_page_are_the_programs(
+    capsys: pytest.CaptureFixture[str],
+    *,
+    update_golden: bool,
+) -> None:
+    def run(words: list[str]) -> str:
+        assert main(words) == 0
+        return capsys.readouterr().out
+
+    text = PAGE.read_text("utf-8")
+    now = rendered(text, run)
+    if update_golden:
+        PAGE.write_text(now, "utf-8")
+        text = now
+    assert text == now
+
+
+@pytest.mark.parametrize(
+    "word",
+    [*(field.name for field in fields(Score)), *Policy, *Model, "tree", "table"],
+)
+def test_every_term_policy_model_and_engine_is_on_the_page(word: str) -> None:
+    assert f"`{word}`" in PAGE.read_text("utf-8")
+
+
+def test_every_file_and_heading_that_the_page_links_to_exists() -> None:
+    text = PAGE.read_text("utf-8")
+    headings = {
+        re.sub(r"[^\w\- ]", "", line.lstrip("# ")).lower().replace(" ", "-")
+        for line in text.splitlines()
+        if line.startswith("#")
+    }
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    missing = [
+        link
+        for link in links
+        if not (
+            link[1:] in headings if link.startswith("#") else (PAGE.parent / Path(link)).exists()
+        )
+    ]
+    assert links
+    assert missing == []

@@ -1,0 +1,163 @@
+"""What a watch of the Node survives, and how often it asks."""
+
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ApiUnavailable
+from agent.kubeapi.client import LONGEST_PAUSE_S, Refused
+from agent.kubeapi.node_watch import NodeWatch
+from tests.deviceplugin.eventually import eventually
+from tests.kubeapi.fake_api_server import kubeconfig
+from tests.kubeapi.fake_watch import FakeWatch, watched
+
+WAIT_S = 60.0
+
+
+@contextmanager
+def answering(reply: bytes, directory: Path) -> Iterator[Path]:
+    """Answer every request with *reply*, and hang up; yields a kubeconfig."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection, suppress(OSError):  # a client that is told to stop hangs up
+                    connection.recv(1 << 16)
+                    connection.sendall(reply)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        path = directory / "kubeconfig"
+        path.write_text(kubeconfig(f"http://127.0.0.1:{server.getsockname()[1]}"))
+        yield path
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(WAIT_S)
+
+
+@contextmanager
+def running(watch: NodeWatch) -> Iterator[threading.Thread]:
+    stopping = threading.Event()
+    thread = threading.Thread(target=watch.run, args=(stopping,), daemon=True)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stopping.set()
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+
+def test_a_refusal_that_breaks_off_is_a_refusal(tmp_path: Path) -> None:
+    cut = b'HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\n{"mess'
+    with answering(cut, tmp_path) as path:
+        watch = NodeWatch(path, "gpu-1")
+        with running(watch) as thread:
+            assert eventually(lambda: watch.problem is not None)
+            assert "HTTP 503" in str(watch.problem)
+            assert thread.is_alive()
+
+
+@pytest.mark.parametrize("asked", ["9" * 20, "9" * 400])
+def test_no_pause_is_longer_than_an_hour_whoever_asks_for_it(tmp_path: Path, asked: str) -> None:
+    reply = f"HTTP/1.1 429 Busy\r\nRetry-After: {asked}\r\nContent-Length: 0\r\n\r\n"
+    with answering(reply.encode(), tmp_path) as path:
+        watch = NodeWatch(path, "gpu-1")
+        with pytest.raises(ApiUnavailable) as caught:
+            watch._opened()
+    assert caught.value.retry_after_s == LONGEST_PAUSE_S
+
+
+class Hours:
+    """A stop that comes after some seconds of waiting, which take no time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left_s = seconds
+
+    def is_set(self) -> bool:
+        """Tell whether they are over."""
+        return self.left_s <= 0
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Let them pass; what waits for the stop itself does not."""
+        self.left_s -= timeout_s or 0.0
+        return self.is_set()
+
+
+class Refusing:
+    """An API server that answers every watch with *error*."""
+
+    def __init__(self, error: ApiUnavailable) -> None:
+        self.error = error
+        self.asked = 0
+
+    def watch_metadata(self, *_: object) -> None:
+        """Count, and refuse."""
+        self.asked += 1
+        raise self.error
+
+
+def asked(error: ApiUnavailable, hours: int) -> int:
+    """Return how often a watch is asked for in so many hours that end with *error*."""
+    watch, api = NodeWatch(None, "gpu-1"), Refusing(error)
+    watch._api = api  # type: ignore[assignment]
+    watch.run(Hours(3600.0 * hours))  # type: ignore[arg-type]
+    return api.asked
+
+
+def test_an_account_that_may_not_watch_asks_ever_less() -> None:
+    first = [asked(Refused("no"), 1) for _ in range(10)]
+    assert 8 < sum(first) / len(first) < 20
+    assert asked(Refused("no"), 100) < 300
+    assert asked(ApiUnavailable("away"), 1) > 60  # a server that is away is soon back
+
+
+def test_a_refusal_is_told_from_a_failure(tmp_path: Path) -> None:
+    api = FakeWatch(refuse_with=(403, {}))
+    with watched(api, tmp_path) as path, pytest.raises(Refused, match="failed with 403"):
+        NodeWatch(path, "gpu-1")._opened()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            b'{"type":"ADDED","object":{"metadata":{"name":"gpu-1","labels":{"a":5}}}}\n',
+            "labels.a is no text",
+        ),
+        (b"[" * 100_000 + b"\n", "a line is no event"),
+    ],
+)
+def test_what_no_api_server_says_ends_the_watch_and_not_its_thread(
+    tmp_path: Path, line: bytes, words: str
+) -> None:
+    api = FakeWatch(lines=[line])
+    with watched(api, tmp_path) as path:
+        watch = NodeWatch(path, "gpu-1")
+        with running(watch) as thread:
+            assert eventually(lambda: watch.problem is not None)
+            assert words in str(watch.problem)
+            assert thread.is_alive()
+            assert not watch.is_sound
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_watch_that_has_died_is_not_trusted(tmp_path: Path) -> None:
+    def stumble(_node: Mapping[str, Any] | None) -> None:
+        raise AssertionError
+
+    with watched(FakeWatch(), tmp_path) as path:
+        watch = NodeWatch(path, "gpu-1")
+        watch.subscribe(stumble)
+        with running(watch) as thread:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+    assert not watch.is_sound

@@ -1,0 +1,143 @@
+"""A raw capture plays the node that it was taken from."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from agent.model.codec import encode
+from agent.model.snapshot import Snapshot
+from agent.probes.capture.archive import unpack
+from agent.probes.capture.raw import RawCapture, archive_text, capture_raw
+from agent.probes.capture.scrub_files import scrub_raw
+from agent.probes.discover import Roots, discover
+from agent.probes.nvml.supervisor import NvmlSupervisor
+from tests.fake_nvml.fake import FakeNvml
+from tests.probes.nvml import nvml_pair
+
+CAPTURED: dict[str, RawCapture] = {}
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def supervisor(fake_nvml_library: Path) -> Iterator[NvmlSupervisor]:
+    """One on whatever machine ``NODETOPO_FAKE_NVML`` names when it is first asked."""
+    made = NvmlSupervisor(fake_nvml_library)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def replay(
+    fake_nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[RawCapture], Snapshot]:
+    """Return a function that writes a capture, and discovers the node that it plays."""
+
+    def found(raw: RawCapture) -> Snapshot:
+        root = tmp_path / "replayed"
+        unpack(archive_text(raw), root)
+        machine = FakeNvml(tmp_path / "machine", raw.nvml)
+        monkeypatch.setenv("NODETOPO_FAKE_NVML", str(machine.directory))
+        again = NvmlSupervisor(fake_nvml_library)
+        try:
+            return discover(roots(root), again.scan, node=raw.snapshot.node, captured_at=NOW)
+        finally:
+            again.close()
+
+    return found
+
+
+def roots(host: Path) -> Roots:
+    return Roots(sysfs=host / "sys", procfs=host / "proc", host=host)
+
+
+@pytest.fixture
+def captured(
+    node_dir: Path,
+    unpacked: Callable[[str], Path],
+    supervisor: NvmlSupervisor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> RawCapture:
+    """The raw capture of each machine under `tests/nodes`, made once."""
+    if node_dir.name not in CAPTURED:
+        monkeypatch.setenv("NODETOPO_FAKE_NVML", str(node_dir))
+        host = roots(unpacked(node_dir.name))
+        CAPTURED[node_dir.name] = capture_raw(host, supervisor, node="gpu-node-07", captured_at=NOW)
+    return CAPTURED[node_dir.name]
+
+
+def test_a_captured_machine_is_found_again(
+    captured: RawCapture, replay: Callable[[RawCapture], Snapshot]
+) -> None:
+    assert encode(replay(captured)) == encode(captured.snapshot)
+
+
+def test_a_scrubbed_machine_is_found_as_its_scrubbed_snapshot(
+    captured: RawCapture, replay: Callable[[RawCapture], Snapshot]
+) -> None:
+    scrubbed = scrub_raw(captured)
+    assert encode(replay(scrubbed)) == encode(scrubbed.snapshot)
+
+
+def test_nothing_that_identifies_the_machine_is_left(captured: RawCapture) -> None:
+    scrubbed = scrub_raw(captured)
+    texts = scrubbed.nvml + archive_text(scrubbed) + encode(scrubbed.snapshot)
+    known = identifiers(captured.snapshot)
+    assert len(known) > len(captured.snapshot.gpus)
+    assert [name for name in known if name in texts] == []
+
+
+def test_what_was_equal_stays_equal(captured: RawCapture) -> None:
+    before, after = captured.snapshot, scrub_raw(captured).snapshot
+
+    def groups(snapshot: Snapshot) -> list[int]:
+        guids = [hca.sys_image_guid for hca in snapshot.hcas or ()]
+        return [guids.index(guid) for guid in guids]
+
+    assert groups(after) == groups(before)
+
+
+def test_a_gpu_that_is_lost_and_one_that_is_partitioned_are_found_again(
+    tmp_path: Path,
+    supervisor: NvmlSupervisor,
+    replay: Callable[[RawCapture], Snapshot],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeNvml(tmp_path / "pair", nvml_pair.ANSWERS)
+    fake.fail("lost 1")
+    monkeypatch.setenv("NODETOPO_FAKE_NVML", str(fake.directory))
+    host = tmp_path / "host"
+    unpack("sys/\nproc/\n", host)
+    raw = capture_raw(roots(host), supervisor, node="gpu-node-07", captured_at=NOW)
+    assert (raw.snapshot.gpus[1].is_lost, len(raw.snapshot.gpus[0].mig.instances)) == (True, 2)  # type: ignore[union-attr]
+    assert encode(replay(raw)) == encode(raw.snapshot)
+
+
+def test_other_processes_stay_out(
+    tmp_path: Path, supervisor: NvmlSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODETOPO_FAKE_NVML", str(tmp_path / "none"))
+    processes = {
+        "7": "/usr/bin/kubelet\0--config=/k.yaml\0--token=s3cr3t\0",
+        "8": "psql\0--password=pw\0",
+    }
+    for pid, line in processes.items():
+        (tmp_path / "proc" / pid).mkdir(parents=True)
+        (tmp_path / "proc" / pid / "cmdline").write_text(line)
+    raw = capture_raw(roots(tmp_path), supervisor, node="n", captured_at=NOW)
+    kept = {entry.path: entry.content for entry in raw.entries if entry.content}
+    assert kept == {"proc/7/cmdline": processes["7"].encode()}
+    assert "s3cr3t" not in archive_text(scrub_raw(raw))
+    assert raw.failure is not None
+
+
+def identifiers(snapshot: Snapshot) -> list[str]:
+    """Return all that tells this node from one of the same kind."""
+    hcas = (*(snapshot.hcas or ()), *(snapshot.management_hcas or ()))
+    found = [snapshot.node]
+    found += [value for gpu in snapshot.gpus for value in (gpu.uuid, gpu.serial)]
+    found += [i.uuid for gpu in snapshot.gpus if gpu.mig for i in gpu.mig.instances]
+    found += [value for hca in hcas for value in (hca.node_guid, hca.sys_image_guid)]
+    found += [gid.gid for hca in hcas for port in hca.ports for gid in port.gids]
+    return [name for name in found if name]

@@ -1,0 +1,185 @@
+"""Damaged copies of `nvidia-smi topo -m`: cut ones are read as far as they go, none is mended."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import DecodeError
+from agent.model.gpu import Gpu
+from agent.model.hca import Hca
+from agent.model.snapshot import ProbeIssue
+from agent.probes.importers.topo_m import parse_topo_m
+from agent.topology.matrix import matrix
+from tests.probes.importers.mutations import mutated
+from tests.probes.importers.topo_m_text import PCI_LEGEND, ROWS, TEXT
+
+P2P = " \tGPU0\tGPU1\t\n GPU0\tX\tGNS\t\n GPU1\tGNS\tX\t\n"
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        ROWS[: ROWS.index("NIC0\tPXB")],
+        ROWS[: ROWS.index("NIC0\tPXB")] + PCI_LEGEND.replace("PIX", "NV#"),
+        ROWS[: ROWS.index("NIC0\tPXB")] + "NIC0\tPX",
+        ROWS[: ROWS.index("NIC0\tPXB")] + "NI",
+    ],
+    ids=["after a row", "rows filtered out", "in a row", "in a name"],
+)
+def test_a_cut_paste_tells_what_its_rows_tell(cut: str) -> None:
+    snapshot = parse_topo_m(cut)
+    assert (snapshot.pairs, snapshot.hcas, snapshot.issues) == (
+        parse_topo_m(TEXT).pairs,
+        (Hca(name="NIC0"),),
+        (
+            ProbeIssue(
+                probe="topo-m", subject="rows", reason="1 of 3 rows are missing, from NIC0 on"
+            ),
+        ),
+    )
+
+
+def test_what_only_missing_rows_tell_is_unknown() -> None:
+    snapshot = parse_topo_m(ROWS[: ROWS.index("GPU1\tNV4")])
+    assert snapshot.gpus[1] == Gpu(index=1)
+    assert matrix(snapshot).cells == (("X", "NV4", "PXB"), ("NV4", "X", None), ("PXB", None, "X"))
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["8-15\t1\t\tN/A", "8-15\t1", "8-1", "8"],
+    ids=["perhaps whole", "no GPU NUMA ID", "half a list", "a first digit"],
+)
+def test_a_text_that_ends_in_affinities_tells_none_of_that_row(end: str) -> None:
+    row = "GPU1\tNV4\t X \tSYS\t8-15"
+    snapshot = parse_topo_m(ROWS[: ROWS.index(row)] + row.removesuffix("8-15") + end)
+    assert snapshot.gpus[1] == Gpu(index=1)
+    assert snapshot.pairs == parse_topo_m(TEXT).pairs
+    assert [(issue.subject, issue.reason) for issue in snapshot.issues] == [
+        ("rows", "1 of 3 rows are missing, from NIC0 on"),
+        ("affinities", "cut, or not to be told apart without tabs: GPU1"),
+    ]
+
+
+def test_a_text_that_ends_in_an_nvlink_cell_does_not_tell_its_links() -> None:
+    text = "\tGPU0\tGPU1\tGPU2\tCPU Affinity\nGPU0\t X \tNV8\tNV8\t0\nGPU1\tNV8\t X \tNV1"
+    cells = matrix(parse_topo_m(text)).cells
+    assert cells == (("X", "NV8", "NV8"), ("NV8", "X", None), ("NV8", None, "X"))
+    assert matrix(parse_topo_m(f"{text}\n")).cells[1] == ("NV8", "X", "NV1")
+
+
+def test_a_text_that_ends_in_the_last_cell_of_a_row_is_cut() -> None:
+    text = ROWS.replace("NIC0\tPXB\tSYS\t X \t\t\t\t\n", "").replace("\tNIC0", "\tNIC0\tNIC1")
+    text = text.replace("PXB", "PXB\tPIX").replace("SYS", "SYS\tSYS") + "NIC0\tPXB\tSYS\tX\tPH"
+    (issue,) = parse_topo_m(text).issues
+    assert issue.reason == "2 of 4 rows are missing, from NIC0 on"
+
+
+@pytest.mark.parametrize(
+    "tail", ["0-7                  N/A", "    0-7", "\t0-7       N/A", "\t0-7\t\t9"]
+)
+def test_affinities_that_no_tab_tells_apart_are_unknown(tail: str) -> None:
+    snapshot = parse_topo_m(
+        TEXT.replace("\t0-7\t0\t\tN/A", tail if tail[0] == "\t" else f" {tail}")
+    )
+    assert snapshot.gpus[0] == Gpu(index=0)
+    assert (snapshot.gpus[1], snapshot.pairs) == (
+        parse_topo_m(TEXT).gpus[1],
+        parse_topo_m(TEXT).pairs,
+    )
+    (issue,) = snapshot.issues
+    assert issue.reason == "cut, or not to be told apart without tabs: GPU0"
+
+
+@pytest.mark.parametrize("tail", ["                  N/A", "       N/A       N/A"])
+def test_blanks_before_nothing_known_are_no_issue(tail: str) -> None:
+    snapshot = parse_topo_m(TEXT.replace("\t0-7\t0\t\tN/A", tail))
+    assert (snapshot.gpus[0], snapshot.issues) == (Gpu(index=0), ())
+
+
+@pytest.mark.parametrize(
+    ("broken", "place", "problem"),
+    [
+        ("", "", "no header with GPU columns: not a matrix"),
+        ("\tCPU Affinity\n", "", "no header with GPU columns: not a matrix"),
+        ("\tGPU0\tGPU1\n", "", "no header with GPU columns: not a matrix"),
+        (TEXT.replace("\tPXB\t0-7", "PXB\t0-7"), "GPU0/GPU1", "not a cell here: 'NV4PXB'"),
+        (TEXT.replace("\tPXB\t0-7", "\t0-7"), "GPU0/NIC0", "not a cell here: '0-7'"),
+        (TEXT.replace("NIC0\tPXB\t", "NIC0\t"), "NIC0", "2 cells for 3 columns"),
+        (TEXT.replace("\tSYS\t X ", "\tSYS\t X \tSYS"), "NIC0", "more cells than columns: 'SYS'"),
+        (
+            ROWS.replace("GPU1\tNV4", "GPU2\tNV4"),
+            "GPU1",
+            "its row is missing: 1 rows for 3 columns",
+        ),
+        (ROWS[: ROWS.index("GPU0\t X")], "GPU0", "its row is missing: 0 rows for 3 columns"),
+        (TEXT.replace("GPU1\tNV4", "GPU1\tNV2"), "GPU1/GPU0", "NV2 one way, NV4 the other"),
+        (TEXT.replace("GPU1\tNV4\t X ", "GPU1\tNV4\tSYS"), "GPU1/GPU1", "not a cell here: 'SYS'"),
+        (TEXT.replace("NV4", " X "), "GPU0/GPU1", "not a cell here: 'X'"),
+        (TEXT.replace("PXB", "NV4"), "GPU0/NIC0", "not a cell here: 'NV4'"),
+        (TEXT.replace("NV4", "FAR"), "GPU0/GPU1", "not a cell here: 'FAR'"),
+        (
+            TEXT.replace("NV4", "XGMI"),
+            "GPU0/GPU1",
+            "'XGMI' is a word of an AMD GPU (rocm-smi, amd-smi), not of NVIDIA",
+        ),
+        (
+            TEXT.replace("NV4", "ICN4"),
+            "GPU0/GPU1",
+            "'ICN4' is a word of an Alibaba PPU (ppu-smi), not of NVIDIA",
+        ),
+        (TEXT.replace("GPU", "PPU"), "", "the matrix of an Alibaba PPU (ppu-smi)"),
+        ("       NPU0  NPU1\nNPU0   X  HCCS\n", "", "the matrix of a Huawei Ascend NPU (npu-smi)"),
+        (P2P, "GPU0/GPU1", "'GNS' is a word of `topo -p2p`, not of `topo -m`"),
+        (
+            TEXT.replace("NUMA ID", "NUMA ID\tX"),
+            "header",
+            "columns not understood after CPU Affinity: 'NUMA Affinity\\tGPU NUMA ID\\tX'",
+        ),
+        (
+            "\tGPU0\tGPU1\nGPU0\t0\tPCIE\nGPU1\tPCIE\t0\n",
+            "",
+            "the matrix of an AMD GPU (rocm-smi, amd-smi)",
+        ),
+        (TEXT.replace("\tNIC0\tC", "\tFOO\tC"), "header", "column 3 cannot be 'FOO'"),
+        (TEXT.replace("GPU1", "GPU0"), "header", "column 2 cannot be 'GPU0'"),
+        (TEXT.replace("0-7\t0", "0-x\t0"), "GPU0/CPU Affinity", "not a list: '0-x'"),
+        (
+            TEXT.replace("0-7\t0\t\tN/A", "0-7\t0\t\tx"),
+            "GPU0/GPU NUMA ID",
+            "not a number: 'x'",
+        ),
+        (
+            TEXT.replace("0-7\t0\t\tN/A", "0-7\t0\t9\tN/A"),
+            "GPU0",
+            "more words than columns: '0-7\\t0\\t9\\tN/A'",
+        ),
+    ],
+)
+def test_a_broken_copy_is_refused_with_the_place(broken: str, place: str, problem: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        parse_topo_m(broken)
+    assert (caught.value.path, caught.value.problem) == (place, problem)
+
+
+def test_a_huge_text_is_refused_unread() -> None:
+    with pytest.raises(DecodeError, match="larger than 1024 KiB"):
+        parse_topo_m("x" * (1024 * 1024 + 1))
+
+
+@given(st.text(max_size=300))
+def test_no_text_does_more_than_be_refused(text: str) -> None:
+    _read_or_refuse(text)
+
+
+@given(mutated(TEXT))
+def test_no_damage_to_a_matrix_does_more_than_get_it_refused(text: str) -> None:
+    _read_or_refuse(text)
+
+
+def _read_or_refuse(text: str) -> None:
+    try:
+        found = matrix(parse_topo_m(text))
+    except DecodeError:
+        return
+    assert all(len(row) == len(found.devices) for row in found.cells)

@@ -1,0 +1,116 @@
+"""The listener in this process: what a full pipe, a pause and an error do."""
+
+import ctypes
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+
+from agent.model.nvml_event import EventKind, NvmlEvent
+from agent.probes.nvml import events as nvml_events
+from agent.probes.nvml.events import EventListener
+from agent.probes.nvml.nvml_event_set import EventsRefused
+from agent.probes.nvml.reading import read_nvml
+from tests.deviceplugin.eventually import eventually
+from tests.fake_nvml.build import NAME
+from tests.fake_nvml.fake import FakeNvml
+from tests.probes.nvml.nvml_pair import READING
+
+GPU0 = "GPU-00000000"
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """A pipe that holds a page, and does not block."""
+    read_end, write_end = os.pipe()
+    fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, 4096)
+    for end in (read_end, write_end):
+        os.set_blocking(end, False)
+    yield read_end, write_end
+    for end in (read_end, write_end):
+        os.close(end)
+
+
+def _lines(read_end: int) -> list[dict[str, object]]:
+    try:
+        return [json.loads(line) for line in os.read(read_end, 1 << 16).splitlines() if line]
+    except BlockingIOError:
+        return []
+
+
+def test_while_nobody_reads_events_are_counted_and_none_is_lost(
+    nvml_fake: FakeNvml, nvml_library: Path, pipe: tuple[int, int]
+) -> None:
+    ctypes.CDLL(str(nvml_library / NAME))
+    read_end, write_end = pipe
+    filling = b"\n" * 4096
+    os.write(write_end, filling)
+    listener = EventListener(write_end)
+    listener.watch(read_nvml())
+    assert eventually(lambda: len(nvml_fake.registered) == 2)
+    for _ in range(3):
+        nvml_fake.xid(0, 13, 1000)
+    assert eventually(lambda: listener._tally._counts != {})
+    assert os.read(read_end, 4096) == filling
+    total = 0
+
+    def drained() -> bool:
+        nonlocal total
+        total += sum(int(str(line.get("count", 1))) for line in _lines(read_end))
+        return total == 3000
+
+    assert eventually(drained, PATIENCE_S)
+    listener.close()
+
+
+def test_what_came_just_before_an_error_is_told_before_the_next_attempt(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [79, 45]
+
+    def wait(_timeout_ms: int) -> NvmlEvent:
+        if left:
+            return NvmlEvent(kind=EventKind.XID, gpu=GPU0, xid=left.pop())
+        raise EventsRefused("nvmlEventSetWait_v2: Unknown Error", 999)
+
+    events = nullcontext(SimpleNamespace(wait=wait))
+    monkeypatch.setattr(nvml_events, "event_set", lambda *_: events)
+    monkeypatch.setattr(nvml_events, "nvml_session", lambda: nullcontext(SimpleNamespace(nvml=0)))
+    monkeypatch.setattr(nvml_events, "FIRST_DELAY_S", 3600.0)
+    read_end, write_end = pipe
+    listener, told = EventListener(write_end), []
+    listener.watch(READING)
+
+    def is_told() -> bool:
+        told.extend(_lines(read_end))
+        return len(told) == 3
+
+    assert eventually(is_told)
+    assert [line.get("xid") for line in told] == [45, 79, None]
+    listener.close()
+
+
+def test_a_pause_gives_nvml_up_and_listens_again_afterwards(
+    nvml_fake: FakeNvml, nvml_library: Path, pipe: tuple[int, int]
+) -> None:
+    ctypes.CDLL(str(nvml_library / NAME))
+    read_end, write_end = pipe
+    listener = EventListener(write_end)
+    listener.watch(read_nvml())
+    assert eventually(lambda: len(nvml_fake.registered) == 2)
+    assert pynvml.nvmlDeviceGetCount() == 2  # the listener keeps NVML initialised
+    with listener.paused(), pytest.raises(pynvml.NVMLError_Uninitialized):
+        pynvml.nvmlDeviceGetCount()
+    assert eventually(lambda: len(nvml_fake.registered) == 4)
+    nvml_fake.xid(0, 79)
+    assert eventually(lambda: _lines(read_end) == [{"kind": "xid", "gpu": GPU0, "xid": 79}])
+    listener.close()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        pynvml.nvmlDeviceGetCount()

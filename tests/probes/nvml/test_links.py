@@ -1,0 +1,120 @@
+"""What the two ends of an NVLink connection tell differently is said, not smoothed over."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.model.gpu import Gpu
+from agent.model.nvlink import NvLink, PeerKind
+from agent.model.pci import PciAddress
+from agent.model.snapshot import ProbeIssue
+from agent.probes.nvml.links import uneven
+from tests.fake_nvml.fake import FakeNvml
+from tests.probes.conftest import Supervise
+from tests.probes.nvml.nvml_pair import ANSWERS
+
+GPUS = tuple(Gpu(index=index, pci=PciAddress(0, 0x10 + index, 0, 0)) for index in range(3))
+SWITCH = PciAddress(0, 0x40, 0, 0)
+
+
+def _link(gpu: int, link: int, peer: int, peer_link: int | None = None) -> NvLink:
+    return NvLink(
+        gpu=gpu,
+        link=link,
+        is_active=True,
+        peer=GPUS[peer].pci,
+        peer_kind=PeerKind.GPU,
+        peer_link=peer_link,
+    )
+
+
+def _down(gpu: int, link: int) -> NvLink:
+    return NvLink(gpu=gpu, link=link, is_active=False)
+
+
+def _switched(gpu: int, links: int) -> list[NvLink]:
+    # Some drivers name the switch, others hide it.
+    return [
+        NvLink(
+            gpu=gpu,
+            link=n,
+            is_active=True,
+            peer=SWITCH if n % 2 else None,
+            peer_kind=PeerKind.SWITCH,
+        )
+        for n in range(links)
+    ]
+
+
+def _issue(subject: str, reason: str) -> ProbeIssue:
+    return ProbeIssue(probe="nvml", subject=subject, reason=reason)
+
+
+def test_even_links_are_no_issue() -> None:
+    direct = [_link(0, 0, 1, 5), _link(1, 5, 0, 0), _down(0, 1), _down(1, 1)]
+    assert uneven(direct, GPUS) == ()
+    assert uneven([*_switched(0, 18), *_switched(1, 18)], GPUS) == ()
+    assert uneven((), GPUS) == ()
+
+
+def test_a_pair_counts_different_numbers() -> None:
+    links = [_link(0, 0, 1), _link(0, 1, 1), _link(1, 0, 0), _down(1, 1), _link(2, 0, 1)]
+    assert uneven(links, GPUS) == (
+        _issue("GPU0 GPU1 NVLink", "links up between them: 2 by GPU0, 1 by GPU1"),
+        _issue("GPU1 GPU2 NVLink", "links up between them: 0 by GPU1, 1 by GPU2"),
+    )
+
+
+def test_a_link_is_down_at_one_end_and_up_at_the_other() -> None:
+    links = [_link(0, 4, 1, 2), _down(1, 2), _link(0, 5, 1, 3), _link(1, 3, 0, 5)]
+    assert uneven(links, GPUS) == (
+        _issue("GPU1 NVLink 2", "down here, up at its far end, NVLink 4 of GPU0"),
+        _issue("GPU0 GPU1 NVLink", "links up between them: 2 by GPU0, 1 by GPU1"),
+    )
+
+
+def test_a_gpu_has_fewer_links_to_the_switches_than_another() -> None:
+    links = [*_switched(0, 18), *_switched(1, 17), _down(1, 17), _down(2, 0)]
+    assert uneven(links, GPUS) == (
+        _issue("GPU1 NVLink", "links up to the NVSwitches: 17, other GPUs have 18"),
+        _issue("GPU2 NVLink", "links up to the NVSwitches: 0, other GPUs have 18"),
+    )
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [_link(0, 0, 1)],  # GPU1 was refused the question about all of its links
+        [_link(0, 0, 1), replace(_down(1, 0), is_active=None)],
+        [*_switched(0, 4), replace(_down(1, 0), is_active=None)],
+    ],
+)
+def test_a_gpu_that_did_not_tell_all_is_not_judged(found: list[NvLink]) -> None:
+    assert uneven(found, GPUS) == ()
+
+
+def test_a_lost_gpu_is_not_judged() -> None:
+    lost = (GPUS[0], replace(GPUS[1], is_lost=True))
+    assert uneven([_link(0, 0, 1), _down(1, 0)], lost) == ()
+
+
+def test_a_reading_has_these_issues(nvml_fake: FakeNvml, nvml_supervise: Supervise) -> None:
+    nvml_fake.answer(
+        ANSWERS.replace("nvmlDeviceGetNvLinkState 1 1 = 0 0", "nvmlDeviceGetNvLinkState 1 1 = 0 1")
+        + "nvmlDeviceGetNvLinkRemotePciInfo_v2 1 1 = 0 00000000:10:00.0\n"
+        + "nvmlDeviceGetNvLinkRemoteDeviceType 1 1 = 0 0\n"
+        + "nvmlDeviceGetFieldValue 1 146 1 = 0 1\n"
+    )
+    assert nvml_supervise().scan().issues == (
+        _issue("GPU0 NVLink 1", "down here, up at its far end, NVLink 1 of GPU1"),
+        _issue("GPU0 GPU1 NVLink", "links up between them: 1 by GPU0, 2 by GPU1"),
+    )
+
+
+@pytest.mark.parametrize(("architecture", "recoveries"), [("7", 2), ("10", 6)])
+def test_recoveries_are_counted_by_the_field_of_the_generation(
+    architecture: str, recoveries: int, nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    nvml_fake.answer(ANSWERS.replace("Architecture 0 = 0 7", f"Architecture 0 = 0 {architecture}"))
+    links = nvml_supervise().scan().nvlinks or ()
+    assert [link.recoveries for link in links if link.gpu == 0] == [recoveries, None, None]

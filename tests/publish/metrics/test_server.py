@@ -1,0 +1,223 @@
+"""Metrics as Prometheus reads them."""
+
+import dataclasses
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.machines.bundled import machine
+from agent.model.snapshot import ProbeIssue
+from agent.publish.metrics.families import FAMILIES
+from agent.publish.metrics.server import MetricsState
+from tests.publish.metrics.scraped import (
+    BROKEN,
+    FORGOTTEN,
+    GPU0,
+    NOTHING,
+    WORN,
+    fetch,
+    of,
+    samples,
+    served,
+    with_health,
+)
+
+
+def test_registrations_are_counted_by_resource() -> None:
+    state = MetricsState(snapshot=None, registrations={"nvidia.com/gpu": 3})
+    assert samples(state, "nodetopo_registrations_total") == {("nvidia.com/gpu",): 3.0}
+
+
+def test_a_lost_registration_shows_as_zero() -> None:
+    state = MetricsState(snapshot=None, is_registered={"nvidia.com/gpu": False})
+    assert samples(state, "nodetopo_registered") == {("nvidia.com/gpu",): 0.0}
+
+
+def test_what_becomes_of_labels_is_counted() -> None:
+    state = MetricsState(snapshot=None, publish_writes=2, publish_errors=5, publish_refused=1)
+    assert samples(state, "nodetopo_label_writes_total") == {(): 2.0}
+    assert samples(state, "nodetopo_label_errors_total") == {(): 5.0}
+    assert samples(state, "nodetopo_labels_refused") == {(): 1.0}
+
+
+def test_what_becomes_of_zones_is_counted() -> None:
+    state = MetricsState(snapshot=None, zone_writes=2, zone_errors=5)
+    assert samples(state, "nodetopo_zone_writes_total") == {(): 2.0}
+    assert samples(state, "nodetopo_zone_errors_total") == {(): 5.0}
+
+
+def test_checks_are_counted_by_report_and_verdict() -> None:
+    state = MetricsState(snapshot=None, check_counts={"audit": {"pass": 4, "fail": 1}})
+    assert samples(state, "nodetopo_checks") == {("audit", "pass"): 4.0, ("audit", "fail"): 1.0}
+
+
+def test_each_broken_check_is_named_with_its_report_and_verdict() -> None:
+    broken = {"health": {}, "audit": {"KUB-003": "fail", "KRN-002": "warn"}}
+    state = MetricsState(snapshot=None, checks_broken=broken)
+    assert samples(state, "nodetopo_check_broken") == {
+        ("KUB-003", "audit", "fail"): 1.0,
+        ("KRN-002", "audit", "warn"): 1.0,
+    }
+
+
+def test_the_generation_is_told() -> None:
+    state = MetricsState(snapshot=None, generation=7)
+    assert samples(state, "nodetopo_snapshot_generation") == {(): 7.0}
+
+
+def test_each_gpu_is_identified_once() -> None:
+    cell = "NVIDIA L40S"
+    assert samples(of(machine("l40s-pcie-4")), "nodetopo_gpu_info") == {
+        ("0", cell, "0", "0000:4a:00.0", "GPU-00000140-0000-4000-8000-000000000000"): 1.0,
+        ("1", cell, "0", "0000:61:00.0", "GPU-00000140-0000-4000-8000-000000000001"): 1.0,
+        ("2", cell, "1", "0000:ca:00.0", "GPU-00000140-0000-4000-8000-000000000002"): 1.0,
+        ("3", cell, "1", "0000:e1:00.0", "GPU-00000140-0000-4000-8000-000000000003"): 1.0,
+    }
+
+
+def test_active_nvlinks_are_counted_by_gpu() -> None:
+    found = samples(of(machine("dgx-h100")), "nodetopo_gpu_nvlinks_active")
+    assert found == {(str(index),): 18.0 for index in range(8)}
+
+
+def test_unknown_facts_have_no_sample() -> None:
+    node = machine("l40s-pcie-4")
+    gpu = dataclasses.replace(node.gpus[0], recovery_action=None)
+    unknown = dataclasses.replace(node, gpus=(gpu,))
+    assert samples(of(unknown), "nodetopo_gpu_recovery_action") == {}
+
+
+def test_what_could_not_be_read_is_counted_by_probe() -> None:
+    issue = ProbeIssue(probe="nvml", subject="GPU0", reason="timeout")
+    state = of(dataclasses.replace(machine("l40s-pcie-4"), issues=(issue, issue)))
+    assert samples(state, "nodetopo_probe_issues") == {("nvml",): 2.0}
+
+
+def test_the_kubelets_devices_are_counted_by_health() -> None:
+    devices = {"nvidia.com/gpu": {"healthy": 7, "unhealthy": 1}}
+    state = MetricsState(snapshot=None, devices=devices)
+    assert samples(state, "nodetopo_devices") == {
+        ("healthy", "nvidia.com/gpu"): 7.0,
+        ("unhealthy", "nvidia.com/gpu"): 1.0,
+    }
+
+
+def test_a_resource_that_another_plugin_took_is_told_from_those_it_did_not() -> None:
+    state = MetricsState(
+        snapshot=None,
+        is_registered={"nvidia.com/gpu": False, "nvidia.com/mig-1g.10gb": True},
+        conflicts={"nvidia.com/gpu": "another plugin serves it"},
+    )
+    assert samples(state, "nodetopo_resource_conflict") == {
+        ("nvidia.com/gpu",): 1.0,
+        ("nvidia.com/mig-1g.10gb",): 0.0,
+    }
+
+
+def test_allocations_are_counted_by_resource() -> None:
+    state = MetricsState(snapshot=None, allocations={"nvidia.com/gpu": 12})
+    assert samples(state, "nodetopo_allocations_total") == {("nvidia.com/gpu",): 12.0}
+
+
+def test_a_sound_gpu_is_healthy_and_has_no_trouble() -> None:
+    state = with_health({})
+    assert samples(state, "nodetopo_gpu_healthy") == {("0", GPU0): 1.0}
+    assert samples(state, "nodetopo_gpu_degraded") == {("0", GPU0): 0.0}
+    assert samples(state, "nodetopo_gpu_health_info") == {}
+
+
+def test_an_unhealthy_gpu_says_why() -> None:
+    state = with_health({GPU0: BROKEN})
+    assert samples(state, "nodetopo_gpu_healthy") == {("0", GPU0): 0.0}
+    # class, gpu, reason, uuid
+    assert samples(state, "nodetopo_gpu_health_info") == {("reboot", "0", "Xid79", GPU0): 1.0}
+
+
+def test_a_degraded_gpu_is_healthy() -> None:
+    state = with_health({GPU0: WORN})
+    assert samples(state, "nodetopo_gpu_healthy") == {("0", GPU0): 1.0}
+    assert samples(state, "nodetopo_gpu_degraded") == {("0", GPU0): 1.0}
+
+
+def test_a_gpu_that_the_driver_forgot_is_told_by_its_uuid() -> None:
+    found = samples(with_health({FORGOTTEN: BROKEN}), "nodetopo_gpu_healthy")
+    assert found == {("0", GPU0): 1.0, ("", FORGOTTEN): 0.0}
+
+
+def test_a_lost_gpu_is_unhealthy_where_health_is_not_watched() -> None:
+    node = machine("l40s-pcie-4")
+    lost = dataclasses.replace(node.gpus[0], is_lost=True)
+    state = of(dataclasses.replace(node, gpus=(lost,)))
+    assert samples(state, "nodetopo_gpu_healthy") == {("0", GPU0): 0.0}
+
+
+def test_xids_are_counted_by_gpu_and_code() -> None:
+    state = MetricsState(snapshot=None, xid_counts={(GPU0, 79): 1, (GPU0, 13): 400})
+    assert samples(state, "nodetopo_xid_events_total") == {(GPU0, "79"): 1.0, (GPU0, "13"): 400.0}
+
+
+def test_events_are_counted_by_what_became_of_them() -> None:
+    state = MetricsState(snapshot=None, events_posted=3, events_dropped=2)
+    assert samples(state, "nodetopo_kubernetes_events_total") == {
+        ("posted",): 3.0,
+        ("dropped",): 2.0,
+    }
+
+
+def test_readings_that_nvml_owes_are_told() -> None:
+    state = MetricsState(snapshot=None, nvml_failures=4)
+    assert samples(state, "nodetopo_nvml_failures_in_a_row") == {(): 4.0}
+
+
+def test_the_configuration_in_force_is_named_where_something_chooses_one() -> None:
+    chosen = MetricsState(snapshot=None, config="a100", config_failures=1)
+    assert samples(chosen, "nodetopo_config_info") == {("a100",): 1.0}
+    assert samples(chosen, "nodetopo_config_reload_failures_total") == {(): 1.0}
+    assert samples(NOTHING, "nodetopo_config_info") == {}
+
+
+def test_every_metric_of_ours_is_prefixed_and_explained() -> None:
+    with served(of(machine("dgx-h100"))) as server:
+        _, text = fetch(server.url)
+    families = list(text_string_to_metric_families(text))
+    odd = [
+        family.name
+        for family in families
+        if not family.documentation or not family.name.startswith(("nodetopo_", "process_"))
+    ]
+    assert odd == []
+
+
+def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None:
+    state = MetricsState(
+        snapshot=machine("dgx-h100"),
+        registrations={"nvidia.com/gpu": 1},
+        is_registered={"nvidia.com/gpu": True},
+        devices={"nvidia.com/gpu": {"healthy": 8}},
+        allocations={"nvidia.com/gpu": 1},
+        check_counts={"health": {"pass": 9}},
+        checks_broken={"audit": {"KUB-003": "fail"}},
+        health={GPU0: BROKEN},
+        xid_counts={(GPU0, 79): 1},
+        config="a100",
+        pods_measured={"aligned": 1},
+        pods_misaligned={"QOS-001": 1},
+    )
+    issue = ProbeIssue(probe="nvml", subject="GPU0", reason="timeout")
+    node = dataclasses.replace(machine("dgx-h100"), issues=(issue,))
+    with served(dataclasses.replace(state, snapshot=node)) as server:
+        _, text = fetch(server.url)
+    found = {
+        (sample.name, frozenset(sample.labels))
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("nodetopo_")
+    }
+    assert found == {(family.full_name, frozenset(family.labels)) for family in FAMILIES}
+
+
+def test_a_node_has_few_series() -> None:
+    with served(with_health({})) as server:
+        _, text = fetch(server.url)
+    # As docs/metrics.md has it: 20 of the node, 9 of each GPU, one of each HCA; no resource here.
+    series = [line for line in text.splitlines() if line.startswith("nodetopo_")]
+    assert len(series) <= 20 + 9

@@ -1,0 +1,106 @@
+"""The server of metrics: how it is scraped, probed, started and closed."""
+
+import dataclasses
+import socket
+
+import pytest
+
+from agent.errors import InputError
+from agent.publish.metrics.server import STUCK_S, MetricsState, serve_metrics
+from tests.publish.metrics.scraped import BROKEN, GPU0, NOTHING, fetch, samples, served, with_health
+
+
+def test_a_scraper_that_prefers_openmetrics_gets_it() -> None:
+    with served(NOTHING) as server:
+        _, text = fetch(server.url, accept="application/openmetrics-text; version=1.0.0")
+    assert text.endswith("# EOF\n")
+
+
+def test_the_agent_is_alive_before_the_first_scan() -> None:
+    with served(NOTHING) as server:
+        assert fetch(server.url.replace("/metrics", "/healthz")) == (200, "ok\n")
+
+
+def test_nothing_of_the_hardware_makes_the_agent_dead() -> None:
+    broken = dataclasses.replace(
+        with_health({GPU0: BROKEN}), not_ready="NvmlUnresponsive: it hangs", nvml_failures=99
+    )
+    with served(broken) as server:
+        assert fetch(server.url.replace("/metrics", "/healthz")) == (200, "ok\n")
+
+
+def test_a_fault_in_what_is_told_does_not_make_the_agent_dead() -> None:
+    def broken() -> MetricsState:
+        raise AssertionError("asked for")
+
+    server = serve_metrics("127.0.0.1:0", broken)
+    try:
+        assert fetch(server.url.replace("/metrics", "/healthz")) == (200, "ok\n")
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("age_s", "answer"),
+    [
+        (STUCK_S, (200, "ok\n")),
+        (STUCK_S + 1, (503, "Stuck: the loop has not moved for 301 s\n")),
+    ],
+)
+def test_an_agent_whose_loop_stands_still_is_dead(age_s: float, answer: tuple[int, str]) -> None:
+    server = serve_metrics("127.0.0.1:0", lambda: NOTHING, lambda: age_s)
+    try:
+        assert fetch(server.url.replace("/metrics", "/healthz")) == answer
+    finally:
+        server.close()
+
+
+def test_a_ready_agent_says_so() -> None:
+    with served(NOTHING) as server:
+        assert fetch(server.url.replace("/metrics", "/readyz")) == (200, "ok\n")
+    assert samples(NOTHING, "nodetopo_ready") == {(): 1.0}
+
+
+def test_an_agent_that_is_not_ready_gives_its_reasons() -> None:
+    state = MetricsState(snapshot=None, not_ready="ResourceConflict: one — two\nNotRegistered: x")
+    with served(state) as server:
+        answer = fetch(server.url.replace("/metrics", "/readyz"))
+    assert answer == (503, "ResourceConflict: one — two\nNotRegistered: x\n")
+    assert samples(state, "nodetopo_ready") == {(): 0.0}
+
+
+def test_other_paths_are_not_found() -> None:
+    with served(NOTHING) as server:
+        assert fetch(server.url.replace("/metrics", "/debug"))[0] == 404
+
+
+def test_a_closed_server_frees_its_port() -> None:
+    refusals = []
+    for _ in range(5):  # another process may be quicker with the free port, but not every time
+        server = serve_metrics("127.0.0.1:0", lambda: NOTHING)
+        port = server.url.removesuffix("/metrics").rpartition(":")[2]
+        server.close()
+        try:
+            serve_metrics(f"127.0.0.1:{port}", lambda: NOTHING).close()
+        except InputError as error:
+            refusals.append(error)
+    assert len(refusals) < 5
+
+
+def test_an_address_in_use_is_named_with_the_flag() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"{address}.*--metrics-address"):
+            serve_metrics(address, lambda: NOTHING)
+
+
+@pytest.mark.parametrize("address", ["", "9430", "localhost", "localhost:", ":9430", "h:99999"])
+def test_a_malformed_address_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match="not an address"):
+        serve_metrics(address, lambda: NOTHING)
+
+
+def test_an_address_in_brackets_is_taken_of_either_family() -> None:
+    server = serve_metrics("[127.0.0.1]:0", lambda: NOTHING)
+    server.close()
+    assert server.url.startswith("http://127.0.0.1:")
