@@ -9,9 +9,11 @@ from agent.deviceplugin import (
     allocation_log,
     conflict,
     fake_kubelet,
-    registration_part,
+    registration,
     service,
-    stand_in_endpoint,
+)
+from agent.deviceplugin import (
+    fake_kubelet as stand_in_endpoint,
 )
 from agent.deviceplugin import (
     registration as way,
@@ -41,7 +43,7 @@ def unhurried() -> Iterator[None]:
         limits.setattr(way, "STOP_GRACE_S", PATIENCE_S)
         limits.setattr(way, "STREAM_DUE_S", 2 * PATIENCE_S)
         limits.setattr(conflict, "ASK_TIMEOUT_S", PATIENCE_S)
-        limits.setattr(registration_part, "DEADLINE_S", PATIENCE_S)
+        limits.setattr(registration, "DEADLINE_S", PATIENCE_S)
         limits.setattr(fake_kubelet, "STOP_TIMEOUT_S", PATIENCE_S)
         limits.setattr(stand_in_endpoint, "CALL_TIMEOUT_S", PATIENCE_S)
         limits.setattr(stand_in_endpoint, "DIAL_TIMEOUT_S", PATIENCE_S)

@@ -12,9 +12,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from agent.model.gpu import Gpu
+from agent.model.gpu import Gpu, Mig
 from agent.model.hca import Hca
-from agent.model.mig import Mig
 from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
 from agent.model.nvlink import Closeness, NvLink, PeerKind, ReportedPair
 from agent.model.pci import PciAddress, PcieLink

@@ -13,13 +13,13 @@ together from what is known, by the ``_source`` modules. ``admission_words`` say
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from agent.admission.admission_node import Node
 from agent.admission.device_manager import Preference, lowest_first
 from agent.admission.errors import Missing
 from agent.admission.explain import of_container, of_pod
 from agent.admission.hints import Hint, Hints
-from agent.admission.scope import Passage, Share, pass_through
+from agent.admission.scope import Node, Passage, Share, pass_through
 from agent.admission.snapshot import node_of
 from agent.model.kubelet_state import HeldMemory
 from agent.model.numa import CpuSet
@@ -29,8 +29,11 @@ from agent.model.snapshot import Snapshot
 
 __all__ = ("Admission", "ContainerAdmission", "Hint", "PodAdmission", "admit", "lowest_first")
 
+
 MOST_CONTAINERS = 500
 """Of all pods together that are worked out: ten seconds on a machine of eight NUMA nodes."""
+
+
 _POD_MANAGERS = "PodLevelResourceManagers"
 """Feature gate, off by default up to 1.37, that pins pods with resources of their own."""
 
@@ -199,3 +202,57 @@ def _container(share: Share) -> ContainerAdmission:
         memory=share.memory,
         why=of_container(share),
     )
+
+
+# An admission as JSON's own types; docs/schema/admit.json describes them.
+
+SCHEMA = "nodetopo/admit/v1"
+
+
+def to_plain(admission: Admission) -> dict[str, Any]:
+    """Return *admission* as dictionaries and lists, in fixed order."""
+    return {
+        "schema": SCHEMA,
+        "policy": admission.policy,
+        "scope": admission.scope,
+        "pods": [_pod(pod) for pod in admission.pods],
+    }
+
+
+def _pod(pod: PodAdmission) -> dict[str, Any]:
+    return {
+        "name": pod.name,
+        "namespace": pod.namespace,
+        "qos": None if pod.qos is None else str(pod.qos),  # YAML knows no enumerations
+        "admitted": pod.admitted,
+        "reason": pod.reason,
+        "message": pod.message,
+        "missing": list(pod.missing),
+        "why": list(pod.why),
+        "changes": list(pod.changes),
+        "containers": [_plain_container(one) for one in pod.containers],
+    }
+
+
+def _plain_container(one: ContainerAdmission) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "exclusive_cpus": one.exclusive_cpus,
+        "hints": {name: _hints(hints) for name, hints in one.hints.items()},
+        "merged": None if one.merged is None else _hint(one.merged),
+        "cpus": str(one.cpus),
+        "devices": {name: list(ids) for name, ids in one.devices.items()},
+        "memory": [
+            {"kind": it.kind, "bytes": it.size, "numa": list(it.numa_nodes)} for it in one.memory
+        ],
+        "why": list(one.why),
+    }
+
+
+def _hints(hints: tuple[Hint, ...] | None) -> list[dict[str, Any]] | None:
+    return None if hints is None else [_hint(hint) for hint in hints]
+
+
+def _hint(hint: Hint) -> dict[str, Any]:
+    nodes = hint.numa_nodes
+    return {"numa": None if nodes is None else list(nodes), "preferred": hint.preferred}

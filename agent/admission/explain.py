@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from agent.admission.admission_amount import amount_text, unit_of
-from agent.admission.admission_node import Node
-from agent.admission.admission_refusal import TOPOLOGY_AFFINITY_ERROR
+from agent.admission.errors import TOPOLOGY_AFFINITY_ERROR
 from agent.admission.hints import Hint, nodes_of
 from agent.admission.merge import SINGLE
-from agent.admission.scope import Passage, Share
+from agent.admission.requests import amount_text, unit_of
+from agent.admission.scope import Node, Passage, Share
 from agent.model.pod import Pod
 from agent.model.qos import QosClass, asks_as_a_pod
 

@@ -5,19 +5,123 @@ memory; then the sums of pkg/kubelet/lifecycle/predicate.go. What is refused lea
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.admission import requests as asks
-from agent.admission.admission_node import Node
-from agent.admission.admission_refusal import Refusal
-from agent.admission.admission_room import check_room
-from agent.admission.device_manager import Preference
+from agent.admission.cpu_manager import Cpus
+from agent.admission.device_manager import Devices, Preference
+from agent.admission.errors import Refusal
 from agent.admission.hints import Hint, Hints
+from agent.admission.memory_manager import Memory
+from agent.admission.merge import Merger
+from agent.admission.requests import is_memory
 from agent.model.kubelet_state import HeldMemory
+from agent.model.kubernetes import MILLICORES
 from agent.model.numa import CpuSet
-from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.pod_amounts import started
-from agent.model.quantity import MILLICORES
+from agent.model.pod import Container, ContainerKind, Pod, at_once, started, summed
+
+# One node as its Topology Manager knows it, changed by each pod that is admitted.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What pods may ask for in sum, which the kubelet checks last.
+
+    Attributes:
+        allocatable: resource → amount, CPU in millicores.
+        requested: the same, of all pods together.
+    """
+
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """The managers of one kubelet.
+
+    Attributes:
+        merger: ``None`` under policy ``none``.
+        scope: ``container`` or ``pod``.
+        cpus, memory: ``None`` where the manager's policy is none.
+        devices: by resource.
+        room: ``None`` where it is not known.
+    """
+
+    merger: Merger | None
+    scope: str
+    cpus: Cpus | None
+    memory: Memory | None
+    devices: Mapping[str, Devices] = field(default_factory=dict)
+    room: Room | None = None
+
+    def copy(self) -> "Node":
+        """Return a copy to admit one pod on, with nothing to reuse from the pod before."""
+        copy = replace(
+            self,
+            cpus=self.cpus and self.cpus.copy(),
+            memory=self.memory and self.memory.copy(),
+            devices={name: one.copy() for name, one in self.devices.items()},
+        )
+        copy.forget_reusable()
+        return copy
+
+    def forget_reusable(self) -> None:
+        """Begin a pod: nothing is left of init containers."""
+        if self.cpus is not None:
+            self.cpus.reusable = frozenset()
+        if self.memory is not None:
+            self.memory.reusable = {}
+        for one in self.devices.values():
+            one.reusable = frozenset()
+
+
+# What the kubelet checks after alignment: that all requests together fit the node.
+#
+# Source: kubernetes 1.36 pkg/kubelet/lifecycle/predicate.go and
+# pkg/scheduler/framework/plugins/noderesources/fit.go (fitsRequest). A resource with a slash in its
+# name that the node does not have is passed over.
+
+_FIRST = ("cpu", "memory")
+"""What is checked first; the rest follows in no fixed order, by name here."""
+
+
+def requested(pod: Pod) -> dict[str, int]:
+    """Return what *pod* asks for at once; what it states as a whole replaces its containers'."""
+    return {**at_once(pod, lambda one: one.requests or {}), **(pod.requests or {})}
+
+
+def check_room(node: Node, pod: Pod) -> Node:
+    """Return *node* with the requests of *pod* counted in.
+
+    Raises:
+        Refusal: they do not fit.
+    """
+    room = node.room
+    if room is None:
+        return node
+    asked = requested(pod)
+    others = sorted(name for name in asked if name not in _FIRST)
+    for name in (*(one for one in _FIRST if one in asked), *others):
+        rest = left(node, name)
+        if rest is not None and asked[name] and asked[name] > rest:
+            used = room.requested.get(name, 0)
+            words = f"Node didn't have enough resource: {name}, requested: {asked[name]}"
+            raise Refusal(f"OutOf{name}", f"{words}, used: {used}, capacity: {rest + used}")
+    return replace(node, room=replace(room, requested=summed(room.requested, asked)))
+
+
+def left(node: Node, name: str) -> int | None:
+    """Return how much of a resource pods can still request; ``None`` where nothing checks it."""
+    room = node.room
+    if room is None:
+        return None
+    used = room.requested.get(name, 0)
+    if name in room.allocatable:
+        devices = node.devices.get(name)
+        return max(room.allocatable[name], len(devices.taken) if devices else 0) - used
+    return -used if name in _FIRST or is_memory(name) else None
+
 
 _UNALIGNED = Hint(None, preferred=False)
 

@@ -3,19 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from agent.admission.admission_cpu_source import cpus_of
-from agent.admission.admission_device_source import devices_of
-from agent.admission.admission_memory_source import memory_of
-from agent.admission.admission_node import Node, Room
-from agent.admission.admission_options import flag, number, word
-from agent.admission.admission_room import requested
+from agent.admission.cpu_manager import cpus_of
+from agent.admission.device_manager import devices_of
 from agent.admission.errors import Missing, check_nodes
 from agent.admission.hints import MAX_NODE
+from agent.admission.memory_manager import memory_of
 from agent.admission.merge import NONE, POLICIES, SCOPES, Merger
-from agent.admission.state import Holders, holders
+from agent.admission.scope import Node, Room, requested
+from agent.admission.state import Holders, flag, holders, number, word
 from agent.model.kubelet import KubeletSettings
-from agent.model.pod import Pod
-from agent.model.pod_amounts import summed
+from agent.model.pod import Pod, summed
 from agent.model.snapshot import Snapshot
 
 _USUAL_LIMIT = 8

@@ -1,14 +1,61 @@
 """Which pods of a snapshot count, and what each of its sources says that they hold."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
+from agent.admission.errors import Missing
 from agent.model.kubelet_state import HeldMemory
+from agent.model.kubernetes import go_bool
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
 
+# Policies of the kubelet and their options: words, and texts under names.
+
+
+def word(stated: str | None, field: str, known: Container[str]) -> str:
+    """Return what is *stated* as *field* of the kubelet's settings.
+
+    Raises:
+        Missing: nothing is known to be, or the kubelet does not start with it.
+    """
+    if stated is None:
+        raise Missing(field)
+    if stated not in known:
+        raise Missing(f"a kubelet that starts: {field} {stated!r} is none it knows")
+    return stated
+
+
+def flag(options: Mapping[str, str] | None, name: str) -> bool:
+    """Return whether an option is on; it is off where it is not stated.
+
+    Raises:
+        Missing: the kubelet does not start with its value.
+    """
+    text = (options or {}).get(name, "false")
+    found = go_bool(text)
+    if found is None:
+        raise Missing(f"a kubelet that starts: option {name} is {text!r}")
+    return found
+
+
+def number(options: Mapping[str, str] | None, name: str, usual: int) -> int:
+    """Return an option's number, *usual* where it is not stated.
+
+    Raises:
+        Missing: the kubelet does not start with its value.
+    """
+    text = (options or {}).get(name, str(usual))
+    if not text.isascii() or not text.isdecimal() or len(text) > len("1000000"):
+        raise Missing(f"a kubelet that starts: option {name} is {text!r}")
+    if int(text) < usual:
+        raise Missing(f"a kubelet that starts: option {name} is {text}, and {usual} is the least")
+    return int(text)
+
+
 FINISHED = ("Succeeded", "Failed")
 """Phases of pods that hold nothing any more."""
+
+
 Held = dict[str, dict[str, frozenset[int]]]
 """Pod → container → CPUs; pods by uid, else by namespace and name."""
 

@@ -2,6 +2,7 @@
 
 from agent.allocation.allocator import Allocation
 from agent.allocation.explain import Explanation, names
+from agent.allocation.shared.explain import SharedExplanation
 
 
 def account(found: Allocation, explanation: Explanation, left: int | None) -> dict[str, object]:
@@ -26,3 +27,20 @@ def account(found: Allocation, explanation: Explanation, left: int | None) -> di
         "leaves": None if left is None else explanation.leaves(left, score.remainder_value),
         "said": f"{names(score.order)}: {'; '.join(found.reasons)}",
     }
+
+
+# An allocation of MIG instances or replicas as the keys of one log line.
+
+
+def shared_account(
+    found: Allocation, explanation: SharedExplanation, *, is_pool_known: bool
+) -> dict[str, object]:
+    """Return what :func:`agent.allocation.account.account` does for GPUs, of the GPUs touched.
+
+    ``links`` is ``None`` for MIG instances, which have none. ``leaves`` is ``None`` unless
+    *is_pool_known*: *found* was judged by what else was available.
+    """
+    machine = explanation.machine
+    links = explanation.links(machine.members(found.score))
+    leaves = found.reasons[-1] if is_pool_known else None  # the last sentence is about that
+    return account(found, machine, None) | {"links": links or None, "leaves": leaves}

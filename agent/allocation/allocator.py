@@ -7,9 +7,8 @@ from typing import Any, Protocol
 from agent.allocation.engines import suited
 from agent.allocation.explain import Explanation
 from agent.allocation.facts import Facts, facts
-from agent.allocation.feasible import check_counts
 from agent.allocation.masks import positions
-from agent.allocation.requests import unknown_gpu, usable
+from agent.allocation.requests import check_counts, unknown_gpu, usable
 from agent.allocation.rules import DEFAULT, Rules
 from agent.allocation.score import Score
 from agent.allocation.terms import Terms

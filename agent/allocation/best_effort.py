@@ -6,19 +6,180 @@ first wins, so the answer depends on the order of the list; the kubelet's is ran
 answers, crashes included, are compared with the Go library's in tests/bench.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
+from math import comb, factorial
+from types import MappingProxyType
 
-from agent.allocation.best_effort_plan import Plan, divisions, plan
-from agent.allocation.best_effort_scores import pair_scores, set_scores
-from agent.allocation.masks import positions
+from agent.allocation.masks import bits, positions
 from agent.allocation.requests import unknown_gpu
 from agent.errors import InputError
+from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
+from agent.topology.domains import has_switch
+from agent.topology.links import direct_links, nvlinks_between
+from agent.topology.matrix import pci_closeness
+
+# The ways to divide GPUs into sets of one size, as NVIDIA's best-effort policy looks at them.
+#
+# Everything here is about places in a list, not about GPUs: bit 0 is the first of the list.
+
+Option = tuple[int, int]
+"""A set that contains the first place left, and what is left then; bit masks. The second still
+holds the padding, the first does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All ways to divide a list.
+
+    A list that does not divide evenly is padded at its end, and the padding is kept together
+    in one set (go-gpuallocator v0.6.0, iterateGPUPartitions).
+
+    Attributes:
+        whole: all places, padding included.
+        steps: for each remainder that can come up its options, in the order in which the
+            policy tries them; remainders with the fewest places first.
+    """
+
+    whole: int
+    steps: tuple[tuple[int, tuple[Option, ...]], ...]
+
+
+def plan(count: int, size: int, required: int) -> Plan:
+    """Return the plan for *count* places and sets of *size*, which is at least 2.
+
+    The places *required*, a bit mask, stay together in one set without padding.
+    """
+    padding = ((1 << -count % size) - 1) << count
+    whole = (1 << count) - 1 | padding
+    options: dict[int, tuple[Option, ...]] = {}
+
+    def is_allowed(chosen: int) -> bool:
+        padded, met = chosen & padding, chosen & required
+        return padded in (0, padding) and (not met or (met == required and not padded))
+
+    def explore(rest: int) -> bool:
+        """Note the options of *rest*; return whether it can be divided at all."""
+        if rest not in options:
+            first = rest & -rest
+            candidates = (
+                first + sum(others) for others in combinations(bits(rest ^ first), size - 1)
+            )
+            options[rest] = tuple(
+                (chosen & ~padding, rest ^ chosen)
+                for chosen in candidates
+                if is_allowed(chosen) and (rest == chosen or explore(rest ^ chosen))
+            )
+        return bool(options[rest])
+
+    explore(whole)
+    ordered = sorted(options.items(), key=lambda step: step[0].bit_count())
+    return Plan(whole=whole, steps=tuple(step for step in ordered if step[1]))
+
+
+def divisions(count: int, size: int) -> int:
+    """Return how many ways there are to divide *count* places, all of which the policy scores."""
+    odd = count % size
+    even = count - odd
+    ways: int = factorial(even) // (factorial(size) ** (even // size) * factorial(even // size))
+    return comb(count, odd) * ways
+
+
+# The points that NVIDIA's best-effort policy gives to pairs and sets of GPUs.
+#
+# For comparison only; our own objective is in :mod:`agent.allocation.score`.
+
+LEVEL_POINTS: Mapping[Closeness, int] = MappingProxyType(
+    {
+        Closeness.INTERNAL: 60,
+        Closeness.PIX: 50,
+        Closeness.PXB: 40,
+        Closeness.PHB: 30,
+        Closeness.NODE: 20,
+        Closeness.SYS: 10,
+    },
+)
+"""Points for the PCIe distance of a pair (go-gpuallocator v0.6.0, calculateGPUPairScore)."""
+
+
+NVLINK_POINTS = 100
+"""Points for each NVLink of a pair, of whatever generation (same)."""
+
+
+MOST_NVLINKS = 18
+"""NVLinks of one pair beyond which its reader stops counting (same, internal/links)."""
+
+
+LOPSIDED = -(1 << 40)
+"""What a pair adds to the score of a set if one GPU counts NVLinks and the other none; the
+policy panics there. It keeps every sum below zero, where no real score is."""
+
+
+PairScores = tuple[tuple[int, ...], ...]
+"""By position of the GPU that comes first in a list, then of the second."""
+
+
+def pair_scores(snapshot: Snapshot) -> PairScores:
+    """Return the points of every ordered pair, or ``LOPSIDED``.
+
+    The reader matches the far end of a link with the GPUs' PCI addresses, so that it finds no
+    NVLinks through NVSwitches (internal/links, GetNVLink; a remark there says so). A pair counts
+    what the first of the two sees. An unknown PCIe distance counts as SYS.
+    """
+    known = pci_closeness(snapshot)
+    links = _seen_nvlinks(snapshot)
+    return tuple(
+        tuple(
+            _points(
+                known.get(frozenset((first.name, second.name))),
+                links.get((first.index, second.index), 0),
+                links.get((second.index, first.index), 0),
+            )
+            for second in snapshot.gpus
+        )
+        for first in snapshot.gpus
+    )
+
+
+def _seen_nvlinks(snapshot: Snapshot) -> Mapping[tuple[int, int], int]:
+    """Return the NVLinks to the second GPU of a pair as the first counts them."""
+    if snapshot.nvlinks is not None:
+        return direct_links(snapshot)
+    if has_switch(snapshot):
+        return {}
+    counts = {pair: count or 0 for pair, count in nvlinks_between(snapshot).items()}
+    return counts | {(b, a): count for (a, b), count in counts.items()}
+
+
+def _points(distance: Closeness | None, there: int, back: int) -> int:
+    if bool(there) != bool(back):
+        return LOPSIDED
+    level = LEVEL_POINTS[Closeness.SYS if distance is None else distance]
+    return level + NVLINK_POINTS * min(there, MOST_NVLINKS)
+
+
+def set_scores(pairs: PairScores, order: Sequence[int]) -> list[int]:
+    """Return the points of every subset of *order*, a list of positions.
+
+    Subsets are bit masks of places in *order*. A set scores the sum of its pairs, the first in
+    the order first. Twice as many additions as subsets.
+    """
+    totals = [0]
+    for place, second in enumerate(order):
+        gains = [0]
+        for first in order[:place]:
+            points = pairs[first][second]
+            gains += [gain + points for gain in gains]
+        totals += [total + gain for total, gain in zip(totals, gains, strict=True)]
+    return totals
+
 
 LARGEST = 12
 """Free GPUs up to which this imitation answers. The library itself needs 2 to 40 s of CPU for 2
 to 5 of 16 (docs/bench.md), and from 13 on overwrites divisions that it still compares."""
+
 
 REMEMBERED = 5
 """Free GPUs up to which answers are kept: 8 GPUs have 8,800 lists of so many, 10 have 36,100. On

@@ -6,10 +6,9 @@ from agent.allocation import score as term
 from agent.allocation.bandwidth import bandwidth, with_measured_pairs
 from agent.allocation.facts import Facts
 from agent.allocation.masks import positions
-from agent.allocation.remainder import Packing
+from agent.allocation.remainder import Packing, Symmetry
 from agent.allocation.rules import DEFAULT, TERMS, Rules
 from agent.allocation.score import Score
-from agent.allocation.symmetry import Symmetry
 from agent.allocation.tree import nearest_tree, remainder_value, tree
 
 LARGEST_ENUMERATED = 16

@@ -3,7 +3,7 @@
 Groups are what the terms of a set depend on: GPUs that reach each other at some bandwidth,
 NUMA nodes, sockets, GPUs that share HCAs, PCIe switches. On NVSwitch and PCIe machines any two
 of them are nested or disjoint, and every term of a set adds up over them; that is what
-:mod:`agent.allocation.tree_engine` needs. NVLink meshes are no such machines.
+:mod:`agent.allocation.engines` needs. NVLink meshes are no such machines.
 """
 
 from collections import defaultdict

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from agent.checks.inputs import Inputs, because
 from agent.checks.kubelet.inputs import version
+from agent.model.kubernetes import MILLICORES
 from agent.model.pod import Container, Pod
 from agent.model.qos import PodLevel, pod_level
-from agent.model.quantity import MILLICORES
 from agent.model.snapshot import Snapshot
 
 GPU = "nvidia.com/gpu"

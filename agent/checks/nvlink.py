@@ -2,24 +2,142 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import combinations
 
 from agent.checks import (
     nvlink_fabric,
-    nvlink_imex,
-    nvlink_manager,
-    nvlink_peers,
-    nvlink_recoveries,
 )
-from agent.checks.inputs import Inputs, gpu_label, has_no_gpus
+from agent.checks import (
+    nvlink_fabric as nvlink_imex,
+)
+from agent.checks import (
+    nvlink_fabric as nvlink_manager,
+)
+from agent.checks.inputs import (
+    Inputs,
+    Way,
+    confidential,
+    gpu_label,
+    has_no_gpus,
+    statuses,
+    unknown_of,
+)
 from agent.checks.nvlink_inputs import (
+    active,
     is_module,
     knows_links,
+    lost,
     missing_links,
+    missing_lists,
     modules_without_links,
+    no_links,
 )
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
-from agent.model.nvlink import NvLink, PeerKind
+from agent.model.nvlink import NvLink, P2pStatus, PeerKind
 from agent.model.snapshot import Snapshot
+from agent.topology.links import Pair, direct_links, gpus_out_of_nvlink, switch_links
+
+# A rule on NVLinks that work, and had to be repaired on the way.
+
+
+def _recovered(snapshot: Snapshot) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(
+            subject=f"GPU{link.gpu} link {link.link}",
+            observed=f"{link.recoveries} recoveries from errors",
+            expected="none",
+        )
+        for link in active(snapshot)
+        if link.recoveries
+    )
+
+
+def _missing(snapshot: Snapshot) -> Inputs:
+    silent = {f"GPU{link.gpu}" for link in active(snapshot) if link.recoveries is None}
+    names = [gpu.name for gpu in snapshot.gpus if gpu.name in silent or gpu.name in lost(snapshot)]
+    return missing_lists(snapshot) + unknown_of("recoveries of the NVLinks", names)
+
+
+RULE = Rule(
+    code="NVL-003",
+    claim="no NVLink has had to recover from errors",
+    why="A link that is trained anew after errors stops all traffic across it for a moment; one "
+    "that needs it again and again is about to fail for good.",
+    area=Area.NVLINK,
+    suite=Suite.HEALTH,
+    severity=Severity.WARNING,
+    needs=_missing,
+    check=_recovered,
+    skips=no_links,
+    remedy="watch whether the count grows (`nvidia-smi nvlink -e`); if it does, look for XID 74 "
+    "or 144 to 150 in the kernel log, reset the GPUs, and have the board or bridge serviced",
+    reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html",
+)
+
+
+# A rule on peer access over NVLink: links alone do not make it, the driver must allow it.
+
+
+def linked_pairs(snapshot: Snapshot) -> tuple[Pair, ...]:
+    """Return the pairs of GPUs that NVLinks join which are up, directly or through NVSwitches.
+
+    Without GPUs in MIG mode, which use no NVLink, and lost ones.
+    """
+    direct, switched = direct_links(snapshot), switch_links(snapshot)
+    out = gpus_out_of_nvlink(snapshot)
+    usable = [gpu.index for gpu in snapshot.gpus if gpu.index not in out]
+    return tuple(
+        (a, b)
+        for a, b in combinations(usable, 2)
+        if (direct[a, b] and direct[b, a]) or (switched[a] and switched[b])
+    )
+
+
+def _told(snapshot: Snapshot) -> Iterator[tuple[str, tuple[P2pStatus | None, ...]]]:
+    """Yield each linked pair with what the driver says of both ways over NVLink."""
+    known = statuses(snapshot, (Way.NVLINK,))
+    for a, b in linked_pairs(snapshot):
+        yield f"GPU{a} and GPU{b}", known(a, b)
+
+
+def _refused(snapshot: Snapshot) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(subject=pair, observed=refusal, expected="peer access over NVLink")
+        for pair, told in _told(snapshot)
+        if (refusal := ", ".join(sorted({it.value for it in told if it and it != P2pStatus.OK})))
+    )
+
+
+def _peers_missing(snapshot: Snapshot) -> Inputs:
+    silent = (pair for pair, told in _told(snapshot) if None in told)
+    return missing_lists(snapshot) + unknown_of("peer access", (*silent, *lost(snapshot)))
+
+
+def _no_pairs(snapshot: Snapshot) -> str | None:
+    is_without = knows_links(snapshot) and not linked_pairs(snapshot)
+    return "no GPUs joined by NVLink" if is_without else None
+
+
+def _skips(snapshot: Snapshot) -> str | None:
+    return no_links(snapshot) or confidential(snapshot) or _no_pairs(snapshot)
+
+
+PEERS_RULE = Rule(
+    code="NVL-005",
+    claim="the driver allows peer access over every NVLink",
+    why="GPUs that may not reach each other over NVLink exchange data through PCIe or host memory, "
+    "without an error.",
+    area=Area.NVLINK,
+    suite=Suite.HEALTH,
+    severity=Severity.ERROR,
+    needs=_peers_missing,
+    check=_refused,
+    skips=_skips,
+    remedy="see `nvidia-smi topo -p2p n`; check the state of the fabric (NVL-004), the driver's "
+    "parameters (GDR-002) and the kernel log, then reset the GPUs",
+    reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
+)
+
 
 _REFERENCE = "https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html"
 
@@ -214,9 +332,9 @@ RULES: tuple[Rule, ...] = (
         remedy="reset both GPUs together; if the counts still differ have the link serviced",
         reference=_REFERENCE,
     ),
-    nvlink_recoveries.RULE,
+    RULE,
     nvlink_fabric.RULE,
-    nvlink_peers.RULE,
-    nvlink_manager.RULE,
-    nvlink_imex.RULE,
+    PEERS_RULE,
+    nvlink_manager.MANAGER_RULE,
+    nvlink_imex.IMEX_RULE,
 )

@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from agent.checks.inputs import Inputs, gpu_label, unknown_of
+from agent.checks.inputs import (
+    Inputs,
+    because,
+    gpu_label,
+    has_no_gpus,
+    is_virtual_machine,
+    unknown_of,
+)
 from agent.checks.nvlink_inputs import (
     lost,
     missing_lists,
@@ -13,8 +20,100 @@ from agent.checks.nvlink_inputs import (
     switched,
 )
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
-from agent.model.gpu import Fabric, FabricState
+from agent.model.gpu import Fabric, FabricState, Gpu
 from agent.model.snapshot import Snapshot
+
+# A rule on IMEX channels, by which processes share GPU memory across nodes over NVLink.
+
+CHANNELS = "/dev/nvidia-caps-imex-channels"
+
+
+def _without_channels(snapshot: Snapshot) -> tuple[Finding, ...]:
+    if snapshot.nvidia is None or snapshot.nvidia.imex_channels != ():
+        return ()
+    return (Finding(subject=CHANNELS, observed="no channel", expected="channel0"),)
+
+
+def _imex_missing(snapshot: Snapshot) -> Inputs:
+    is_known = snapshot.nvidia is not None and snapshot.nvidia.imex_channels is not None
+    channels = () if is_known else (f"IMEX channels{because(snapshot, 'nvidia-driver')}",)
+    return (*missing_lists(snapshot), *unknown_of("fabric state", _silent(snapshot)), *channels)
+
+
+def _silent(snapshot: Snapshot) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*silent_members(snapshot), *lost(snapshot))))
+
+
+def _imex_skips(snapshot: Snapshot) -> str | None:
+    if has_no_gpus(snapshot):
+        return "no GPU"
+    is_member = any(gpu.fabric and gpu.fabric.cluster_uuid for gpu in snapshot.gpus)
+    is_known = not missing_lists(snapshot) and not _silent(snapshot)
+    return "no multi-node NVLink" if is_known and not is_member else None
+
+
+IMEX_RULE = Rule(
+    code="NVL-007",
+    claim="there is an IMEX channel where NVLink joins nodes",
+    why="Processes on different nodes share GPU memory over NVLink only through a channel. That of "
+    "NVIDIA's DRA driver comes with a job, so that none before the first job is no fault.",
+    area=Area.NVLINK,
+    suite=Suite.AUDIT,
+    severity=Severity.INFO,
+    needs=_imex_missing,
+    check=_without_channels,
+    skips=_imex_skips,
+    remedy="use ComputeDomains of NVIDIA's DRA driver, or load the driver with "
+    "NVreg_CreateImexChannel0=1 and run the service nvidia-imex on all nodes",
+    reference="https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/imexchannels.html",
+)
+
+
+# A rule on the fabric manager, the program that sets up the routes of NVSwitches.
+
+
+def _not_running(snapshot: Snapshot) -> tuple[Finding, ...]:
+    if snapshot.host is None or snapshot.host.fabric_manager is not False:
+        return ()
+    return (Finding(subject="nv-fabricmanager", observed="does not run", expected="runs"),)
+
+
+def _manager_missing(snapshot: Snapshot) -> Inputs:
+    is_known = snapshot.host is not None and snapshot.host.fabric_manager is not None
+    absent = () if is_known else (f"whether nv-fabricmanager runs{because(snapshot, 'host')}",)
+    return missing_lists(snapshot) + absent
+
+
+def _manager_skips(snapshot: Snapshot) -> str | None:
+    if (reason := no_switch(snapshot)) is not None:
+        return reason
+    if any(map(_is_of_a_rack, snapshot.gpus)):
+        return "the NVSwitches of this fabric are not in the node"
+    is_guest = is_virtual_machine(snapshot) and snapshot.nvswitches == ()
+    return "a virtual machine, whose host runs the fabric" if is_guest else None
+
+
+def _is_of_a_rack(gpu: Gpu) -> bool:
+    """Return whether the switches of *gpu* are elsewhere, as those of all Graces are."""
+    return bool(gpu.fabric and gpu.fabric.cluster_uuid) or bool(gpu.c2c and gpu.c2c.is_enabled)
+
+
+MANAGER_RULE = Rule(
+    code="NVL-006",
+    claim="the fabric manager runs where NVSwitches are in the node",
+    why="Without it the switches have no routes: CUDA fails with `system not yet initialized`, and "
+    "faults of links are not dealt with.",
+    area=Area.NVLINK,
+    suite=Suite.AUDIT,
+    severity=Severity.ERROR,
+    needs=_manager_missing,
+    check=_not_running,
+    skips=_manager_skips,
+    remedy="install nvidia-fabricmanager in exactly the driver's version, then `systemctl enable "
+    "--now nvidia-fabricmanager`",
+    reference="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
+)
+
 
 DEGRADED: Mapping[tuple[int, int, int], str] = MappingProxyType(
     {

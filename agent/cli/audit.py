@@ -5,19 +5,18 @@ from dataclasses import replace
 from functools import partial
 
 from agent.checks.rule import Area
-from agent.cli import render
+from agent.cli import output
 from agent.cli.health import add_only
 from agent.cli.output import Answer
-from agent.cli.parser import Subparsers, add_command, add_output
+from agent.cli.parser import Parser, add_output
 from agent.cli.source import add_settings, add_source, load
 from agent.errors import InputError
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(subparsers, "audit", "check settings and pods")
+def add(parser: Parser) -> None:
+    """Add the flags."""
     add_only(parser)
     add_settings(parser, ("checks_file",), "checks")
     pods = parser.add_mutually_exclusive_group()
@@ -49,7 +48,7 @@ def _pods(args: Namespace) -> tuple[Pod, ...] | None:
     """Return the pods to check instead of those of the node; ``None`` without a manifest."""
     if args.manifest is None:
         return None
-    from agent.cli.manifest import pods_of_manifest  # noqa: PLC0415 - loads yaml
+    from agent.cli.live import pods_of_manifest  # noqa: PLC0415 - loads yaml
 
     return pods_of_manifest(args)
 
@@ -57,10 +56,10 @@ def _pods(args: Namespace) -> tuple[Pod, ...] | None:
 def _with_alignment(args: Namespace, snapshot: Snapshot, answer: Answer) -> Answer:
     """Return *answer* with what every running pod with GPUs or HCAs really got."""
     from agent.checks.alignment.measure import measured  # noqa: PLC0415 - same
-    from agent.cli.alignment_table import plain, text  # noqa: PLC0415 - same
+    from agent.cli.reports import plain, text  # noqa: PLC0415 - same
 
     rows = measured(snapshot)
-    table = text(rows, render.style(no_color=args.no_color))
+    table = text(rows, output.style(no_color=args.no_color))
     return replace(
         answer,
         plain={**answer.plain, "alignment": plain(rows)},

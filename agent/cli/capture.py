@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from agent.cli.files import STDIO, check_new_directory, write_directory, write_text
 from agent.cli.output import escaped, note
-from agent.cli.parser import Subparsers, add_command, add_style
+from agent.cli.parser import Parser, add_style
 from agent.cli.source import add_source, load, settings
 from agent.errors import InputError
 from agent.model.codec import encode
@@ -24,11 +24,9 @@ _EPILOG = (
 )
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(
-        subparsers, "capture", "write the node's snapshot to a file", epilog=_EPILOG
-    )
+def add(parser: Parser) -> None:
+    """Add the flags."""
+    parser.epilog = _EPILOG
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="- for stdout; with --raw a new DIR"
     )

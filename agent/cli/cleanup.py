@@ -4,16 +4,14 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from agent.cli import render
-from agent.cli.label_places import add_places
-from agent.cli.output import Answer, emit, note
-from agent.cli.parser import Subparsers, add_command, add_output
-from agent.cli.progress import progress
+from agent.cli import output
+from agent.cli.labels import add_places
+from agent.cli.output import Answer, emit, note, progress
+from agent.cli.parser import Parser, add_output
 from agent.cli.source import add_settings, resolved
 from agent.errors import InputError
 from agent.publish.labels.cleanup import Cleaned, clean
-from agent.publish.labels.output import LabelOutput
-from agent.publish.labels.output_names import NODE, OUTPUTS
+from agent.publish.labels.output import NODE, OUTPUTS, LabelOutput
 
 _EPILOG = (
     "For an uninstall: take the DaemonSet away first, or it puts everything back. From the Node "
@@ -22,11 +20,9 @@ _EPILOG = (
 )
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(
-        subparsers, "cleanup", "remove what was published about this node", epilog=_EPILOG
-    )
+def add(parser: Parser) -> None:
+    """Add the flags."""
+    parser.epilog = _EPILOG
     parser.add_argument("--dry-run", action="store_true", help="show what would go, remove nothing")
     parser.add_argument(
         "--all-nodes", action="store_true", help="the labels of every Node, and nothing else"
@@ -57,9 +53,9 @@ def _outputs(args: Namespace) -> Iterator[LabelOutput]:
     """
     # Keeps the other commands fast: structlog takes 0.2 s.
     from agent.daemon import logs  # noqa: PLC0415
-    from agent.daemon.label_places import places  # noqa: PLC0415
+    from agent.daemon.labels_loop import places  # noqa: PLC0415
     from agent.kubeapi.apply import connection  # noqa: PLC0415
-    from agent.publish.labels.labelled_nodes import nodes_with_labels  # noqa: PLC0415
+    from agent.publish.labels.cleanup import nodes_with_labels  # noqa: PLC0415
     from agent.publish.labels.node import NodeLabelPublisher  # noqa: PLC0415
 
     asked = resolved(args)
@@ -82,7 +78,7 @@ def _answer(found: Sequence[Cleaned], *, is_dry: bool) -> Answer:
     short = "".join(f"{one.place}: {heads} {_amount(one)}\n" for one in found)
     return Answer(
         plain={"dry_run": is_dry, "places": [asdict(one) for one in found]},
-        table=render.table([("PLACE", "LABEL", "VALUE"), *rows]) + short if rows else short,
+        table=output.table([("PLACE", "LABEL", "VALUE"), *rows]) + short if rows else short,
         short=short,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.cli.output import say
-from agent.cli.parser import Parser, Subparsers, add_command
+from agent.cli.parser import Parser
 from agent.machines import bundled
 
 SHELLS = ("bash", "zsh")
@@ -45,9 +45,8 @@ class Level:
     parser: argparse.ArgumentParser
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(subparsers, "completion", "print a completion script for a shell")
+def add(parser: Parser) -> None:
+    """Add the flags."""
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
     parser.set_defaults(run=run)
 

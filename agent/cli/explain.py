@@ -4,14 +4,13 @@ from argparse import Namespace
 from typing import Any
 
 from agent.checks.rule import Claim, Rule
-from agent.cli import render
+from agent.cli import output
 from agent.cli.output import Answer, emit
-from agent.cli.parser import Subparsers, add_command, add_output
+from agent.cli.parser import Parser, add_output
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(subparsers, "explain", "explain a check by its code")
+def add(parser: Parser) -> None:
+    """Add the flags."""
     parser.add_argument("code", metavar="CODE", nargs="?", help="e.g. NVL-001; without, all codes")
     add_output(parser)
     parser.set_defaults(run=run)
@@ -36,13 +35,13 @@ def _list(claims: tuple[Claim, ...]) -> Answer:
     rows = [(one.code, one.command, one.severity.value, one.claim) for one in claims]
     return Answer(
         plain=[_plain(one) for one in claims],
-        table=render.table([("CODE", "COMMAND", "SEVERITY", "CLAIM"), *rows]),
+        table=output.table([("CODE", "COMMAND", "SEVERITY", "CLAIM"), *rows]),
         short="".join(f"{one.code} {one.claim}\n" for one in claims),
     )
 
 
 def _needs(found: Claim) -> tuple[str, ...]:
-    from agent.checks.needs import needed  # noqa: PLC0415 - keeps the other commands fast
+    from agent.checks.rule import needed  # noqa: PLC0415 - keeps the other commands fast
 
     return needed(found) if isinstance(found, Rule) else ()
 
@@ -65,7 +64,7 @@ def _plain(found: Claim) -> dict[str, Any]:
 def _page(found: Claim) -> Answer:
     title = f"{found.code}: {found.claim}"
     needs = ", ".join(_needs(found))
-    facts = render.table(
+    facts = output.table(
         [
             ("checked by", f"nodetopo {found.command} --only {found.area}"),
             ("severity", found.severity.value),

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.cli.cluster_source import add_cluster_source, load_nodes
-from agent.cli.output import json_text, note, say, warn
-from agent.cli.parser import Parser, Subparsers, add_command, add_style
-from agent.cli.progress import progress
+from agent.cli.output import json_text, note, progress, say, warn
+from agent.cli.parser import Parser, add_style
 from agent.cli.source import add_settings, settings
-from agent.cluster.export.export_forms import DEFAULT_NAME, FORMS, SCHEDULERS
-from agent.cluster.selector import selector
+from agent.cluster.export.record import DEFAULT_NAME, FORMS, SCHEDULERS
+from agent.cluster.kinds import selector
 from agent.errors import InputError
 
 _EPILOG = (
@@ -21,11 +20,9 @@ _EPILOG = (
 )
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(
-        subparsers, "export", "print the cluster's topology for a scheduler", epilog=_EPILOG
-    )
+def add(parser: Parser) -> None:
+    """Add the flags."""
+    parser.epilog = _EPILOG
     parser.add_argument(
         "--for",
         dest="scheduler",

@@ -2,13 +2,12 @@
 
 from argparse import Namespace
 
-from agent.cli.parser import Parser, Subparsers, add_command, add_output
+from agent.cli.parser import Parser, add_output
 from agent.cli.source import add_settings, add_source, load
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(subparsers, "health", "check the hardware")
+def add(parser: Parser) -> None:
+    """Add the flags."""
     add_only(parser)
     add_settings(parser, ("checks_file",), "checks")
     add_output(parser)

@@ -3,16 +3,31 @@
 from argparse import Namespace
 from dataclasses import replace
 
-from agent.cli import render
-from agent.cli.label_places import add_rules
+from agent.cli import output
 from agent.cli.output import Answer, emit, warn
-from agent.cli.parser import Subparsers, add_command, add_output
-from agent.cli.source import add_source, given, load, settings
+from agent.cli.parser import Parser, add_output
+from agent.cli.source import add_settings, add_source, given, load, settings
+
+# What `publish`, `cleanup` and `labels` share: the flags that say which labels, and where.
+
+_PLACES = ("label_outputs", "nfd_file", "namespace", "kubeconfig")
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(subparsers, "labels", "print the labels that this node gets")
+_RULES = ("label_prefix", "mig_strategy", "time_slicing", "topology_levels_file")
+
+
+def add_places(parser: Parser) -> None:
+    """Add the flags that choose outputs."""
+    add_settings(parser, _PLACES, "outputs")
+
+
+def add_rules(parser: Parser, *more: str) -> None:
+    """Add the flags that labels are made by, and those of the settings *more*."""
+    add_settings(parser, (*_RULES, *more), "labels")
+
+
+def add(parser: Parser) -> None:
+    """Add the flags."""
     add_output(parser)
     add_source(parser)
     add_rules(parser)
@@ -27,9 +42,9 @@ def run(args: Namespace) -> int:
     """
     # Keeps the other commands fast.
     from agent.config.label_rules import label_rules  # noqa: PLC0415
-    from agent.daemon.node_place import NodePlace  # noqa: PLC0415
+    from agent.daemon.labels_loop import NodePlace  # noqa: PLC0415
     from agent.labels.catalogue import labels  # noqa: PLC0415
-    from agent.labels.remarks import remarks  # noqa: PLC0415
+    from agent.labels.completeness import remarks  # noqa: PLC0415
 
     snapshot, wanted = load(args), settings(args)
     node = str(given(args).get("node_name") or snapshot.node or wanted.node_name)
@@ -39,7 +54,7 @@ def run(args: Namespace) -> int:
     found = labels(snapshot, rules)
     for text in remarks(snapshot, rules):
         warn(args, text)
-    table = render.table(found.items())
+    table = output.table(found.items())
     short = "".join(f"{key}={value}\n" for key, value in found.items())
     emit(Answer(plain=found, table=table, short=short), args)
     return 0

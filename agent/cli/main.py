@@ -4,62 +4,47 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 from agent import __version__
-from agent.cli import (
-    admit,
-    allocate,
-    audit,
-    capture,
-    cleanup,
-    completion,
-    doctor,
-    explain,
-    export,
-    health,
-    labels,
-    nccl,
-    publish,
-    run,
-    version,
-)
 from agent.cli.output import note, say
-from agent.cli.parser import Parser, Subparsers
-from agent.cli.simulate import command as simulate
-from agent.cli.topo import command as topo
+from agent.cli.parser import Parser, add_command
 from agent.errors import AgentError, InputError
 
 
-class Command(Protocol):
-    """A module of :mod:`agent.cli` that holds one command."""
+class Command(NamedTuple):
+    """A command: its module, imported only when it is used, has ``add`` for its flags."""
 
-    def add(self, subparsers: Subparsers, /) -> None:
-        """Add the command's parser, with ``run`` as its default."""
+    name: str
+    module: str
+    summary: str
 
 
-COMMANDS: tuple[Command, ...] = (
-    run,
-    topo,
-    labels,
-    publish,
-    cleanup,
-    health,
-    audit,
-    admit,
-    export,
-    doctor,
-    allocate,
-    capture,
-    nccl,
-    explain,
-    simulate,
-    completion,
-    version,
+COMMANDS = (
+    Command("run", "agent.cli.run", "run the daemon of this node"),
+    Command("topo", "agent.cli.topo.command", "print the topology: matrix, tree, path"),
+    Command("labels", "agent.cli.labels", "print the labels that this node gets"),
+    Command("publish", "agent.cli.publish", "bring the labels of this node out, once"),
+    Command("cleanup", "agent.cli.cleanup", "remove what was published about this node"),
+    Command("health", "agent.cli.health", "check the hardware"),
+    Command("audit", "agent.cli.audit", "check settings and pods"),
+    Command("admit", "agent.cli.admit", "print whether this node's kubelet would admit a pod"),
+    Command("export", "agent.cli.export", "print the cluster's topology for a scheduler"),
+    Command("doctor", "agent.cli.doctor", "check the cluster's labels as schedulers read them"),
+    Command("allocate", "agent.cli.allocate", "print the GPUs that a request would get"),
+    Command("capture", "agent.cli.capture", "write the node's snapshot to a file"),
+    Command("nccl", "agent.cli.nccl", "print what NCCL can be told of this node"),
+    Command("explain", "agent.cli.explain", "explain a check by its code"),
+    Command(
+        "simulate", "agent.cli.simulate.command", "list the bundled machines; replay jobs on one"
+    ),
+    Command("completion", "agent.cli.completion", "print a completion script for a shell"),
+    Command("version", "agent.cli.version", "print the version"),
 )
-"""In the order of ``--help``. The modules import little: the rest waits for ``run(args)``."""
+"""In the order of ``--help``."""
 
 OK, FAILED, BAD_INPUT, COULD_NOT_TELL = 0, 1, 2, 3
 INTERRUPTED = 130
@@ -93,14 +78,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    args = parser().parse_args(argv, Namespace(warnings=[], strict=False, incomplete=False))
+    argv = sys.argv[1:] if argv is None else argv
+    whole = parser(only=next((word for word in argv if not word.startswith("-")), None))
+    args = whole.parse_args(argv, Namespace(warnings=[], strict=False, incomplete=False))
     code: int = args.run(args)
     say("")
     return FAILED if code == OK and args.strict and args.warnings else code
 
 
-def parser() -> Parser:
-    """Return the whole parser."""
+ALL = "all"
+
+
+def parser(only: str | None = ALL) -> Parser:
+    """Return the parser, with the flags of the command *only*, or of every command.
+
+    The other commands are there by name and summary alone: to import them takes longer than
+    most commands run.
+    """
     whole = Parser(
         prog="nodetopo",
         description="Read, label, place and verify the topology of one GPU node.",
@@ -109,7 +103,9 @@ def parser() -> Parser:
     whole.add_argument("--version", action="version", version=f"nodetopo {__version__}")
     subparsers = whole.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
-        command.add(subparsers)
+        added = add_command(subparsers, command.name, command.summary)
+        if only in (ALL, command.name):
+            import_module(command.module).add(added)
     return whole
 
 

@@ -3,16 +3,15 @@
 from argparse import Namespace
 
 from agent.cli.output import Answer, emit
-from agent.cli.parser import Subparsers, add_command, add_output
+from agent.cli.parser import Parser, add_command, add_output
 from agent.cli.source import add_source, load
 
 SCHEMA = "nodetopo/nccl-xml/v1"
 """Names the JSON shape, described by ``docs/schema/nccl-xml.json``."""
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command and its subcommands."""
-    parser = add_command(subparsers, "nccl", "print what NCCL can be told of this node")
+def add(parser: Parser) -> None:
+    """Add the flags."""
     what = parser.add_subparsers(metavar="WHAT", required=True)
     xml = add_command(what, "xml", "print the topology as a file for NCCL_TOPO_FILE")
     add_output(xml)

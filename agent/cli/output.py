@@ -1,15 +1,139 @@
 """One answer, several formats."""
 
 import json
+import os
 import re
 import sys
+import threading
+import unicodedata
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from agent.cli.render import clean
 from agent.errors import UnreadableError
+
+# Text for people: safe, aligned, and coloured only on a terminal.
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor moves (ECMA-48 5.4)
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC and the other strings
+    r"|\x1b[ -/]*[0-~]?"  # all other sequences
+)
+
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that move the cursor, reorder text, or print nothing."""
+
+
+def clean(text: str) -> str:
+    """Return *text* as one line without escape sequences, controls and direction marks.
+
+    Names come from firmware, files and pods: none of them may steer the terminal.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    plain = _ESCAPES.sub("", text)
+    spaced = "".join(" " if char in "\t\n\r\v\f\u2028\u2029" else char for char in plain)
+    return "".join(char for char in spaced if unicodedata.category(char) not in _INVISIBLE)
+
+
+def width(text: str) -> int:
+    """Return how many terminal columns *text* takes."""
+    if text.isascii() and text.isprintable():
+        return len(text)
+    return sum(_columns(char) for char in text)
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def pad(text: str, columns: int) -> str:
+    """Return *text* filled with spaces up to *columns*."""
+    return text + " " * (columns - width(text))
+
+
+def table(rows: Iterable[Sequence[str]], *, gap: int = 2, indent: int = 0) -> str:
+    """Return cleaned *rows* with aligned columns and no trailing spaces; rows may be ragged."""
+    cleaned = [[clean(cell) for cell in row] for row in rows]
+    columns = max((len(row) for row in cleaned), default=0)
+    widths = [
+        max((width(row[column]) for row in cleaned if column < len(row)), default=0) + gap
+        for column in range(columns)
+    ]
+    return "".join(" " * indent + "".join(map(pad, row, widths)).rstrip() + "\n" for row in cleaned)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Colours, or none of them."""
+
+    is_on: bool
+
+    def paint(self, text: str, code: str) -> str:
+        """Wrap *text* in the SGR *code* (ECMA-48 8.3.117), e.g. ``31`` for red."""
+        return f"\x1b[{code}m{text}\x1b[0m" if self.is_on and text else text
+
+
+def style(*, no_color: bool) -> Style:
+    """Return colours where standard output is a terminal and nobody asked for none.
+
+    ``NO_COLOR`` counts when set to anything but nothing (no-color.org).
+    """
+    wanted = not no_color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Style(wanted and sys.stdout.isatty())
+
+
+# A word to the person who waits.
+
+PATIENCE_S = 2.0
+"""How long nothing is said; live discovery takes 0.2 s on a healthy node."""
+
+
+@contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Show *text* on standard error while the block takes longer than 2 s, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    line = _Line(text)
+    timer = threading.Timer(PATIENCE_S, line.show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        line.clear()
+
+
+class _Line:
+    """A line that is shown at most once, never after it was cleared."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lock = threading.Lock()
+        self._is_shown = False
+        self._is_over = False
+
+    def show(self) -> None:
+        with self._lock:
+            if not self._is_over:
+                self._is_shown = True
+                sys.stderr.write(f"{self._text} …")
+                sys.stderr.flush()
+
+    def clear(self) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._is_shown:
+                sys.stderr.write("\r\x1b[K")  # EL: erase to the end of the line (ECMA-48 8.3.41)
+                sys.stderr.flush()
+
 
 _STEERING = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 """What JSON allows unescaped inside a string and a terminal may still obey."""

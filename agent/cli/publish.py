@@ -4,14 +4,13 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from agent.cli import render
-from agent.cli.label_places import add_places, add_rules
+from agent.cli import output
+from agent.cli.labels import add_places, add_rules
 from agent.cli.output import Answer, emit, note, warn
-from agent.cli.parser import Subparsers, add_command, add_output
+from agent.cli.parser import Parser, add_output
 from agent.cli.source import add_source, load, settings
 from agent.errors import AgentError, InputError
-from agent.publish.labels.label_wish import LabelWish
-from agent.publish.labels.output import LabelChanges, LabelOutput
+from agent.publish.labels.output import LabelChanges, LabelOutput, LabelWish
 
 _EPILOG = (
     "For a node without the daemon, as a job. One scan removes nothing: a label that it does not "
@@ -19,11 +18,9 @@ _EPILOG = (
 )
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(
-        subparsers, "publish", "bring the labels of this node out, once", epilog=_EPILOG
-    )
+def add(parser: Parser) -> None:
+    """Add the flags."""
+    parser.epilog = _EPILOG
     parser.add_argument("--dry-run", action="store_true", help="show the changes, write nothing")
     add_output(parser)
     add_places(parser)
@@ -41,9 +38,7 @@ def run(args: Namespace) -> int:
     """
     # Keeps the other commands fast: structlog takes 0.2 s.
     from agent.daemon import logs  # noqa: PLC0415
-    from agent.daemon.label_places import places  # noqa: PLC0415
-    from agent.daemon.label_wishes import LabelWishes  # noqa: PLC0415
-    from agent.daemon.node_place import NodePlace  # noqa: PLC0415
+    from agent.daemon.labels_loop import LabelWishes, NodePlace, places  # noqa: PLC0415
     from agent.publish.labels.node import NodeLabelPublisher  # noqa: PLC0415
 
     found = settings(args)
@@ -90,7 +85,7 @@ def _answer(changed: list[tuple[LabelOutput, LabelChanges]], *, is_dry: bool) ->
     plain = [{"output": one.name, "place": one.place, **asdict(found)} for one, found in changed]
     return Answer(
         plain={"dry_run": is_dry, "places": plain},
-        table=render.table(rows) + short,
+        table=output.table(rows) + short,
         short=short,
     )
 

@@ -5,13 +5,12 @@ from argparse import Namespace
 
 from agent import __version__
 from agent.cli.output import Answer, emit
-from agent.cli.parser import Subparsers, add_command, add_output
+from agent.cli.parser import Parser, add_output
 from agent.model.snapshot import SCHEMA
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(subparsers, "version", "print the version")
+def add(parser: Parser) -> None:
+    """Add the flags."""
     add_output(parser)
     parser.set_defaults(run=run)
 

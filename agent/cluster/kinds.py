@@ -1,7 +1,78 @@
 """The kinds of objects that tell of levels and gangs, and where the API server keeps them."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+from agent.cluster.node import ClusterNode
+from agent.errors import InputError
+
+# Which labels a person asks for, in the equality-based syntax of ``kubectl -l``.
+
+_TERM = re.compile(
+    r"(?P<negated>!)?(?P<key>[A-Za-z0-9][-A-Za-z0-9_./]*)"
+    r"(?:\s*(?P<operator>==|=|!=)\s*(?P<value>[-A-Za-z0-9_.]*))?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One term.
+
+    Attributes:
+        value: what the label has to be; ``None`` where any value will do.
+        is_negated: whether the label must not be so; a node without the label is not so
+            either, as with ``kubectl``.
+    """
+
+    key: str
+    value: str | None
+    is_negated: bool
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{'!' if self.is_negated else ''}{self.key}"
+        return f"{self.key}{'!=' if self.is_negated else '='}{self.value}"
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether *labels* meet the term."""
+        is_so = self.key in labels if self.value is None else labels.get(self.key) == self.value
+        return is_so is not self.is_negated
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Terms that all have to hold; ``str()`` is the API's ``labelSelector``."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+    def select(self, nodes: Iterable[ClusterNode]) -> tuple[ClusterNode, ...]:
+        """Return those of *nodes* whose labels meet all terms, in their order."""
+        return tuple(
+            node for node in nodes if all(one.matches(node.labels) for one in self.requirements)
+        )
+
+
+def selector(text: str) -> Selector:
+    """Return what *text* asks for: ``k=v``, ``k!=v``, ``k``, ``!k``, joined by commas.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    terms = (term.strip() for term in text.split(","))
+    return Selector(tuple(_requirement(term) for term in terms if term))
+
+
+def _requirement(term: str) -> Requirement:
+    found = _TERM.fullmatch(term)
+    if found is None or (found["negated"] and found["operator"]):
+        cure = "terms are KEY=VALUE, KEY!=VALUE, KEY and !KEY, joined by commas"
+        raise InputError(f"not a selector: {term!r}", cure)
+    is_negated = bool(found["negated"]) or found["operator"] == "!="
+    return Requirement(key=found["key"], value=found["value"], is_negated=is_negated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +102,8 @@ KAI_TOPOLOGY = Kind(
     kind="Topology",
     plural="topologies",
 )
+
+
 KUEUE_TOPOLOGY = Kind(
     name="Kueue Topology",
     group="kueue.x-k8s.io",
@@ -38,6 +111,8 @@ KUEUE_TOPOLOGY = Kind(
     kind="Topology",
     plural="topologies",
 )
+
+
 HYPER_NODE = Kind(
     name="Volcano HyperNode",
     group="topology.volcano.sh",
@@ -45,6 +120,8 @@ HYPER_NODE = Kind(
     kind="HyperNode",
     plural="hypernodes",
 )
+
+
 KAI_POD_GROUP = Kind(
     name="KAI PodGroup",
     group="scheduling.run.ai",
@@ -52,6 +129,8 @@ KAI_POD_GROUP = Kind(
     kind="PodGroup",
     plural="podgroups",
 )
+
+
 POD_GROUP = Kind(
     name="PodGroup",
     group="scheduling.k8s.io",
@@ -59,6 +138,8 @@ POD_GROUP = Kind(
     kind="PodGroup",
     plural="podgroups",
 )
+
+
 WORKLOAD = Kind(
     name="Kueue Workload",
     group="kueue.x-k8s.io",
@@ -66,6 +147,8 @@ WORKLOAD = Kind(
     kind="Workload",
     plural="workloads",
 )
+
+
 VOLCANO_POD_GROUP = Kind(
     name="Volcano PodGroup",
     group="scheduling.volcano.sh",
@@ -73,6 +156,8 @@ VOLCANO_POD_GROUP = Kind(
     kind="PodGroup",
     plural="podgroups",
 )
+
+
 LEADER_WORKER_SET = Kind(
     name="LeaderWorkerSet",
     group="leaderworkerset.x-k8s.io",
@@ -81,11 +166,14 @@ LEADER_WORKER_SET = Kind(
     plural="leaderworkersets",
 )
 
+
 TOPOLOGIES = (KAI_TOPOLOGY, KUEUE_TOPOLOGY)
 """Those whose levels are label keys."""
 
+
 OF_LEVELS = (*TOPOLOGIES, HYPER_NODE)
 """Those that tell of levels and of no gang."""
+
 
 KINDS = (
     *OF_LEVELS,

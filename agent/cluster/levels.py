@@ -6,18 +6,156 @@ nodes with GPUs carry are chosen. Nothing here guesses a hierarchy: where a broa
 cut an NVLink domain in two, it is left out.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from agent.cluster.cluster import Topology
 from agent.cluster.export.record import Remark, warning
-from agent.cluster.gpu_node import gpu_nodes
-from agent.cluster.levels_rules import HOSTNAME
-from agent.cluster.node import ClusterNode
+from agent.cluster.node import ClusterNode, gpu_nodes
 from agent.errors import InputError
-from agent.labels.levels_platform import MAX_TIERS, PLATFORMS, REGION, ZONE, Platform
+from agent.labels.label import DNS_NAME, PART
+from agent.labels.levels import MAX_TIERS, PLATFORMS, REGION, ZONE, Platform
+from agent.topology.domains import Interconnect
+
+# What schedulers accept as the levels of a topology.
+
+HOSTNAME = "kubernetes.io/hostname"
+"""The narrowest level of all; KAI and Kueue take it nowhere else."""
+
+
+MAX_LEVELS = 16
+"""Of KAI's and Kueue's Topology (KAI v0.17 topology_types.go, Kueue v0.19.2 the same)."""
+
+
+_KEY = re.compile(f"(?P<prefix>{DNS_NAME}/)?{PART}")
+
+
+_MAX_PREFIX = 253
+"""Characters of a label key's prefix (k8s.io/apimachinery validation, IsQualifiedName)."""
+
+
+def check_levels(keys: Sequence[str], max_key: int) -> None:
+    """Hold that *keys*, broadest first, can be the levels of a topology.
+
+    *max_key* is how many characters a key may have.
+
+    Raises:
+        InputError: a scheduler would refuse them.
+    """
+    if len(keys) > MAX_LEVELS:
+        raise InputError(f"{len(keys)} levels", f"schedulers take {MAX_LEVELS} at most: drop some")
+    for key in keys:
+        _check_key(key, max_key)
+        if keys.count(key) > 1:
+            raise InputError(f"level {key!r} is named twice", "name each once")
+    if HOSTNAME in keys[:-1]:
+        raise InputError(f"{HOSTNAME} is not the last level", "levels go from broad to narrow")
+
+
+def _check_key(key: str, max_key: int) -> None:
+    found = _KEY.fullmatch(key)
+    if found is None or len(key) > max_key:
+        cure = f"keys are PREFIX/NAME, here up to {max_key} characters"
+        raise InputError(f"not a usable label key: {key!r}", cure)
+    if len((found["prefix"] or "").rstrip("/")) > _MAX_PREFIX:
+        raise InputError(f"prefix too long in {key!r}", f"up to {_MAX_PREFIX} characters")
+
+
+# Values by which a scheduler would take two places for one, or one place for two.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DotClash:
+    """Places that are one to a scheduler that joins values with dots.
+
+    Attributes:
+        key: of the level where they meet.
+        name: what their values make, joined.
+        paths: their values, broadest level first; two or more.
+    """
+
+    key: str
+    name: str
+    paths: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedValue:
+    """A value that lies inside two or more places of the level above.
+
+    Attributes:
+        key, value: of the narrower level.
+        parent_key, parents: of the broader one.
+    """
+
+    key: str
+    value: str
+    parent_key: str
+    parents: tuple[str, ...]
+
+
+def dot_clashes(nodes: Iterable[ClusterNode], keys: Sequence[str]) -> tuple[DotClash, ...]:
+    """Return the places that KAI takes for one, at the broadest level that has any.
+
+    KAI names a place by the values of its level and all broader ones, joined with dots (v0.17
+    pkg/scheduler/plugins/topology/topology_structs.go, calcDomainId), so ``r.1`` below ``a`` is
+    ``1`` below ``a.r``. *keys* are the levels, broadest first; each of *nodes* has them all.
+    """
+    paths = {tuple(node.labels[key] for key in keys) for node in nodes}
+    for depth, key in enumerate(keys, start=1):
+        by_name: dict[str, set[tuple[str, ...]]] = {}
+        for path in paths:
+            by_name.setdefault(".".join(path[:depth]), set()).add(path[:depth])
+        found = tuple(
+            DotClash(key=key, name=name, paths=tuple(sorted(alike)))
+            for name, alike in sorted(by_name.items())
+            if len(alike) > 1
+        )
+        if found:
+            return found
+    return ()
+
+
+def shared_values(nodes: Iterable[ClusterNode], keys: Sequence[str]) -> tuple[SharedValue, ...]:
+    """Return the values that lie in two places at once, broad levels first.
+
+    Either two places bear one name, as racks of two blocks do, or the levels are no hierarchy.
+    KAI and Kueue tell them apart by the level above, others take them for one place. *keys* are
+    the levels, broadest first; each of *nodes* has them all.
+    """
+    everyone = tuple(nodes)
+    found: list[SharedValue] = []
+    for parent_key, key in pairwise(keys):
+        parents: dict[str, set[str]] = {}
+        for node in everyone:
+            parents.setdefault(node.labels[key], set()).add(node.labels[parent_key])
+        found += [
+            SharedValue(key=key, value=value, parent_key=parent_key, parents=tuple(sorted(above)))
+            for value, above in sorted(parents.items())
+            if len(above) > 1
+        ]
+    return tuple(found)
+
+
+def same_hosts(
+    nodes: Iterable[ClusterNode], keys: Sequence[str]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return each value of the host's label that several Nodes bear, with their names.
+
+    Machines of one image sometimes do. They are one place where the host is a level, to every
+    scheduler; none where it is not among *keys*.
+    """
+    names: dict[str, list[str]] = {}
+    for node in nodes if HOSTNAME in keys else ():
+        names.setdefault(node.labels[HOSTNAME], []).append(node.name)
+    return tuple((host, tuple(sorted(of))) for host, of in sorted(names.items()) if len(of) > 1)
+
 
 CLIQUE = "nvidia.com/gpu.clique"
 """Of GFD, the DRA driver or this program: the NVLink partition, on machines that have one."""
+
 
 _NAMED = 5
 """Nodes that a remark names before it counts the rest."""
@@ -174,3 +312,95 @@ def _encloses(
 def _share(without: Sequence[str], nodes: Sequence[ClusterNode]) -> str:
     verb = "lacks" if len(without) == 1 else "lack"
     return f"{len(without)} of {len(nodes)} nodes with GPUs {verb} it"
+
+
+# Which nodes are meant to be without NVLink, as far as labels tell.
+
+_NONE = {Interconnect.PCIE.value, Interconnect.NONE.value}
+
+
+_PRODUCT = "nvidia.com/gpu.product"
+
+
+def without_nvlink(nodes: Iterable[ClusterNode], prefix: str) -> frozenset[str]:
+    """Return the names of *nodes* whose own label says that NVLink joins no GPUs there.
+
+    So it is with GPUs that are joined by PCIe, with a single GPU, and with GPUs that are all in
+    MIG mode, which closes their links. A node that says so although another of the same GPUs has
+    NVLink, and not for MIG, has lost it, and is none of these. *prefix* is that of our labels.
+    """
+    known = tuple(nodes)
+    joined = {node.labels.get(_PRODUCT) for node in known if _has_nvlink(node, prefix)} - {None}
+    return frozenset(
+        node.name
+        for node in known
+        if node.labels.get(f"{prefix}interconnect") in _NONE
+        and not _has_nvlink(node, prefix)
+        and (
+            node.labels.get(f"{prefix}mig-enabled") == "true"
+            or node.labels.get(_PRODUCT) not in joined
+        )
+    )
+
+
+def _has_nvlink(node: ClusterNode, prefix: str) -> bool:
+    return any(key in node.labels for key in nvlink_keys(prefix))
+
+
+# Which levels to judge where nobody names a topology.
+
+FROM_LABELS = "labels of the nodes"
+"""Name of a topology that nobody wrote down."""
+
+
+WITH_NVLINK, WITHOUT_NVLINK = f"{FROM_LABELS} with NVLink", f"{FROM_LABELS} without NVLink"
+"""Names of the two that are judged where only some machines have NVLink."""
+
+
+def levels_in_use(
+    nodes: Sequence[ClusterNode],
+    prefix: str,
+    named: Sequence[str] = (),
+    found: Sequence[Topology] = (),
+) -> tuple[Topology, ...]:
+    """Return the topologies to judge: of *named* keys, else those *found*, else of the labels.
+
+    From labels: every level that an export may choose and that any node has, but for broader
+    ones that would cut an NVLink domain in two, which an export leaves out as well. Machines
+    that are meant to have no NVLink are a pool of their own: nobody can give them its levels.
+    """
+    if named:
+        return (Topology(name="--levels", levels=tuple(named)),)
+    return tuple(found) or tuple(_from_labels(nodes, prefix))
+
+
+def is_from_labels(topology: Topology) -> bool:
+    """Return whether nobody wrote *topology* down."""
+    return topology.name in {FROM_LABELS, WITH_NVLINK, WITHOUT_NVLINK}
+
+
+def _from_labels(nodes: Sequence[ClusterNode], prefix: str) -> Iterator[Topology]:
+    apart = without_nvlink(nodes, prefix)
+    without = [node for node in nodes if node.name in apart]
+    rest = [node for node in nodes if node.name not in apart]
+    if not without or not rest:
+        yield Topology(name=FROM_LABELS, levels=_offered(nodes, prefix))
+        return
+    joined = frozenset(node.name for node in rest)
+    yield Topology(name=WITH_NVLINK, levels=_offered(rest, prefix), only=joined)
+    yield Topology(name=WITHOUT_NVLINK, levels=_offered(without, prefix), only=apart)
+
+
+def _offered(nodes: Sequence[ClusterNode], prefix: str) -> tuple[str, ...]:
+    offered = [
+        key for key in candidates(nodes, prefix) if any(key in node.labels for node in nodes)
+    ]
+    domain = nvlink_keys(prefix)[0]
+    broad = offered[: offered.index(domain)] if domain in offered else []
+    cutting = {key for key in broad if _cuts(nodes, key, domain)}
+    return tuple(key for key in offered if key not in cutting)
+
+
+def _cuts(nodes: Sequence[ClusterNode], key: str, domain: str) -> bool:
+    both = [node for node in nodes if node.labels.get(key) and node.labels.get(domain)]
+    return bool(shared_values(both, (key, domain)))

@@ -1,7 +1,67 @@
 """A node of the cluster, as far as its metadata tells of it."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from agent.errors import DecodeError
+
+# Many node names in few words.
+
+_LAST_NUMBER = re.compile(
+    r"(?P<head>[^.]*?)(?P<number>[0-9]{1,18})(?P<tail>[^0-9.]*(?:\..*)?)", re.DOTALL
+)
+"""The last number before the first dot: what follows that is the domain."""
+
+
+def folded(names: Iterable[str]) -> str:
+    """Return *names* with runs of numbers folded, as Slurm does: ``gpu-[01-17,20],login``.
+
+    Names are folded that differ only in the last number of their host part, which has as many
+    digits in all of them or no leading zero in any. None is left out.
+    """
+    groups: dict[tuple[str, str, int], list[str]] = {}
+    plain = []
+    for name in sorted(set(names)):
+        found = _LAST_NUMBER.fullmatch(name)
+        if found is None:
+            plain.append(name)
+            continue
+        number = found["number"]
+        digits = len(number) if number.startswith("0") and number != "0" else 0
+        groups.setdefault((found["head"], found["tail"], digits), []).append(number)
+    parts = [
+        f"{head}{_numbers(found, digits)}{tail}" for (head, tail, digits), found in _joined(groups)
+    ]
+    return ",".join(sorted([*parts, *plain]))
+
+
+def _joined(
+    groups: dict[tuple[str, str, int], list[str]],
+) -> Iterator[tuple[tuple[str, str, int], list[str]]]:
+    """Yield each group; ``10`` goes with ``09``, for both have two digits."""
+    for (head, tail, digits), found in groups.items():
+        if digits:
+            unpadded = groups.get((head, tail, 0), [])
+            found += [one for one in unpadded if len(one) == digits]
+            unpadded[:] = [one for one in unpadded if len(one) != digits]
+    yield from ((group, found) for group, found in groups.items() if found)
+
+
+def _numbers(found: list[str], digits: int) -> str:
+    values = sorted(map(int, found))
+    runs: list[tuple[int, int]] = []
+    for value in values:
+        if runs and value == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], value)
+        else:
+            runs.append((value, value))
+    texts = [
+        f"{first:0{digits}}" if first == last else f"{first:0{digits}}-{last:0{digits}}"
+        for first, last in runs
+    ]
+    return texts[0] if len(values) == 1 else f"[{','.join(texts)}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,3 +79,85 @@ class ClusterNode:
     name: str
     labels: Mapping[str, str]
     owners: Mapping[str, tuple[str, ...]] | None = None
+
+
+# Which Nodes have GPUs, as far as labels tell.
+
+_COUNT, _PRESENT = "nvidia.com/gpu.count", "nvidia.com/gpu.present"
+"""Of GPU Feature Discovery, and of the GPU Operator (state_manager.go of v25.10)."""
+
+
+_OTHERS = ("nvidia.com/gpu.product", "nvidia.com/gpu.clique")
+
+
+_OWN = ("interconnect", "nvlink-partition")
+
+
+def gpu_nodes(nodes: Iterable[ClusterNode], prefix: str) -> tuple[ClusterNode, ...]:
+    """Return those of *nodes* that have GPUs, in their order; *prefix* is that of our labels."""
+    return tuple(node for node in nodes if has_gpus(node, prefix))
+
+
+def has_gpus(node: ClusterNode, prefix: str) -> bool:
+    """Return whether labels of ours, of GFD or of the GPU Operator say that *node* has GPUs."""
+    if node.labels.get(_COUNT) == "0":
+        return False
+    keys = (_COUNT, *_OTHERS, *(f"{prefix}{name}" for name in _OWN))
+    return node.labels.get(_PRESENT) == "true" or any(key in node.labels for key in keys)
+
+
+# A Node's metadata, as the API server and ``kubectl`` write it, turned into a ClusterNode.
+
+
+def cluster_node(metadata: Any) -> ClusterNode:
+    """Return the node that *metadata* (``.metadata`` of a Node object) tells of.
+
+    Owners come from ``managedFields``, whose ``fieldsV1`` spells a field ``f:<name>``
+    (Kubernetes API reference, ManagedFieldsEntry).
+
+    Raises:
+        DecodeError: not metadata of a Node; its path starts at *metadata*.
+    """
+    found = _mapping("", metadata)
+    name = found.get("name")
+    if not isinstance(name, str) or not name:
+        raise DecodeError("name", f"expected a name, found {name!r}")
+    labels = _mapping("labels", found.get("labels"))
+    for key, value in labels.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            cure = "put label values in quotes"
+            raise DecodeError(f"labels.{key}", f"expected text, found {value!r}", cure)
+    return ClusterNode(name=name, labels=labels, owners=_owners(found.get("managedFields"), labels))
+
+
+def _owners(managed: Any, labels: Mapping[str, str]) -> dict[str, tuple[str, ...]] | None:
+    """Return the managers of each of *labels* that has any; ``None`` where nothing was told."""
+    if managed is None:
+        return None
+    if not isinstance(managed, list):
+        raise DecodeError("managedFields", f"expected a list, found {type(managed).__name__}")
+    owners: dict[str, set[str]] = {}
+    for position, entry in enumerate(managed):
+        at = f"managedFields[{position}]"
+        manager = str(_mapping(at, entry).get("manager"))
+        for key in _label_fields(at, entry):
+            if key in labels:
+                owners.setdefault(key, set()).add(manager)
+    return {key: tuple(sorted(names)) for key, names in sorted(owners.items())}
+
+
+def _label_fields(at: str, entry: Mapping[str, Any]) -> list[str]:
+    fields: Any = entry
+    for name in ("fieldsV1", "f:metadata", "f:labels"):
+        at = f"{at}.{name}"
+        fields = _mapping(at, fields.get(name))
+    return [str(key).removeprefix("f:") for key in fields]
+
+
+def _mapping(at: str, value: Any) -> Mapping[str, Any]:
+    """Return *value*, nothing for ``null``."""
+    if value is None and at:
+        return {}
+    if not isinstance(value, Mapping):
+        raise DecodeError(at, f"expected an object, found {type(value).__name__}")
+    return value

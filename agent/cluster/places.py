@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.cluster.node import ClusterNode
-from agent.labels.levels_value import digest
-from agent.labels.syntax import DNS_NAME
+from agent.labels.label import DNS_NAME
+from agent.labels.levels import digest
 
 _DNS = re.compile(DNS_NAME)
 _DIGEST_LENGTH = 17

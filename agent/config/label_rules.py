@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import cast
 
+from agent.config.policies import TimeSlicing
 from agent.config.settings import Settings
-from agent.config.sharing import TimeSlicing
 from agent.labels.rules import LabelRules, MigLabelling, SharedLabel
 
 _GPU = "nvidia.com/gpu"

@@ -12,27 +12,73 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from agent.allocation.rules import Model
-from agent.config.nvidia import effects, places
-from agent.config.nvidia.merge import join
+from agent.config.document import Value, load
+from agent.config.nvidia import effects
+from agent.config.nvidia import file as nvidia
+from agent.config.nvidia import file as places
+from agent.config.nvidia.effects import join
 from agent.config.origin import ConfigFile, FileContents, Given, Place
 from agent.config.settings import PREFIX, Settings, key, option, options, variable
 from agent.config.values import did_you_mean
 from agent.deviceplugin.cdi import KIND, written_kind
 from agent.deviceplugin.settings import PluginSettings, Strategy, start_warnings
 from agent.errors import InputError
-from agent.publish.labels.output_names import own_namespace
+from agent.publish.labels.output import own_namespace
+
+# The configuration file: ours, NVIDIA's, or NVIDIA's with ours below ``nodetopo:``.
+
+_CURE = "`nodetopo run --help` lists all settings"
+
+
+def read(file: ConfigFile) -> FileContents:
+    """Return what *file* sets; the values under our names are not read yet.
+
+    Raises:
+        InputError: it is no such file.
+    """
+    root, warnings = load(file.name, file.text)
+    if root is None:
+        return FileContents(warnings=warnings)
+    if not nvidia.is_nvidias(root):
+        ours = _file_ours(root, file.place)
+        return FileContents(ours=ours, warnings=(*warnings, *root.repeated()))
+    theirs = nvidia.read(root, file.place)
+    own_warnings = () if theirs.ours is None else tuple(theirs.ours.repeated())
+    return FileContents(
+        ours={} if theirs.ours is None else _file_ours(theirs.ours, file.place),
+        nvidia=theirs.given,
+        warnings=(*warnings, *theirs.warnings, *own_warnings),
+        is_nvidias=True,
+    )
+
+
+def _file_ours(section: Value, place: Place) -> Mapping[str, Given]:
+    by_key = {key(name): name for name in options()}
+    found: dict[str, Given] = {}
+    for word, value in section.entries().items():
+        if word not in by_key:
+            close = did_you_mean(word, tuple(by_key))
+            value.refuse("unknown key", close.lstrip("; ") or _CURE)
+        found[by_key[word]] = Given(
+            value=value.plain(), origin=value.origin, place=place, is_ours=True
+        )
+    return found
+
 
 CONFIG_VARIABLE = "NODETOPO_CONFIG"
 """Names the file."""
 
+
 _NO_SETTINGS = (CONFIG_VARIABLE, "NODETOPO_FAKE_NVML", "NODETOPO_CORPUS")
 """Variables of ours that are none: the file, and two that only the tests' own parts read."""
+
 
 _SERVICE_LINK = re.compile(
     r"NODETOPO_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)",
 )
 """Variables the kubelet adds for every Service of the namespace (``enableServiceLinks``);
 a Service called ``nodetopo`` must not stop the daemon."""
+
 
 CHOOSING = (
     "node_name",
@@ -43,6 +89,7 @@ CHOOSING = (
     "config_fallbacks",
 )
 """Settings by which a named config is chosen, by field."""
+
 
 _NO_FILE = FileContents()
 
@@ -105,7 +152,6 @@ class Resolved:
 def _contents(file: ConfigFile | None) -> FileContents:
     if file is None:
         return _NO_FILE
-    from agent.config.file import read  # noqa: PLC0415 - PyYAML, 2 MiB that only a file needs
 
     return read(file)
 

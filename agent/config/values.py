@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.deviceplugin.cdi import checked_annotation_prefix
 from agent.errors import InputError
-from agent.labels.syntax import DNS_NAME
+from agent.labels.label import DNS_NAME
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -14,7 +14,7 @@ from agent.config.settings import Settings
 from agent.daemon.running_pods import HeldPods
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
-from agent.publish.pod_events import PodEvent
+from agent.publish.events import PodEvent
 from agent.store import SnapshotStore
 
 LOOK_S = 60.0

@@ -5,25 +5,23 @@ last good one found; nothing that reads the store waits for hardware or for the 
 """
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
 import structlog
 
 from agent.config.settings import Settings
-from agent.daemon import logs, signals
-from agent.daemon.beats import Beats
+from agent.daemon import logs, loops
 from agent.daemon.check_terms import TermsFile
 from agent.daemon.components import Parts
+from agent.daemon.gpu_health import remembered_gpus, remembered_health
 from agent.daemon.loops import ActorGroup
-from agent.daemon.notices import Notices
 from agent.daemon.placement import Placements
 from agent.daemon.plugins import Offering
-from agent.daemon.reconcile_loop import Upkeep
+from agent.daemon.reconcile_loop import Notices, Upkeep
 from agent.daemon.reload import Reloader
-from agent.daemon.remembered import remembered_gpus, remembered_health
 from agent.daemon.scan_loop import Scanning
-from agent.daemon.serve_first import wait_served
 from agent.daemon.startup_report import Ready, Waiting
 from agent.daemon.state_files import read_boot_id
 from agent.daemon.status import Telling
@@ -33,8 +31,52 @@ from agent.health.notices import Notice
 from agent.publish.metrics.server import MetricsServer, serve_metrics
 from agent.store import SnapshotStore
 
+# When each loop of the daemon last came around, for liveness.
+
+
+class Beats:
+    """Loops tell that they live; any thread may."""
+
+    def __init__(self) -> None:
+        """Know of no loop."""
+        self._last: dict[str, float] = {}
+
+    def beat(self, loop: str) -> None:
+        """Note that *loop* came around now."""
+        self._last[loop] = time.monotonic()
+
+    def silence_s(self) -> float:
+        """Return for how long the slowest of the loops has not come around; 0 before the first."""
+        beats = tuple(self._last.values())  # other threads add to it
+        return time.monotonic() - min(beats) if beats else 0.0
+
+
+# What does not serve GPUs begins when they are served, or when that would take too long.
+
+QUIET_S = 3.0
+"""How long after the registration: pods that waited for GPUs ask for them then."""
+
+
+MOST_S = 30.0
+"""How long a registration is waited for. It may never come: another plugin has the resource, or no
+kubelet runs."""
+
+
+STEP_S = 0.5
+"""How often there is a look at it."""
+
+
+def wait_served(stopping: threading.Event, is_served: Callable[[], bool]) -> bool:
+    """Wait until some time after *is_served*, not for ever; return whether *stopping* was set."""
+    for _ in range(round(MOST_S / STEP_S)):
+        if is_served() or stopping.wait(STEP_S):
+            break
+    return stopping.wait(QUIET_S)
+
+
 GRACE_S = 0.5
 """How long the loops get to end; with the rest of a stop it makes less than a second."""
+
 
 LAST_WORDS_S = 2.0
 """How long a daemon that ends by itself waits, so that its reason becomes an Event."""
@@ -120,7 +162,7 @@ class Daemon:
 
     def run(self, report: Callable[[Ready], None] | None) -> int:
         """Start every loop, tell *report* once, and wait for the end."""
-        signals.hand_over(self._stop, self._read_all_anew)
+        loops.hand_over(self._stop, self._read_all_anew)
         self._group.start("scan", self._scan)
         self._group.start("upkeep", self._keep_up)
         self._group.start("prepare", self._prepare)

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import structlog
 
-from agent.config.roots import roots
-from agent.config.settings import Settings
+from agent.config.settings import Settings, roots
 from agent.daemon.check_terms import Judged, TermsFile, judged
 from agent.daemon.running_pods import HeldPods, unanswered
 from agent.errors import UnreadableError

@@ -12,7 +12,7 @@ import structlog
 from agent.checks.engine import evaluate
 from agent.checks.rule import Rule, Verdict
 from agent.checks.waivers import USUAL, Terms
-from agent.config.checks_file import check, load
+from agent.config.data_files import check, load_checks
 from agent.errors import AgentError
 from agent.health.notices import Notice
 from agent.model.snapshot import Snapshot
@@ -99,7 +99,7 @@ class TermsFile:
     def _take(self, path: Path, today: date) -> None:
         before, problem = replace(self._terms, today=today), self._problem
         try:
-            self._terms, self._problem = load(path, today), None
+            self._terms, self._problem = load_checks(path, today), None
         except AgentError as error:
             self._problem = str(error)
             if self._problem != problem:

@@ -9,15 +9,12 @@ import structlog
 from agent.config.settings import Settings
 from agent.daemon.check_terms import TermsFile
 from agent.daemon.gpu_health import HealthWatch
-from agent.daemon.label_places import places
-from agent.daemon.label_wishes import LabelWishes
-from agent.daemon.labels_loop import Labelling
+from agent.daemon.labels_loop import Labelling, LabelWishes, NodePlace, places
 from agent.daemon.loops import Loop
-from agent.daemon.node_place import NodePlace
 from agent.daemon.plugins import Offering
 from agent.daemon.reload import Reloader
 from agent.daemon.target import Scene
-from agent.kubeapi.node_watch import NodeWatch
+from agent.kubeapi.watch import NodeWatch
 from agent.publish.events import EventPublisher
 from agent.store import SnapshotStore
 

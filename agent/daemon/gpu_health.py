@@ -5,8 +5,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from agent.daemon.state_files import HealthFile
+from agent.config.settings import Settings
+from agent.daemon.state_files import HealthFile, KnownGpus
 from agent.health.ledger import after_events, after_look, after_time, view
 from agent.health.notices import Notice, notices
 from agent.health.rules import HealthRules
@@ -22,11 +24,14 @@ UNNAMED = "unknown"
 """Stands in :attr:`HealthWatch.counts` for a GPU that NVML did not name, and for all beyond
 :data:`agent.health.state.MAX_GPUS`."""
 
+
 MAX_NOTICES = 256
 """Notices that wait to be taken; of more the oldest are lost."""
 
+
 _NOTHING = HealthState()
 """Needs no file."""
+
 
 LOOK_PAUSE_S = 5.0
 """Least time between a look and the next one that is asked for: a storm of events is no reason
@@ -220,3 +225,38 @@ class HealthWatch:
 
 def _asks_for_look(event: NvmlEvent) -> bool:
     return event.kind is not EventKind.XID or event.xid == RECOVERY_CHANGED
+
+
+# What outlives the process, in files: verdicts on GPUs, and which GPUs there were.
+
+GPUS_FILE = "gpus.json"
+"""Beside the health file: the GPUs that a lost one is listed among."""
+
+
+def remembered_health(
+    settings: Settings, boot_id: str | None, on_change: Callable[[], None]
+) -> HealthWatch | None:
+    """Return what judges the GPUs; ``None`` where settings ask for no judgement."""
+    if not settings.health_checks:
+        return None
+    path = _health_file(settings)
+    return HealthWatch(
+        HealthRules(classes=settings.xid_classes, recovery_s=settings.recovery_s),
+        None if path is None else HealthFile(path),
+        boot_id=boot_id,
+        on_change=on_change,
+    )
+
+
+def remembered_gpus(settings: Settings, boot_id: str | None) -> KnownGpus | None:
+    """Return what remembers GPUs; ``None`` where nothing may, or the boot is not known."""
+    path = _health_file(settings)
+    if path is None or boot_id is None:
+        return None
+    return KnownGpus(path.with_name(GPUS_FILE), boot_id)
+
+
+def _health_file(settings: Settings) -> Path | None:
+    """Return where things outlive the process: those of GPUs that are played never do."""
+    is_played = settings.machine is not None or settings.snapshot is not None
+    return None if is_played or settings.or_simulate else settings.health_file

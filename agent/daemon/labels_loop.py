@@ -4,16 +4,173 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
-from agent.config.settings import Settings
-from agent.kubeapi.node_watch import NodeWatch
-from agent.labels.catalogue import is_complete
+from agent.config import data_files
+from agent.config.label_rules import label_rules
+from agent.config.settings import ANY, OFF, Settings
+from agent.errors import InputError
+from agent.kubeapi.watch import NodeWatch
+from agent.labels.catalogue import is_complete, labels
+from agent.labels.completeness import remarks, unread
+from agent.labels.fabric import CLIQUE_KEY
+from agent.labels.levels import MAX_TIERS, Platform, file_tiers, node_levels, platform, tiers
+from agent.labels.rules import LabelRules
+from agent.labels.topology_ok import OK_KEY, REASON_KEY, topology_reason
 from agent.model.snapshot import Snapshot
-from agent.publish.labels.label_wish import LabelWish
-from agent.publish.labels.output import LabelOutput
+from agent.publish.labels.output import LabelOutput, LabelWish
+from agent.publish.labels.outputs import label_outputs
 from agent.publish.labels.pacing import START_S, Clock, LabelLane, Spread, at_once
 from agent.store import SnapshotStore
+
+# Where the node stands in its cluster's network: its tiers, by its own Node's labels or a file.
+
+
+class NodePlace:
+    """The tiers that settings ask for; any thread may tell it of the Node, or ask.
+
+    Raises:
+        InputError: the file of levels does not do.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        path = settings.topology_levels_file
+        self._node = settings.node_name
+        self._file = None if path is None else data_files.load_levels(path)
+        self._wanted = settings.topology_levels
+        self._only: Platform | None = None
+        if self._wanted not in (OFF, ANY):
+            self._only = platform(self._wanted)
+        self._labels: Mapping[str, str] | None = None
+        self._check_keys(f"{settings.label_prefix}tier-", path)
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether tiers depend on the labels of the Node."""
+        if self._wanted != OFF:  # the file may name fewer tiers than they
+            return True
+        file = self._file
+        return file is not None and bool(file.labels) and not file.nodes.get(self._node)
+
+    def _check_keys(self, own: str, path: Path | None) -> None:
+        """Raise where tiers would be made of themselves, and never come to rest."""
+        for key in () if self._file is None else self._file.labels:
+            if key.startswith(own):
+                cause = f"{path}: levels.labels: {key} is made from these labels itself"
+                raise InputError(cause, "name the label that tells the place, of another program")
+
+    def note(self, labels: Mapping[str, str]) -> None:
+        """Take the labels of the Node as they are now, whoever wrote them."""
+        self._labels = dict(labels)
+
+    def tiers(self) -> Mapping[str, str] | None:
+        """Return value by tier; ``None`` where they depend on labels that are not known yet.
+
+        What the file says of a tier wins.
+        """
+        if self._labels is None and self.needs_labels:
+            return None
+        labels = self._labels or {}
+        found: dict[str, str] = {}
+        if self._wanted != OFF:
+            found |= tiers(node_levels(labels, self._only))
+        if self._file is not None:
+            found |= file_tiers(self._file, self._node, labels)
+        return found
+
+
+# What this node's labels should be: a snapshot, settings and the node's place put together.
+
+Tiers = Mapping[str, str] | None
+"""Value by tier; ``None`` where they are not known yet."""
+
+
+def label_wish(snapshot: Snapshot, rules: LabelRules, *, are_tiers_known: bool = True) -> LabelWish:
+    """Return what *snapshot* asks for by *rules*; ``are_tiers_known=False``: tiers stay."""
+    found = labels(snapshot, rules)
+    doubtful = unread(snapshot, rules)
+    if not are_tiers_known:
+        doubtful |= {f"{rules.prefix}tier-{tier}" for tier in range(MAX_TIERS)}
+    missing = doubtful - found.keys()
+    is_told = rules.own(OK_KEY) in found or (
+        rules.own(OK_KEY) not in missing and is_complete(snapshot)
+    )
+    annotations = _reason(snapshot, rules) if is_told else None
+    return LabelWish(labels=found, unread=missing, annotations=annotations)
+
+
+def _reason(snapshot: Snapshot, rules: LabelRules) -> Mapping[str, str]:
+    """Return why the topology is not as built, if it is not."""
+    reason = topology_reason(snapshot)
+    return {} if reason is None else {rules.own(REASON_KEY): reason}
+
+
+class LabelWishes:
+    """Makes wishes by the settings in force, and tells people what no label says, once each.
+
+    Args:
+        settings: in force when asked; those of labels that are not of the resources stay.
+        place: where the node stands.
+        tell: takes each sentence for people.
+    """
+
+    def __init__(
+        self, settings: Callable[[], Settings], place: NodePlace, tell: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._place = place
+        self._tell = tell
+        self._asked: tuple[Snapshot, Settings, Tiers] | None = None
+        self._remarks: frozenset[str] = frozenset()
+
+    @property
+    def needs_node(self) -> bool:
+        """Whether a wish is more with the labels of the Node."""
+        return self._place.needs_labels
+
+    def note(self, node_labels: Mapping[str, str]) -> None:
+        """Take the Node's labels; any thread."""
+        self._place.note(node_labels)
+
+    def is_news(self, snapshot: Snapshot) -> bool:
+        """Tell whether another wish than the last one may come of *snapshot*."""
+        if self._asked is None:
+            return True
+        last, settings, tiers = self._asked
+        is_same = last is snapshot and settings is self._settings()
+        return not is_same or tiers != self._place.tiers()
+
+    def of(self, snapshot: Snapshot) -> LabelWish:
+        """Return what should be published of *snapshot*."""
+        settings, tiers = self._settings(), self._place.tiers()
+        self._asked = snapshot, settings, tiers
+        rules = label_rules(settings, tiers or {})
+        self._remark(frozenset(remarks(snapshot, rules)))
+        return label_wish(snapshot, rules, are_tiers_known=tiers is not None)
+
+    def _remark(self, found: frozenset[str]) -> None:
+        for text in sorted(found - self._remarks):
+            self._tell(text)
+        self._remarks = found
+
+
+# The outputs of labels that settings ask for.
+
+
+def places(settings: Settings, names: Sequence[str] | None = None) -> tuple[LabelOutput, ...]:
+    """Return the outputs *names*, or else those of *settings*, for the Node of *settings*."""
+    is_shared = settings.publish_clique == "auto"
+    return label_outputs(
+        settings.label_outputs if names is None else names,
+        kubeconfig=settings.kubeconfig,
+        node=settings.node_name,
+        nfd_file=settings.nfd_file,
+        namespace=settings.namespace,
+        pod=settings.pod_name,
+        yields=frozenset({CLIQUE_KEY}) if is_shared else frozenset(),
+    )
+
 
 LOOK_S = 2.0
 """How often there is a look at what a watch saw, and for a second scan that proves an absence;
@@ -21,7 +178,7 @@ neither asks anybody. Changes that come together are written together, too."""
 
 
 class Wishes(Protocol):
-    """Desired labels of a snapshot; see :mod:`agent.daemon.label_wishes`."""
+    """Desired labels of a snapshot; see :mod:`agent.daemon.labels_loop`."""
 
     @property
     def needs_node(self) -> bool:

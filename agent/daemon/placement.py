@@ -7,19 +7,17 @@ from typing import TypeAlias
 
 import structlog
 
-from agent.allocation.account import account
+from agent.allocation.account import account, shared_account
 from agent.allocation.allocator import Allocation, Allocator, preferred
 from agent.allocation.bandwidth import with_measured_pairs
-from agent.allocation.degraded import sound_first
 from agent.allocation.explain import Explanation
 from agent.allocation.facts import facts
 from agent.allocation.measured import BandwidthTable, coverage
-from agent.allocation.requests import usable
+from agent.allocation.requests import sound_first, usable
 from agent.allocation.rules import Model, Policy, Rules
 from agent.allocation.shared.allocator import SharedAllocator
 from agent.allocation.shared.explain import SharedExplanation
-from agent.allocation.shared_account import shared_account
-from agent.config.bandwidth_file import load
+from agent.config.data_files import load
 from agent.config.settings import Settings
 from agent.deviceplugin.allocation_log import Asked
 from agent.deviceplugin.resources import Resource

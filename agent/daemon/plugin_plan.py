@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from agent.config.policies import TimeSlicing
 from agent.config.settings import HOST_PLUGINS_REGISTRY, Settings
-from agent.config.sharing import TimeSlicing
 from agent.daemon.placement import Placements
-from agent.deviceplugin.capabilities import Minors, read_minors
 from agent.deviceplugin.cdi_writer import CdiSettings, CdiWriter
+from agent.deviceplugin.devices import Minors, read_minors
 from agent.deviceplugin.host_nodes import imex_problems
 from agent.deviceplugin.nccl_file import NcclHints
-from agent.deviceplugin.registration_part import Registration
+from agent.deviceplugin.registration import Registration
 from agent.deviceplugin.resources import MigStrategy, Rules, Shared
 from agent.deviceplugin.settings import Feature, NumaReport, PluginSettings, Strategy
 from agent.errors import UnreadableError

@@ -10,13 +10,12 @@ from types import MappingProxyType
 import structlog
 
 from agent.config.settings import Settings
-from agent.daemon.known_gpus import KnownGpus
 from agent.daemon.placement import Placement, Placements
 from agent.daemon.plugin_plan import Plan
+from agent.daemon.state_files import KnownGpus
 from agent.deviceplugin import sockets
 from agent.deviceplugin.allocation_log import Asked
-from agent.deviceplugin.capabilities import Minors
-from agent.deviceplugin.devices import remembered
+from agent.deviceplugin.devices import Minors, remembered
 from agent.deviceplugin.plugin import DevicePlugin, PluginState
 from agent.deviceplugin.resources import Offer, Refusal, Resource, offer, offerable
 from agent.deviceplugin.settings import PluginSettings

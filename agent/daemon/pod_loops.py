@@ -9,7 +9,7 @@ from agent.daemon.audit_loop import NodeAudit
 from agent.daemon.check_terms import TermsFile
 from agent.daemon.loops import Loop
 from agent.daemon.rejections_loop import Rejections
-from agent.publish.pod_events import PodEventPublisher
+from agent.publish.events import PodEventPublisher
 from agent.store import SnapshotStore
 
 

@@ -19,8 +19,7 @@ from agent.kubeapi.pods import joined, pods_of_node
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
 from agent.probes.pods.objects import pod_from_object
-from agent.publish.event_writer import utc_now
-from agent.publish.pod_events import PodEvent
+from agent.publish.events import PodEvent, utc_now
 from agent.publish.rejected_pods import RejectedPods
 from agent.store import SnapshotStore
 

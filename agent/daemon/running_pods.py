@@ -11,7 +11,7 @@ import structlog
 
 from agent.config.settings import Settings
 from agent.errors import UnreadableError
-from agent.model.pod_resources import NodeOffer
+from agent.model.node import NodeOffer
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.kubelet.podresources import PodResources
 from agent.probes.kubelet.state import read_kubelet_state

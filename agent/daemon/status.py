@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from agent.checks.waivers import Terms
 from agent.daemon.check_terms import Judged, judged
 from agent.daemon.components import Parts
-from agent.daemon.notices import conflicts
+from agent.daemon.reconcile_loop import conflicts
 from agent.deviceplugin.resources import Resource
 from agent.model.snapshot import Snapshot
-from agent.publish.event_writer import EventWriter
-from agent.publish.metrics.readiness import not_ready
+from agent.publish.events import EventWriter
+from agent.publish.metrics.server import not_ready
 from agent.publish.metrics.state import MetricsState
 from agent.store import Versioned
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from agent.config.roots import roots
-from agent.config.settings import HOST_DEVICE_PLUGINS, Settings
+from agent.config.settings import HOST_DEVICE_PLUGINS, Settings, roots
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.sockets import KUBELET_SOCKET
 from agent.errors import InputError, NvmlUnavailable
@@ -30,7 +29,7 @@ from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.sysfs.kernel_log import KernelLog
 
 if TYPE_CHECKING:
-    from agent.probes.kubelet.running_kubelet import RunningKubelet
+    from agent.probes.kubelet.api import RunningKubelet
 
 OnEvents: TypeAlias = Callable[[Sequence[NvmlEvent]], None]
 """Takes what GPUs report; it is called by threads that must not wait."""
@@ -168,8 +167,10 @@ def _running_kubelet(settings: Settings) -> "RunningKubelet | None":
     """Return what asks the kubelet for its settings, if its address is known."""
     if settings.kubelet_url is None:
         return None
-    from agent.probes.kubelet.kubelet_answers import kubelet_at  # noqa: PLC0415 - TLS that few need
-    from agent.probes.kubelet.running_kubelet import RunningKubelet  # noqa: PLC0415 - same
+    from agent.probes.kubelet.api import (  # noqa: PLC0415 - TLS that few need
+        RunningKubelet,
+        kubelet_at,
+    )
 
     api = kubelet_at(
         settings.kubelet_url, settings.kubelet_ca_file, insecure=settings.kubelet_insecure_tls

@@ -1,18 +1,70 @@
 """Our CDI specifications on the host, kept true to the GPUs: written before GPUs are offered."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.deviceplugin.capabilities import Minors
 from agent.deviceplugin.cdi import OWN_KIND, sibling_kind, written_kind
-from agent.deviceplugin.cdi_driver import DriverFiles, HostPath, driver_files, has_program
-from agent.deviceplugin.cdi_file import CdiFile
-from agent.deviceplugin.cdi_spec import Roots, Spec, channel_spec, feature_spec, gpu_spec
+from agent.deviceplugin.cdi_spec import (
+    DriverFiles,
+    HostPath,
+    Roots,
+    Spec,
+    channel_spec,
+    driver_files,
+    feature_spec,
+    gpu_spec,
+    has_program,
+)
+from agent.deviceplugin.devices import Minors
+from agent.deviceplugin.host_files import HostFile, below, resolved, seen
 from agent.deviceplugin.host_nodes import channel_node, features_with_nodes, present_nodes
-from agent.deviceplugin.host_path import below, resolved, seen
 from agent.deviceplugin.settings import Feature, PluginSettings
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
+
+# The file of one CDI specification of ours, in a directory that others write to as well.
+
+_OURS = "nodetopo-"
+"""What our files' names begin with; NVIDIA's begin with a vendor or are ``nvidia.yaml``."""
+
+
+class CdiFile:
+    """The specification of one kind; the name says whose it is, and so does the kind inside."""
+
+    def __init__(self, directory: Path, kind: str) -> None:
+        """Touch nothing yet."""
+        self._kind = kind
+        self._file = HostFile(directory / f"{_OURS}{kind.replace('/', '-')}.json")
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or would be."""
+        return self._file.path
+
+    def write(self, spec: Spec) -> tuple[str, ...]:
+        """Make *spec* what the file says; return why that failed, nothing if it did not."""
+        problem = self._file.write(json.dumps(spec, indent=2) + "\n")
+        return () if problem is None else (f"CDI specification not written: {problem}",)
+
+    def remove(self) -> tuple[str, ...]:
+        """Delete the file if it is there and ours; return why that failed, or was not done."""
+        text = self._file.text()
+        if text is None:
+            return ()
+        if not _is_of_kind(text, self._kind):
+            return (f"{self.path} was left alone: it is no specification of {self._kind}",)
+        problem = self._file.remove()
+        return () if problem is None else (problem,)
+
+
+def _is_of_kind(text: str, kind: str) -> bool:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("kind") == kind
+
 
 _GDS_FILES = ("/run/udev", "/etc/cufile.json")
 """What GPUDirect Storage reads (nvidia-container-toolkit v1.19.0, internal/discover/gds.go)."""

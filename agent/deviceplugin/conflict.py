@@ -34,7 +34,7 @@ from agent.deviceplugin import sockets
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration_part import CHANNEL_OPTIONS
+from agent.deviceplugin.registration import CHANNEL_OPTIONS
 
 FIGHT_LOSSES = 3
 FIGHT_S = 60.0

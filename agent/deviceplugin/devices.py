@@ -1,14 +1,114 @@
 """A device of a resource as the kubelet sees it, and what is remembered of the GPUs behind it."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 from agent.allocation.shared.devices import SEPARATOR
 from agent.deviceplugin.settings import NumaReport
-from agent.model.gpu import Gpu
-from agent.model.mig import Mig
+from agent.model.gpu import Gpu, Mig
+from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import socket_of_node
+
+# GPUs that an operator keeps from pods, by any of the names that a GPU has.
+
+UUID_START = "gpu-"
+"""How a GPU's UUID begins, in lower case."""
+
+
+SHORTEST_START = len(UUID_START) + 1
+"""Characters that the beginning of a UUID must have: with fewer it would be every GPU's."""
+
+
+def is_excluded(gpu: Gpu, patterns: Sequence[str]) -> bool:
+    """Tell whether one of *patterns* names *gpu*."""
+    return any(matches(gpu, pattern) for pattern in patterns)
+
+
+def unused(gpus: Sequence[Gpu], patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return those of *patterns* that name none of *gpus*."""
+    return tuple(one for one in patterns if not any(matches(gpu, one) for gpu in gpus))
+
+
+def matches(gpu: Gpu, pattern: str) -> bool:
+    """Tell whether *pattern* names *gpu*, whatever the case of its letters.
+
+    It is an index (``3``), a name (``GPU3``), a UUID or its beginning, a PCI address as sysfs,
+    NVML, lspci or nvidia-smi write it, or a product, in which ``*`` stands for anything.
+    Indices count as NVML counts, and move when a GPU goes away.
+    """
+    wanted = pattern.strip().lower()
+    if wanted in (str(gpu.index), gpu.name.lower()):
+        return True
+    if gpu.uuid is not None and _begins(gpu.uuid.lower(), wanted):
+        return True
+    address = PciAddress.as_written(wanted)
+    if address is not None:
+        return gpu.pci == address
+    return gpu.product is not None and fnmatchcase(gpu.product.lower(), _literal(wanted))
+
+
+def _begins(uuid: str, wanted: str) -> bool:
+    is_long_enough = len(wanted) >= SHORTEST_START and wanted.startswith(UUID_START)
+    return wanted == uuid or (is_long_enough and uuid.startswith(wanted))
+
+
+def _literal(pattern: str) -> str:
+    """Return *pattern* with ``*`` alone as a wildcard."""
+    return pattern.replace("[", "[[]").replace("?", "[?]")
+
+
+# The device nodes that open a MIG device: ``/dev/nvidia-caps/nvidia-capN``.
+#
+# The driver numbers them for every GPU and instance that could exist and lists the numbers in
+# one file (NVIDIA MIG User Guide, "Device Nodes and Capabilities"), of which NVIDIA's device
+# plugin takes them as well (k8s-device-plugin v0.19.0, internal/mig/mig-dp.go).
+
+MINORS = Path("driver", "nvidia-caps", "mig-minors")
+"""The file below ``/proc``; containers see the host's, whichever GPUs they were given."""
+
+
+Minors = Mapping[tuple[int, int, int | None], int]
+"""N by minor number of the GPU, id of the GPU instance, and id of the compute instance, which
+is ``None`` for the node of the GPU instance itself."""
+
+
+_LINE = re.compile(r"gpu([0-9]+)/gi([0-9]+)(?:/ci([0-9]+))?/access ([0-9]+)", re.ASCII)
+
+
+def read_minors(procfs: Path) -> Minors:
+    """Return the numbers that the driver lists; none where it has no such file."""
+    try:
+        text = (procfs / MINORS).read_text("ascii", errors="replace")
+    except OSError:
+        return {}  # no driver, or one without MIG
+    found = (_LINE.fullmatch(line.strip()) for line in text.splitlines())
+    return {
+        (int(line[1]), int(line[2]), None if line[3] is None else int(line[3])): int(line[4])
+        for line in found
+        if line is not None
+    }
+
+
+def capabilities(
+    minors: Minors,
+    gpu: int | None,
+    gpu_instance: int | None,
+    compute_instance: int | None,
+) -> tuple[int, ...] | None:
+    """Return the two numbers of a MIG device; ``None`` where one is not known.
+
+    *gpu* is the minor number of its GPU; the ids of the instances are NVML's.
+    """
+    if gpu is None or gpu_instance is None or compute_instance is None:
+        return None
+    instance = minors.get((gpu, gpu_instance, None))
+    compute = minors.get((gpu, gpu_instance, compute_instance))
+    return None if instance is None or compute is None else (instance, compute)
+
 
 _MIG_CALLS = ("nvmlDeviceGetMig", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetUUID")
 """Beginnings of the calls without which a GPU's MIG devices are not all known."""

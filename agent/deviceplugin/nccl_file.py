@@ -7,8 +7,7 @@ where the directory is empty.
 
 from pathlib import Path
 
-from agent.deviceplugin.host_files import HostFile
-from agent.deviceplugin.host_path import seen
+from agent.deviceplugin.host_files import HostFile, seen
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
 from agent.nccl.container import FILE_NAME, container_xml

@@ -7,24 +7,148 @@ its stream; registering again heals both.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import Any
 
+import grpc
 from structlog.typing import FilteringBoundLogger
 
 from agent.deviceplugin import sockets
-from agent.deviceplugin.registration_part import Backoff
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.server import Served
 from agent.deviceplugin.service import GpuServicer
+from agent.errors import UnreadableError
+
+# How a kubelet learns of a plugin, and the one call for it that a plugin makes.
+
+VERSION = "v1beta1"
+"""The only version of the device plugin API that kubelets since 1.10 accept."""
+
+
+DEADLINE_S = 12.0
+"""The kubelet dials the plugin inside the call and gives that 10 s (1.36 plugin/v1beta1)."""
+
+
+CHANNEL_OPTIONS = (
+    # What the kubelet itself sends over a unix socket; a path would not be a valid authority.
+    ("grpc.default_authority", "localhost"),
+    # Channels to one address share their connection's back-off otherwise, so that a new
+    # channel to a kubelet just restarted would wait out the old one's.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class Registration(StrEnum):
+    """By which way a kubelet learns of a resource.
+
+    ``socket``: we call the kubelet on ``kubelet.sock``. ``watcher``: it finds our socket in its
+    directory ``plugins_registry`` and asks. ``both``: either, whichever comes first.
+    """
+
+    SOCKET = "socket"
+    WATCHER = "watcher"
+    BOTH = "both"
+
+
+class Registrar:
+    """Call Register; :meth:`cancel` from another thread ends a call that hangs."""
+
+    def __init__(self, kubelet_socket: Path) -> None:
+        self._target = f"unix://{kubelet_socket.absolute()}"
+        self._lock = Lock()
+        self._call: Any = None  # grpcio's future has no public type
+        self._is_cancelled = False
+
+    def register(self, resource: str, endpoint: str) -> bool:
+        """Register *resource* under the socket file name *endpoint*.
+
+        Return whether that is news to the kubelet: since 1.37 it refuses a second registration
+        of a socket that it is connected to.
+
+        Raises:
+            UnreadableError: the kubelet did not accept, with its words; or cancelled.
+        """
+        with grpc.insecure_channel(self._target, options=CHANNEL_OPTIONS) as channel:
+            with self._lock:
+                if self._is_cancelled:
+                    raise UnreadableError("registration cancelled")
+                self._call = service.RegistrationStub(channel).Register.future(
+                    pb.RegisterRequest(
+                        version=VERSION,
+                        endpoint=endpoint,
+                        resource_name=resource,
+                        options=pb.DevicePluginOptions(get_preferred_allocation_available=True),
+                    ),
+                    timeout=DEADLINE_S,
+                )
+            problem = _problem(self._call)
+        if problem is None:
+            return True
+        if "already connected" in problem:
+            return False
+        raise UnreadableError(
+            f"the kubelet did not register {resource}: {problem}",
+            "see whether the kubelet runs, and its log",
+        )
+
+    def cancel(self) -> None:
+        """End the current call, and refuse every later one."""
+        with self._lock:
+            self._is_cancelled = True
+            if self._call is not None:
+                self._call.cancel()
+
+
+def _problem(call: Any) -> str | None:
+    """Wait for *call*; return what went wrong in the words of gRPC, or ``None``."""
+    try:
+        call.result()
+    except grpc.FutureCancelledError:
+        return "cancelled"
+    except grpc.RpcError:
+        return f"{call.code().name}: {call.details()}"
+    return None
+
+
+class Backoff:
+    """Delays between attempts, doubling from *first_s* to *last_s*."""
+
+    def __init__(self, first_s: float = 0.2, last_s: float = 30.0) -> None:
+        self._first_s = first_s
+        self._last_s = last_s
+        self._next_s = first_s
+
+    @property
+    def last_s(self) -> float:
+        """The longest delay."""
+        return self._last_s
+
+    def delay(self) -> float:
+        """Return the seconds to wait before the next attempt."""
+        delay, self._next_s = self._next_s, min(self._next_s * 2, self._last_s)
+        return delay
+
+    def reset(self) -> None:
+        """Begin with the shortest delay again."""
+        self._next_s = self._first_s
+
 
 STREAM_GRACE_S = 0.1
 """No stream for this long is a loss; a kubelet that reconnects overlaps or is faster."""
 
+
 STREAM_DUE_S = 10.0
 """A kubelet that registered us and has not watched after this long never will."""
+
 
 RENEW_S = 0.15
 """What a kubelet gets to notice that we hung up: 1.36 would count the end of the old stream
 against the new registration, 1.37 would refuse it."""
+
 
 STOP_GRACE_S = 0.5
 """What a call in progress gets when we stop; answers come from memory, in milliseconds."""
@@ -193,3 +317,56 @@ class Way(ABC):
             return
         self.last_problem = problem
         self._log.warning("registration failed", problem=problem, retry_in_s=delay)
+
+
+# Registration by ``kubelet.sock``: the plugin serves beside it, and calls the kubelet.
+#
+# A kubelet that starts removes every socket in its directory, then makes ``kubelet.sock`` anew.
+
+
+class SocketWay(Way):
+    """Keep one resource registered with the kubelet that serves ``kubelet.sock``."""
+
+    def __init__(
+        self, resource: str, directory: Path, servicer: GpuServicer, log: FilteringBoundLogger
+    ) -> None:
+        super().__init__(resource, directory, servicer, log)
+        self._registrar = Registrar(directory / sockets.KUBELET_SOCKET)
+        self._has_kubelet = False
+
+    def see_kubelet(self, kubelet: sockets.Identity | None, now: float) -> None:
+        """Begin anew with whoever listens now."""
+        self._has_kubelet = kubelet is not None
+        self._standing = None
+        self._backoff.reset()
+        self._next_attempt = now
+
+    def hold(self) -> None:
+        """Do nothing: who does not call is not registered."""
+
+    def cancel(self) -> None:
+        """End a call that hangs."""
+        super().cancel()
+        self._registrar.cancel()
+
+    def _open(self) -> Served:
+        path = self._directory / sockets.endpoint_name(self._resource)
+        return Served(self._servicer, path)
+
+    def _attempt(self, served: Served, now: float) -> bool:
+        if not self._has_kubelet:
+            return False
+        streams_opened = served.streams.opened
+        try:
+            is_new = self._registrar.register(self._resource, served.path.name)
+        except UnreadableError as error:
+            self._failed(str(error), now)
+            return True
+        if is_new or served.streams.open:
+            self._accepted(served, streams_opened, monotonic())
+            return True
+        # It believes in a connection that is gone, and would for ever: 1.37 forgets the client
+        # of a path that it refuses, and never learns of its end (plugin/v1beta1/handler.go).
+        self._failed(f"the kubelet holds {served.path.name} for connected, which it is not", now)
+        self._drop()
+        return True

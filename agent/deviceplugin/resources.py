@@ -5,20 +5,93 @@ internal/rm/device_map.go and rm.go; device names left out: go-nvlib v0.7.3,
 pkg/nvlib/device/api.go). Where NVIDIA's plugin ends with an error we offer what we can.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
 from agent.allocation.shared.devices import SEPARATOR
-from agent.deviceplugin.capabilities import Minors, capabilities
-from agent.deviceplugin.devices import PluginDevice, with_nodes
-from agent.deviceplugin.exclusion import is_excluded, unused
-from agent.deviceplugin.mig_rules import breaches, mig_resource, named
+from agent.deviceplugin.devices import (
+    Minors,
+    PluginDevice,
+    capabilities,
+    is_excluded,
+    unused,
+    with_nodes,
+)
 from agent.health.status import GpuHealth, HealthView
-from agent.model.gpu import DISPLAYS, Gpu
-from agent.model.mig import MigInstance
+from agent.model.gpu import DISPLAYS, Gpu, MigInstance
 from agent.model.snapshot import Snapshot
+
+# What NVIDIA's MIG strategies ask of a node: names of profiles, and GPUs that are all alike.
+
+LONGEST_NAME = 63
+"""Characters of a resource's name, domain included (k8s-device-plugin v0.19.0,
+api/config/v1/consts.go)."""
+
+
+_PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb(?:[+-][a-z0-9]+(?:\.[a-z0-9]+)*)*", re.ASCII)
+"""A GPU instance that one compute instance fills; others begin with their own slices,
+``1c.3g.20gb``, and NVIDIA names no resource after them."""
+
+
+def named(gpu: Gpu) -> str:
+    """Return the GPU's name with its UUID: numbers move when a GPU goes away."""
+    return f"{gpu.name} ({gpu.uuid})"
+
+
+def mig_resource(resource: str, profile: str | None) -> str | None:
+    """Return the resource of MIG devices of *profile*, in the domain of *resource*.
+
+    ``None`` where none may be named after it: its compute instance is a part only of its GPU
+    instance, or the name would not do.
+    """
+    if profile is None or _PROFILE.fullmatch(profile) is None:
+        return None
+    name = f"{resource.rpartition('/')[0]}/mig-{profile.replace('+', '.')}"
+    return name if len(name) <= LONGEST_NAME else None
+
+
+def breaches(gpus: Sequence[Gpu]) -> Iterator[str]:
+    """Say what keeps *gpus* from the strategy ``single``, GPU by GPU; nothing if all is well.
+
+    Either no GPU is in MIG mode, or all are, each with a MIG device and all of those alike.
+    A lost GPU whose mode was never read breaks no rule.
+    """
+    divided = [gpu for gpu in gpus if gpu.is_divided]
+    if not divided:
+        return
+    whole = [gpu for gpu in gpus if not gpu.is_divided and not (gpu.is_lost and gpu.mig is None)]
+    if whole:
+        yield f"not in MIG mode, while {divided[0].name} is: {_listed(whole)}"
+    filled = [(gpu, gpu.mig.instances) for gpu in divided if gpu.mig and gpu.mig.instances]
+    if empty := [gpu for gpu in divided if gpu.mig and not gpu.mig.instances]:
+        yield f"in MIG mode without a MIG device: {_listed(empty)}"
+    if not filled:
+        return
+    model, (first, *_) = filled[0]
+    for gpu, instances in filled:
+        others = sorted({_profile(one) for one in instances if _differ(first, one)})
+        if others:
+            has = f"{named(gpu)} has {', '.join(others)}"
+            yield f"{has} where {model.name} has {_profile(first)}"
+
+
+def _differ(a: MigInstance, b: MigInstance) -> bool:
+    """Compare what the devices consist of; their profiles where that is not known."""
+    if a.attributes is not None and b.attributes is not None:
+        return a.attributes != b.attributes
+    return a is not b and (a.profile is None or a.profile != b.profile)
+
+
+def _profile(instance: MigInstance) -> str:
+    return instance.profile or "an unknown profile"
+
+
+def _listed(gpus: Sequence[Gpu]) -> str:
+    return ", ".join(map(named, gpus))
+
 
 MOST_DEVICES = 10_000
 """Of one resource. The kubelet drops a list over gRPC's 4 MiB (kubernetes issue 109304); so
@@ -27,6 +100,7 @@ many take under 1 MiB."""
 
 SOUND = GpuHealth()
 """Of a GPU of which nothing bad is known."""
+
 
 _ALL_SOUND: HealthView = MappingProxyType({})
 
@@ -58,7 +132,7 @@ class Rules:
     Attributes:
         resource: the name of whole GPUs; its domain is that of all others.
         shared: by the name that the resource would have unshared.
-        excluded: names of GPUs that are not offered (:mod:`agent.deviceplugin.exclusion`).
+        excluded: names of GPUs that are not offered (:mod:`agent.deviceplugin.devices`).
     """
 
     resource: str = "nvidia.com/gpu"

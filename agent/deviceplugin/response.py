@@ -7,9 +7,8 @@ container finds the same under ours.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from agent.deviceplugin.capabilities import MINORS
 from agent.deviceplugin.cdi import annotation_key, device_name, sibling_kind
-from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.devices import MINORS, PluginDevice
 from agent.deviceplugin.host_nodes import CONTROL_NODES, channel_node, features_with_nodes
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.settings import PluginSettings, Strategy

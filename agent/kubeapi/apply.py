@@ -5,7 +5,8 @@ fields that the manager owned and no longer sends are removed, fields of other m
 cause a conflict that *force* overrides.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,24 +14,116 @@ from typing import Any
 import structlog
 
 from agent.errors import ApiUnavailable
-from agent.formats.responses import part, parts
+from agent.formats.responses import part, parts, texts
 from agent.kubeapi.client import Answer, Api
 
+# What an object's metadata says about its labels and who owns them.
+#
+# Ownership is in ``metadata.managedFields``, an entry per manager, operation and subresource, whose
+# ``fieldsV1`` spells a field ``f:<name>`` (Kubernetes API reference).
+
+_LABELS = ("metadata", "labels")
+
+
+_ANNOTATIONS = ("metadata", "annotations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """The labels of an object as it was read.
+
+    Attributes:
+        uid: of the object (``metadata.uid``).
+        owned: keys that the field manager in question applied, and that are still there.
+        others: keys that another field manager owns, too or alone.
+        annotations: all of them.
+        owned_annotations: keys that the field manager in question applied.
+    """
+
+    uid: str
+    labels: Mapping[str, str]
+    owned: frozenset[str]
+    others: frozenset[str]
+    annotations: Mapping[str, str]
+    owned_annotations: frozenset[str]
+
+
+def labelled(metadata: Mapping[str, Any], manager: str) -> Labelled:
+    """Return the labels in *metadata*, and which of them *manager* owns by server-side apply.
+
+    Raises:
+        ApiUnavailable: it is no metadata.
+    """
+    labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
+    strangers = (one for one in _entries(metadata) if not _is_applied_by(one, manager))
+    return Labelled(
+        uid=str(metadata.get("uid") or ""),
+        labels=labels,
+        owned=owned_keys(metadata, manager, _LABELS) & labels.keys(),
+        others=frozenset().union(*(field_keys(one, _LABELS) for one in strangers)) & labels.keys(),
+        annotations=annotations,
+        owned_annotations=owned_keys(metadata, manager, _ANNOTATIONS) & annotations.keys(),
+    )
+
+
+def owned_keys(metadata: Mapping[str, Any], manager: str, path: tuple[str, ...]) -> frozenset[str]:
+    """Return the keys below *path* in the object that *manager* owns by server-side apply.
+
+    Raises:
+        ApiUnavailable: what tells of owners is broken.
+    """
+    ours = (one for one in _entries(metadata) if _is_applied_by(one, manager))
+    return frozenset().union(*(field_keys(one, path) for one in ours))
+
+
+def _entries(metadata: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    return parts(metadata, "managedFields")
+
+
+def field_keys(entry: Mapping[str, Any], path: tuple[str, ...]) -> frozenset[str]:
+    """Return the keys below *path* that an *entry* of ``managedFields`` names.
+
+    Raises:
+        ApiUnavailable: it is no such entry.
+    """
+    fields = part(entry, "fieldsV1")
+    for name in path:
+        fields = part(fields, f"f:{name}")
+    return frozenset(name.removeprefix("f:") for name in fields if name != ".")
+
+
+def _is_applied_by(entry: Mapping[str, Any], manager: str) -> bool:
+    return (
+        entry.get("manager") == manager
+        and entry.get("operation") == "Apply"
+        and not entry.get("subresource")
+    )
+
+
 FIELD_MANAGER = "nodetopo"
+
 
 Connect = Callable[[], Api]
 """Returns the API server, the same one each time, or raises ApiUnavailable."""
 
+
 _FROM_CACHE = "0"
 """As a resourceVersion: whatever the API server has in memory will do (API concepts)."""
+
 
 _NEWEST = ""
 """As a resourceVersion: the object as it is now, which asks etcd."""
 
+
 _OK = (200, 201)
+
+
 _NOT_FOUND = 404
+
+
 _UNKNOWN = 500
 """From this HTTP status on, a write may have been made all the same: 504 says just that."""
+
 
 _log = structlog.get_logger()
 
@@ -166,3 +259,21 @@ def cure(status: int) -> str:
             return "the object changed meanwhile or was created anew; the next attempt reads it"
         case _:
             return "it is tried again later"
+
+
+# Which other programs write fields of an object, by its ``metadata.managedFields``.
+
+
+def other_managers(
+    metadata: Mapping[str, Any], fields: Collection[str], below: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Return the field managers but ours that own one of *fields* below *below*, sorted.
+
+    Empty also where the API server leaves ``managedFields`` away.
+
+    Raises:
+        ApiUnavailable: what tells of owners is broken.
+    """
+    entries = parts(metadata, "managedFields")
+    found = {str(one.get("manager")) for one in entries if field_keys(one, below) & set(fields)}
+    return tuple(sorted(found - {FIELD_MANAGER}))

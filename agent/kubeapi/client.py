@@ -6,39 +6,126 @@ The typed clients of the ``kubernetes`` package cost 21 MiB more than its config
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from agent.errors import ApiUnavailable
-from agent.kubeapi.stream import MAX_EVENT, Expired, Stream
+
+# The events of one watch as they come, and a way to end it from another thread.
+
+MAX_EVENT = 1 << 20
+"""Bytes of one event; the metadata of a Node has some 7 KB, a whole Node under 100 KB."""
+
+
+class Expired(Exception):  # noqa: N818 - a state of the watch
+    """The server no longer knows the version from which to follow: begin anew."""
+
+
+class Stream:
+    """JSON objects, one a line, off one HTTP answer (Kubernetes API concepts, "watch")."""
+
+    def __init__(self, response: Any, name: str, max_event: int = MAX_EVENT) -> None:
+        """Take over *response*, which was not read yet; *name* is for messages."""
+        self._response = response
+        self._name = name
+        self._max_event = max_event
+        self._is_cancelled = False
+
+    def __enter__(self) -> Self:
+        """Return the stream, to be closed at the end."""
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Close the connection, which cannot be used again."""
+        self._response.close()
+
+    def events(self) -> Iterator[Mapping[str, Any]]:
+        """Yield each event until the server ends the stream, or :meth:`cancel` does.
+
+        Raises:
+            ApiUnavailable: the connection was lost, or what came is no event.
+        """
+        for line in self._lines():
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                event = None
+            if not isinstance(event, dict):
+                raise ApiUnavailable(f"watch {self._name}: a line is no event")
+            yield event
+
+    def cancel(self) -> None:
+        """End the stream at once, from any thread."""
+        self._is_cancelled = True
+        with suppress(ValueError, RuntimeError, OSError):  # it has ended already
+            self._response.shutdown()
+
+    def _lines(self) -> Iterator[bytes]:
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - costs memory before use
+
+        held = b""
+        parts = self._response.stream(self._max_event, decode_content=False)
+        while True:
+            try:
+                part = next(parts, None)
+            except (HTTPError, OSError, ValueError) as error:
+                if self._is_cancelled:
+                    return
+                raise ApiUnavailable(f"watch {self._name}: {error}") from error
+            if part is None or self._is_cancelled:
+                return
+            *whole, held = (held + part).split(b"\n")
+            if len(held) > self._max_event:
+                raise ApiUnavailable(
+                    f"watch {self._name}: an event of over {self._max_event} bytes"
+                )
+            yield from (line for line in whole if line.strip())
+
 
 TIMEOUT_S = 10.0
 """Patience for one request; the API server itself gives up on a mutation after 34 s."""
 
+
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Ask for metadata without spec and status: 7 instead of 17 KB for a Node."""
+
 
 _METADATA_LISTED = _METADATA_ONLY.replace("PartialObjectMetadata", "PartialObjectMetadataList")
 """The same for a list."""
 
+
 _METADATA_WATCHED = f"{_METADATA_ONLY},application/json"
 """The same for a watch; a proxy that knows no such form may send whole objects."""
+
 
 GONE = 410
 """HTTP status of a watch from a version that the API server has forgotten."""
 
+
 FORBIDDEN = 403
+
+
 LATER = "it is tried again later"
+
 
 LONGEST_PAUSE_S = 3600.0
 """More than an hour the API server never asks for; a proxy that does would silence us for good."""
 
+
 MAX_OBJECT = 4 << 20
 """Bytes of one event with a whole object; etcd takes objects of 1.5 MiB (``--max-request-bytes``),
 which are more as JSON."""
+
 
 MAX_REFUSAL = 1 << 16
 """Bytes of a refusal that are read; a Status object has some hundred."""

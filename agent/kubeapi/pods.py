@@ -9,26 +9,59 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from agent.errors import ApiUnavailable, DecodeError
-from agent.kubeapi.rights import REVIEWS, is_allowed, review
 from agent.model.node import NodeStatus
 from agent.model.pod import Container, Pod
 from agent.probes.pods.manifest import pods_from_manifest
-from agent.probes.pods.node_object import node_status_from_object
-from agent.probes.pods.objects import pod_from_object
+from agent.probes.pods.objects import node_status_from_object, pod_from_object
+
+# What an account of Kubernetes may do: the question to the API server, and its answer.
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+"""Where an account asks about itself; all accounts may (ClusterRole ``system:basic-user``)."""
+
+
+ASKED = ("get nodes/proxy", "create nodes/proxy", "get nodes/configz", "get nodes/metrics")
+"""What an audit wants to know: the first two let an account run commands in any pod of a node
+(https://kubernetes.io/docs/concepts/security/rbac-good-practices/#access-to-proxy-subresource-of-nodes),
+the others are all that reading the kubelet's settings and counts takes."""
+
+
+def review(right: str) -> Mapping[str, Any]:
+    """Return the question whether our account has *right*, ``verb resource[/subresource]``."""
+    verb, _, resource = right.partition(" ")
+    name, _, subresource = resource.partition("/")
+    attributes = {"verb": verb, "resource": name, "subresource": subresource}
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+
+
+def is_allowed(answer: Mapping[str, Any]) -> bool:
+    """Return what the API server says to a question; one without a verdict is a no."""
+    status = answer.get("status")
+    return isinstance(status, Mapping) and status.get("allowed") is True
+
 
 __all__ = ["ApiServer", "joined", "pod_from_object", "pods_from_manifest", "pods_of_node"]
+
 
 TIMEOUT_S = 10.0
 """Patience for one answer."""
 
+
 PAGE_SIZE = 100
 """Pods asked for at once: a page of usual pods is 1 MiB, and one of the largest 150 MiB."""
+
 
 MAX_PAGES = 100
 """A guard against a server that never ends; a kubelet runs 110 pods unless told otherwise."""
 
+
 MAX_ANSWER_BYTES = 32 << 20
 """Largest answer read; a page of pods of 320 KiB each. Decoded, it is some ten times as much."""
+
 
 _SUCCESS = (200, 201)
 

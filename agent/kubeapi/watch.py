@@ -9,39 +9,44 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from agent.errors import ApiUnavailable
-from agent.formats.responses import part
+from agent.formats.responses import part, texts
 from agent.kubeapi.backoff import RetryPause
-from agent.kubeapi.client import GONE, Api, Refused
-from agent.kubeapi.stream import Expired, Stream
+from agent.kubeapi.client import GONE, Api, Expired, Refused, Stream
 
 WATCH_S = (1800.0, 3600.0)
 """How long one watch lasts, by chance, so that nodes do not all come back at once: as long as the
 API server lets one last that names no time (kubernetes, ``--min-request-timeout``). A new one
 costs it a TLS handshake."""
 
+
 SILENCE_S = 400.0
 """A watch that brings nothing for so long is lost: a kubelet reports its Node's status every five
 minutes (``nodeStatusReportFrequency``), and bookmarks come about once a minute."""
 
+
 RETRY_S = (1.0, 60.0)
 """First and longest pause after the API server failed, doubled in between, full jitter."""
+
 
 REFUSED_S = (1.0, 3600.0)
 """The same where the account may not watch: somebody has to grant that, which seldom happens, and
 15,000 agents that ask twice a minute would be 500 requests in a second."""
 
+
 SHORT_S = 1.0
 """A watch that ends sooner is as good as refused, or a proxy could have us ask without a pause."""
 
+
 _ANYTHING = "0"
 """As a version: what the API server has in memory; it asks no etcd."""
+
 
 _NEWEST = ""
 """As a version: what there is now, so that nothing older is seen after something newer."""
@@ -186,3 +191,62 @@ class Watch(ABC):
             structlog.get_logger().warning(self.LOST, node=self._subject, problem=problem)
         pause = self._refused_pause if isinstance(error, Refused) else self._pause
         stopping.wait(pause.next_s(error.retry_after_s))
+
+
+# The metadata of the own Node, followed by one watch.
+
+NODES = "/api/v1/nodes"
+
+
+OnNode = Callable[[Mapping[str, Any] | None], None]
+"""Takes the metadata of the Node whenever it has changed; ``None`` once the Node is gone."""
+
+
+class NodeWatch(Watch):
+    """Follows one Node. One thread runs it, any may ask for its problem."""
+
+    LOST = "Node not watched"
+    AGAIN = "Node watched again"
+
+    def __init__(self, kubeconfig: Path | None, node: str) -> None:
+        """Ask nothing yet."""
+        super().__init__(
+            kubeconfig, what=f"node {node}", node=node, selector=f"metadata.name={node}"
+        )
+        self._node = node
+        self._listeners: list[OnNode] = []
+        self._telling = threading.Lock()
+        self._last: Mapping[str, Any] | None = None
+        self._has_seen = False
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the Node was seen, and nothing is wrong since."""
+        return self._has_seen and self.problem is None
+
+    def subscribe(self, listener: OnNode) -> None:
+        """Have *listener* told what is known already, and what is seen from now on.
+
+        The thread that runs calls it, so it must be quick.
+        """
+        with self._telling:
+            if self._has_seen:
+                listener(self._last)
+            self._listeners.append(listener)
+
+    def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
+        """Open the stream."""
+        return api.watch_metadata(NODES, query, silence_s)
+
+    def take(self, kind: str, found: Mapping[str, Any]) -> None:
+        """Tell the listeners of the Node as it is now."""
+        metadata = part(found, "metadata")
+        texts(metadata, "labels")
+        if metadata.get("name") == self._node:
+            self._tell(None if kind == "DELETED" else metadata)
+
+    def _tell(self, node: Mapping[str, Any] | None) -> None:
+        with self._telling:
+            self._has_seen, self._last = True, node
+            for listener in self._listeners:
+                listener(node)

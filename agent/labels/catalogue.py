@@ -10,10 +10,16 @@ from agent.labels import (
     levels,
     rdma,
     topology,
-    topology_numa,
     topology_ok,
-    topology_shape,
-    vgpu,
+)
+from agent.labels import (
+    gpu_resource as vgpu,
+)
+from agent.labels import (
+    topology as topology_numa,
+)
+from agent.labels import (
+    topology as topology_shape,
 )
 from agent.labels.label import LabelRow, sanitise
 from agent.labels.rules import LabelRules
@@ -24,11 +30,11 @@ CATALOGUE: tuple[LabelRow, ...] = tuple(
         (
             *gpu.ENTRIES,
             *gpu_resource.ENTRIES,
-            *vgpu.ENTRIES,
+            *vgpu.VGPU_ENTRIES,
             *fabric.ENTRIES,
             *topology.ENTRIES,
-            *topology_numa.ENTRIES,
-            *topology_shape.ENTRIES,
+            *topology_numa.NUMA_ENTRIES,
+            *topology_shape.SHAPE_ENTRIES,
             *topology_ok.ENTRIES,
             *rdma.ENTRIES,
             *kubelet.ENTRIES,

@@ -4,12 +4,45 @@ Same keys, same values, same omissions. Facts of GFD are those of its sources,
 NVIDIA/k8s-device-plugin ``internal/lm``, v0.19.0; families from 13 on: v0.20.0.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
-from agent.labels.gpu_model import counted, described, first_known
 from agent.labels.label import LabelEntry, boolean
-from agent.model.gpu import Gpu
+from agent.model.gpu import DISPLAYS, Gpu
 from agent.model.snapshot import Snapshot
+
+# Which GPUs the labels of a node describe, where it holds several models.
+#
+# GPU Feature Discovery lets chance pick the model, so its values flap (v0.19.0, ``internal/lm``:
+# it iterates over a map). Here it is the model with the most GPUs, and of equals the first by name.
+
+_Fact = TypeVar("_Fact")
+
+
+def counted(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """Return the GPUs to compute on, by index; a station's display adapter is none of them."""
+    return tuple(gpu for gpu in snapshot.gpus if gpu.product not in DISPLAYS)
+
+
+def described(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """Return the GPUs of the model that the labels describe, whole ones before partitioned.
+
+    Empty for a node without GPUs. GPUs of unknown model are described where there are no others.
+    """
+    gpus = counted(snapshot)
+    counts = Counter(gpu.product for gpu in gpus)
+    if not counts:
+        return ()
+    model = min(counts, key=lambda name: (name is None, -counts[name], name or ""))
+    same = (gpu for gpu in gpus if gpu.product == model)
+    return tuple(sorted(same, key=lambda gpu: gpu.is_divided))
+
+
+def first_known(gpus: Iterable[Gpu], fact: Callable[[Gpu], _Fact | None]) -> _Fact | None:
+    """Return *fact* of the first of *gpus* that tells it: a lost GPU may tell nothing."""
+    return next((known for gpu in gpus if (known := fact(gpu)) is not None), None)
+
 
 _FAMILIES = {
     1: "tesla",
@@ -24,9 +57,13 @@ _FAMILIES = {
 }
 """Major compute capability → family (GFD ``resource.go``); 7 and 8 are split by the minor."""
 
+
 _TURING = (7, 5)
+
+
 _ADA = (8, 9)
 """First compute capability of the family that shares its major with an older one."""
+
 
 _MODES = {"030000": "graphics", "030200": "compute"}
 """PCI class → GFD's word; VGA controller, 3D controller (PCI Code and ID
@@ -111,10 +148,20 @@ def _classes(snapshot: Snapshot) -> Iterator[str | None]:
 
 
 _NVML_DRIVER = "nvmlSystemGetDriverVersion"
+
+
 _NVML_CUDA = "nvmlSystemGetCudaDriverVersion_v2"
+
+
 _NVML_COMPUTE = "nvmlDeviceGetCudaComputeCapability"
+
+
 _PER_DRIVER = "one per driver version"
+
+
 _PER_MODEL = "one per GPU model"
+
+
 _FEW = "a handful"
 
 

@@ -8,11 +8,29 @@ from dataclasses import dataclass
 from agent.labels.rules import LabelRules
 from agent.model.snapshot import Snapshot
 
+# The grammar of labels and names that Kubernetes accepts, as regular expressions for others.
+#
+# Source: k8s.io/apimachinery v0.36 pkg/util/validation (IsQualifiedName, IsValidLabelValue,
+# IsDNS1123Subdomain). Patterns match whole texts only, by ``fullmatch``.
+
+DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+"""A DNS subdomain: the prefix of a key, the name of most objects; their length is another rule."""
+
+
+PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+"""A value that is not empty, or what follows the slash of a key: up to 63 characters."""
+
+
 MAX_VALUE_LENGTH = 63
 """Characters of a label value (k8s.io/apimachinery validation, LabelValueMaxLength)."""
 
+
 _DROPPED = re.compile(r"[^A-Za-z0-9\-_. ]")
+
+
 _SPACES = re.compile(r" +")
+
+
 _EDGES = "-_."
 
 

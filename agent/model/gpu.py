@@ -1,11 +1,109 @@
 """A GPU as NVML and sysfs describe it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agent.model.mig import Mig
 from agent.model.numa import CpuSet
 from agent.model.pci import PciAddress, PcieLink, PciFunction, PciPath
+
+# MIG: what a partitioned GPU offers instead of itself.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigPlacement:
+    """Where a GPU instance lies, in memory slices (``nvmlGpuInstancePlacement_t``)."""
+
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigAttributes:
+    """What a MIG device may use (``nvmlDeviceGetAttributes_v2``); counts, except the memory."""
+
+    multiprocessors: int
+    copy_engines: int
+    decoders: int
+    encoders: int
+    jpeg_engines: int
+    ofa_engines: int
+    gpu_instance_slices: int
+    compute_instance_slices: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigInstance:
+    """One MIG device: a compute instance inside a GPU instance.
+
+    Attributes:
+        parent_uuid: of the GPU it is a part of.
+        profile: as ``nvidia-smi -L`` names it, e.g. ``1g.10gb``.
+        profile_id: number of the GPU instance's profile (``nvmlGpuInstanceGetInfo``).
+        gpu_instance, compute_instance: the ids that NVML gives them on their GPU.
+    """
+
+    uuid: str
+    parent_uuid: str | None = None
+    profile: str | None = None
+    profile_id: int | None = None
+    placement: MigPlacement | None = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    memory_mib: int | None = None
+    attributes: MigAttributes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mig:
+    """A GPU's MIG state.
+
+    Attributes:
+        is_pending: another mode waits for the next reset.
+        max_instances: how many MIG devices the GPU can hold at most.
+    """
+
+    is_enabled: bool
+    is_pending: bool | None = None
+    max_instances: int | None = None
+    instances: tuple[MigInstance, ...] = ()
+
+
+# The NVIDIA kernel driver as procfs and sysfs show it, apart from the devices.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvidiaDriver:
+    """What the loaded kernel module says of itself.
+
+    Attributes:
+        is_open: whether it is the open kernel module, which dma-buf needs
+            (``/proc/driver/nvidia/version``).
+        parameters: ``/proc/driver/nvidia/params``, names without the ``NVreg_``.
+        peer_memory: whether an RDMA driver can register GPU memory through nvidia_peermem
+            (NCCL's own test: ``memory_peers/nv_mem*`` or the module ``nvidia_peermem``).
+        imex_channels: numbers of ``/dev/nvidia-caps-imex-channels``; ``None``: not looked at.
+    """
+
+    is_open: bool | None = None
+    parameters: Mapping[str, str] | None = None
+    peer_memory: bool | None = None
+    imex_channels: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfidentialCompute:
+    """The state of confidential computing (``nvmlSystemGetConfComputeState``).
+
+    Attributes:
+        is_enabled: GPU memory is encrypted against the host, which also turns peer access off.
+        is_dev_tools: the mode for developers, which protects nothing.
+    """
+
+    is_enabled: bool
+    is_dev_tools: bool | None = None
+
 
 DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
 """Products that are no GPUs to compute on: the display adapters of DGX stations (go-nvlib,

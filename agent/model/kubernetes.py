@@ -1,10 +1,66 @@
 """Kubernetes releases as numbers that can be compared."""
 
 import re
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal
+from types import MappingProxyType
 from typing import TypeAlias
 
+# Truth values as programs in Go read them.
+
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+
+
+_FALSE = ("0", "f", "F", "FALSE", "false", "False")
+
+
+def go_bool(text: str) -> bool | None:
+    """Return what Go's ``strconv.ParseBool`` makes of *text*; ``None`` where that is an error."""
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+# Kubernetes quantities, read into integers of one fixed unit.
+
+MILLICORES = 1000
+"""Millicores in a CPU."""
+
+
+_QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,3}))?")
+
+
+SUFFIX: Mapping[str, Decimal] = MappingProxyType(
+    {
+        "n": Decimal("1e-9"),
+        "u": Decimal("1e-6"),
+        "m": Decimal("1e-3"),
+        "": Decimal(1),
+        **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+        **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+    },
+)
+"""Multipliers of k8s.io/apimachinery ``resource.Quantity`` (its format documentation)."""
+
+
+def quantity(text: str, *, per_unit: int = 1) -> int:
+    """Return *text* as a whole number of 1/*per_unit*, rounded up as Kubernetes rounds.
+
+    ``quantity("1500m", per_unit=1000)`` is 1500 (millicores), ``quantity("2Gi")`` is bytes.
+
+    Raises:
+        ValueError: *text* is not a quantity.
+    """
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or match[1].count(".") > 1 or not any(map(str.isdigit, match[1])):
+        raise ValueError(f"not a quantity: {text!r}")
+    exponent = Decimal(10) ** int(match[3]) if match[3] else SUFFIX[match[2] or ""]
+    return int((Decimal(match[1]) * exponent * per_unit).to_integral_value(ROUND_CEILING))
+
+
 _VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:[.+-].{0,200})?")
+
+
 _PATCH = re.compile(r"v?[0-9]{1,4}\.[0-9]{1,4}\.([0-9]{1,6})")
+
 
 Release: TypeAlias = tuple[int, int]
 """Major and minor, which is what behaviour depends on: ``(1, 36)``."""

@@ -1,7 +1,64 @@
 """The Node object, as far as an audit needs it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from agent.model.numa import CpuSet
+from agent.model.pod import AssignedMemory
+
+# What the kubelet can give out and gave out, each piece with its NUMA nodes (PodResources API).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedDevice:
+    """One device of a device plugin.
+
+    Attributes:
+        numa_nodes: ascending; empty where its plugin told none, several where it is near several.
+    """
+
+    resource: str
+    id: str
+    numa_nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOffer:
+    """All that pods of this node can be given exclusively, whether or not a pod has it.
+
+    Attributes:
+        devices: the healthy ones, by resource and id.
+        cpus: empty unless the CPU Manager is ``static``; without reserved CPUs.
+        memory: a piece for each NUMA node and kind; empty unless the Memory Manager is ``Static``.
+    """
+
+    devices: tuple[PlacedDevice, ...] = ()
+    cpus: CpuSet = field(default_factory=CpuSet)
+    memory: tuple[AssignedMemory, ...] = ()
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The names of all that is offered, as pods ask for it."""
+        cpu = {"cpu"} if len(self.cpus) else set()
+        return frozenset(
+            cpu | {one.resource for one in self.devices} | {one.kind for one in self.memory}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodHolding:
+    """What one active pod was given exclusively; all parts are empty for one that only shares.
+
+    Attributes:
+        devices: by resource and id; each once.
+        memory: one piece for each container and kind, as the Memory Manager pinned it.
+    """
+
+    namespace: str
+    name: str
+    devices: tuple[PlacedDevice, ...] = ()
+    cpus: CpuSet = field(default_factory=CpuSet)
+    memory: tuple[AssignedMemory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

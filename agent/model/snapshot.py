@@ -5,18 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from agent.model.driver import ConfidentialCompute, NvidiaDriver
-from agent.model.gpu import Gpu
+from agent.model.gpu import ConfidentialCompute, Gpu, NvidiaDriver
 from agent.model.hca import DataDirect, Hca
 from agent.model.host import HostSettings
 from agent.model.kubelet import KubeletMetrics, KubeletSettings
 from agent.model.kubelet_state import KubeletState
-from agent.model.node import NodeStatus
+from agent.model.node import NodeOffer, NodeStatus
 from agent.model.numa import CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
 from agent.model.pci import PciAddress, PciBridge
 from agent.model.pod import Pod
-from agent.model.pod_resources import NodeOffer
 
 SCHEMA = "nodetopo/v1"
 

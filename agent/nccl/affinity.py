@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from agent.model.hca import Hca
 from agent.model.snapshot import Snapshot
 from agent.nccl.bandwidth import UNKNOWN
-from agent.nccl.nccl_local import share
-from agent.nccl.nccl_search import local
 from agent.nccl.net import Net, NetPort
 from agent.nccl.paths import NcclPath
-from agent.nccl.routes import Routed, knows_nvlinks, route
+from agent.nccl.routes import Routed, knows_nvlinks, local, route, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,7 @@ def nccl_nearest_hcas(snapshot: Snapshot) -> Mapping[int, NcclNearest]:
 
     The rule is that of ncclTopoGetLocal and ncclTopoGetLocalNetType (NVIDIA/nccl 2.30.7,
     ``src/graph/topo.cc``): the nearest devices are divided among the GPUs near to them,
-    rounded up, and each GPU starts at its own (see :func:`agent.nccl.nccl_local.share`).
+    rounded up, and each GPU starts at its own (see :func:`agent.nccl.routes.share`).
 
     Left out: GPUs that reach no HCA; all when the rate of some ports is known and of others
     not, which cannot be compared; without knowledge of NVLinks GPUs whose nearest is farther

@@ -6,33 +6,168 @@ topology on another machine. What the file says wins over what NCCL detects, and
 what it leaves out, so nothing is written that is not known (rules: NCCL's xml.cc, topo.cc).
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from agent.errors import UnreadableError
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca, HcaKind, HcaPort
+from agent.model.numa import CpuSet
 from agent.model.nvlink import NvLink, PeerKind
-from agent.model.pci import PciAddress, PciBridge, PcieLink, PciFunction, PciPath
-from agent.model.snapshot import Snapshot
-from agent.nccl.nccl_xml_values import (
-    CLASSES,
-    cpu_family,
-    cpu_mask,
-    link_attributes,
-    narrowest,
-    net_guid,
+from agent.model.pci import (
+    GT_S_TO_GENERATION,
+    PciAddress,
+    PciBridge,
+    PcieLink,
+    PciFunction,
+    PciPath,
 )
-from agent.nccl.nccl_xml_writer import Element, text
+from agent.model.snapshot import Snapshot
+
+# Values of the model as NCCL's topology file spells them.
+
+MAX_VALUE = 254
+"""Longest value of an attribute that NCCL reads (xml.h, ``MAX_STR_LEN``)."""
+
+
+CLASSES: Mapping[str, str] = MappingProxyType(
+    {
+        "bridge": "060400",
+        "gpu": "030200",
+        "nic": "020700",
+        "data direct": "080100",
+        "switch": "068000",
+        "cpu": "068001",
+    },
+)
+"""PCI classes by which NCCL tells elements apart (topo.cc, ``kvDictPciClass``)."""
+
+
+_GT_S = MappingProxyType({generation: rate for rate, generation in GT_S_TO_GENERATION.items()})
+
+
+_FASTEST = 64.0
+"""GT/s; NCCL takes any speed it does not know for 8 GT/s (topo.cc, ``kvDictPciGen``)."""
+
+
+_EXTENDED = 15
+"""CPUID leaf 1: from family 15 on, the extended family is added (AMD, Intel manuals)."""
+
+
+def cpu_mask(cpus: CpuSet, highest: int) -> str | None:
+    """Return sysfs's ``cpumap`` form for a machine whose last CPU is *highest*.
+
+    ``None`` where the value would be too long for NCCL, beyond 896 CPUs.
+    """
+    mask = sum(1 << cpu for cpu in cpus.cpus)
+    groups = [f"{mask >> 32 * at & 0xFFFFFFFF:08x}" for at in range(highest // 32 + 1)]
+    text = ",".join(reversed(groups))
+    return text if len(text) <= MAX_VALUE else None
+
+
+def cpu_family(family: int) -> int:
+    """Return NCCL's family + 16 × extended family, from Linux's family + extended family."""
+    if family <= _EXTENDED:
+        return family
+    return _EXTENDED + ((family - _EXTENDED) << 4)
+
+
+def narrowest(one: PcieLink | None, other: PcieLink | None) -> PcieLink | None:
+    """Return what two ends can do together at best, as far as it is known."""
+    ends = [end for end in (one, other) if end is not None]
+    generations = [value for end in ends if (value := end.max_generation or end.generation)]
+    widths = [value for end in ends if (value := end.max_width or end.width)]
+    if not generations and not widths:
+        return None
+    return PcieLink(generation=min(generations, default=None), width=min(widths, default=None))
+
+
+def link_attributes(link: PcieLink | None) -> dict[str, str]:
+    """Return ``link_speed`` per lane and ``link_width``, what is known of them."""
+    attributes = {}
+    rate = None if link is None or link.generation is None else _GT_S.get(link.generation)
+    if rate is not None:
+        attributes["link_speed"] = f"{min(rate, _FASTEST):.1f} GT/s PCIe"
+    if link is not None and link.width is not None:
+        attributes["link_width"] = str(link.width)
+    return attributes
+
+
+def net_guid(sys_image_guid: str | None) -> str | None:
+    """Return NCCL's ``guid``: the bytes of sysfs's ``946d:ae03:0050:709a`` in reverse."""
+    digits = (sys_image_guid or "").replace(":", "")
+    try:
+        number = int.from_bytes(bytes.fromhex(digits), "little")
+    except ValueError:
+        return None
+    return f"0x{number:x}" if number and len(digits) == 16 else None
+
+
+# Text that NCCL's own XML parser reads; it is not a full one (NCCL xml.cc, xml.h).
+#
+# No prolog, no tabs, one space before each attribute, one element on a line, no escapes: what
+# would need one is refused. At most 16 attributes of 254 characters, 256 elements for a host.
+
+MAX_ELEMENTS = 256
+"""NCCL topo.h, ``NCCL_TOPO_XML_MAX_NODES``."""
+
+
+_VALUE = re.compile(rf"[A-Za-z0-9 _.,:;@/+-]{{0,{MAX_VALUE}}}")
+
+
+@dataclass(slots=True)
+class Element:
+    """One element, still growing."""
+
+    tag: str
+    attributes: dict[str, str]
+    children: list["Element"] = field(default_factory=list)
+
+
+def text(root: Element) -> str:
+    """Return *root* and all below it, indented by two blanks as NCCL's dumps are.
+
+    Raises:
+        UnreadableError: more elements than NCCL reads, or a value that it cannot hold.
+    """
+    lines = _lines(root, "")
+    count = sum(1 for line in lines if not line.lstrip().startswith("</"))
+    if count > MAX_ELEMENTS:
+        problem = f"the topology has {count} elements, NCCL reads {MAX_ELEMENTS}"
+        raise UnreadableError(problem, "let NCCL detect it")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(element: Element, indent: str) -> list[str]:
+    attributes = "".join(f' {name}="{_value(value)}"' for name, value in element.attributes.items())
+    opening = f"{indent}<{element.tag}{attributes}"
+    if not element.children:
+        return [f"{opening}/>"]
+    inner = [line for child in element.children for line in _lines(child, f"{indent}  ")]
+    return [f"{opening}>", *inner, f"{indent}</{element.tag}>"]
+
+
+def _value(value: str) -> str:
+    if _VALUE.fullmatch(value) is None:
+        problem = f"{value[:40]!r} cannot stand in a file for NCCL, which knows no escapes"
+        raise UnreadableError(problem, "rename the device, or correct the snapshot")
+    return value
+
 
 _ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "arm64", "ppc64le": "ppc64"}
 """``uname -m`` to NCCL's ``arch``."""
 
+
 _HIDDEN_SWITCH = "fffffff:ffff:ff"
 """What NCCL writes for a switch that the driver hides."""
 
+
 _NO_NODE = "-1"
 """NCCL's ``numaid`` for devices whose firmware names no NUMA node, as sysfs has it."""
+
 
 _CURE = "write it from a snapshot of the node: `nodetopo capture`"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from agent.kubeapi.node_watch import NodeWatch
+from agent.kubeapi.watch import NodeWatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.formats.responses import part
-from agent.kubeapi.client import Api
-from agent.kubeapi.stream import Stream
+from agent.kubeapi.client import Api, Stream
 from agent.kubeapi.watch import Watch
 
 PODS = "/api/v1/pods"

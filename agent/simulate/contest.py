@@ -2,19 +2,42 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from agent.allocation.engines import choose
+from agent.allocation.facts import facts
 from agent.allocation.masks import positions
 from agent.allocation.rules import Model, Policy, Rules
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
-from agent.simulate.draws import Uniform
-from agent.simulate.jobs import Step
-from agent.simulate.ours import Ours
+from agent.simulate.jobs import Step, Uniform
 from agent.simulate.outcome import Outcome
 from agent.simulate.replay import Placer, replay
 from agent.simulate.rivals import RIVALS, Chooser
 from agent.simulate.yardstick import Yardstick
 
+# Our own policies as the replay sees them.
+
+
+class Ours:
+    """One policy on one machine; every answer is worked out once."""
+
+    crashes = 0
+
+    def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
+        self._engine = choose(facts(snapshot), rules)
+        self._known: dict[tuple[int, int], int] = {}
+
+    def place(self, free: int, size: int) -> int:
+        """Return the set of *size* within *free*; both are masks of positions."""
+        chosen = self._known.get((free, size))
+        if chosen is None:
+            chosen = self._engine.best(free=free, required=0, size=size)
+            self._known[free, size] = chosen
+        return chosen
+
+
 OURS = tuple(policy.value for policy in Policy)
+
+
 POLICIES = (*OURS, *RIVALS)
 """Every name that :class:`Contest` takes."""
 

@@ -5,17 +5,183 @@ zones and attributes that the API server keeps whole, whatever part of them a wr
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from struct import pack, unpack_from
+from types import MappingProxyType
 from typing import Any
 
-from agent.zones.attributes import MARK
+from agent.model.kubelet import KubeletSettings
+from agent.model.node import PodHolding
 from agent.zones.zones import Zone, ZoneResource, zone_name
 
+# XXH64, the 64-bit hash that other programs name sets of pods by; not for secrets.
+#
+# Written from its specification (xxHash, doc/xxhash_spec.md v0.2.0).
+
+_MASK = (1 << 64) - 1
+
+
+_P1, _P2, _P3, _P4, _P5 = (
+    0x9E3779B185EBCA87,
+    0xC2B2AE3D27D4EB4F,
+    0x165667B19E3779F9,
+    0x85EBCA77C2B2AE63,
+    0x27D4EB2F165667C5,
+)
+"""The specification's five primes."""
+
+
+_STRIPE = 32
+"""Bytes that the four lanes take at once."""
+
+
+def xxh64(data: bytes, seed: int = 0) -> int:
+    """Return the hash of *data*, from 0 to 2⁶⁴ − 1."""
+    end = len(data) - len(data) % _STRIPE
+    found = _striped(data, seed, end) if end else seed + _P5
+    return _avalanched(_tail(data, end, (found + len(data)) & _MASK))
+
+
+def _striped(data: bytes, seed: int, end: int) -> int:
+    lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed, (seed - _P1) & _MASK]
+    for offset in range(0, end, _STRIPE):
+        words = unpack_from("<4Q", data, offset)
+        lanes = [_round(lane, word) for lane, word in zip(lanes, words, strict=True)]
+    found = sum(map(_rotated, lanes, (1, 7, 12, 18))) & _MASK
+    for lane in lanes:
+        found = ((found ^ _round(0, lane)) * _P1 + _P4) & _MASK
+    return found
+
+
+def _tail(data: bytes, start: int, found: int) -> int:
+    """Take in what is left after the last whole stripe: eight bytes at once, four, and one."""
+    while start + 8 <= len(data):
+        (word,) = unpack_from("<Q", data, start)
+        found = (_rotated(found ^ _round(0, word), 27) * _P1 + _P4) & _MASK
+        start += 8
+    if start + 4 <= len(data):
+        (word,) = unpack_from("<I", data, start)
+        found = (_rotated(found ^ (word * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
+        start += 4
+    for byte in data[start:]:
+        found = _rotated(found ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
+    return found
+
+
+def _avalanched(found: int) -> int:
+    found = (found ^ found >> 33) * _P2 & _MASK
+    found = (found ^ found >> 29) * _P3 & _MASK
+    return found ^ found >> 32
+
+
+def _round(lane: int, word: int) -> int:
+    return _rotated((lane + word * _P2) & _MASK, 31) * _P1 & _MASK
+
+
+def _rotated(value: int, bits: int) -> int:
+    return (value << bits | value >> (64 - bits)) & _MASK
+
+
+# The name of a set of pods, by which a scheduler tells whether an object is as new as its news.
+#
+# The scheduler computes it from the pods that it knows to run on the node; where that differs from
+# what the object says, it goes on with its own, careful books (kubernetes-sigs/scheduler-plugins
+# v0.32.7, pkg/noderesourcetopology/cache/overreserve.go, Resync).
+
+ATTRIBUTE = "nodeTopologyPodsFingerprint"
+
+
+METHOD_ATTRIBUTE = "nodeTopologyPodsFingerprintMethod"
+
+
+METHOD = "all"
+"""That every active pod counts, also one with nothing of its own
+(k8stopologyawareschedwg/podfingerprint, podfingerprint.go, MethodAll)."""
+
+
+_VERSION = "pfp0v001"
+
+
+def fingerprint(pods: Iterable[PodHolding]) -> str:
+    """Return the fingerprint of *pods*, whatever their order: 24 characters.
+
+    A pod is its namespace and name, nothing else: the name is hashed with the hash of the
+    namespace as its seed, and the numbers, ascending and little-endian, are hashed together
+    (k8stopologyawareschedwg/podfingerprint, podfingerprint.go, version v001).
+    """
+    hashes = sorted(xxh64(pod.name.encode(), xxh64(pod.namespace.encode())) for pod in pods)
+    return f"{_VERSION}{xxh64(pack(f'<{len(hashes)}Q', *hashes)):016x}"
+
+
+# What a NodeResourceTopology says of the whole node, besides its zones.
+
+POLICY = "topologyManagerPolicy"
+
+
+SCOPE = "topologyManagerScope"
+
+
+MAX_NUMA_NODES = "topologyManagerMaxNUMANodes"
+"""As kubernetes-sigs/scheduler-plugins v0.32.7 reads them (pkg/noderesourcetopology/nodeconfig/
+topologymanager.go); KAI Scheduler v0.17.0 reads the first two (pkg/scheduler/api/node_info/
+numa_topology.go). Values are the kubelet's own."""
+
+
+CPU_MANAGER = "cpuManagerPolicy"
+
+
+MEMORY_MANAGER = "memoryManagerPolicy"
+"""Ours: without them nobody can tell whether the kubelet aligns CPUs and memory at all."""
+
+
+PUBLISHER = "publisher"
+"""Ours: whose object it is, should the API server not tell."""
+
+
+_OPTION = "max-allowable-numa-nodes"
+"""Of the Topology Manager (kubernetes 1.36 pkg/kubelet/cm/topologymanager/policy_options.go)."""
+
+
+MARK: Mapping[str, str] = MappingProxyType({PUBLISHER: "nodetopo"})
+
+
+def attributes(kubelet: KubeletSettings | None, pods: Iterable[PodHolding]) -> Mapping[str, str]:
+    """Return the attributes by name, in the order in which they are written.
+
+    What *kubelet* does not tell is left out: schedulers then take the policy ``none``, and
+    filter nothing.
+    """
+    told = {} if kubelet is None else _of_kubelet(kubelet)
+    return {
+        **{name: value for name, value in told.items() if value},
+        ATTRIBUTE: fingerprint(pods),
+        METHOD_ATTRIBUTE: METHOD,
+        **MARK,
+    }
+
+
+def _of_kubelet(kubelet: KubeletSettings) -> Mapping[str, str | None]:
+    options = kubelet.topology_manager_options or {}
+    return {
+        POLICY: kubelet.topology_manager_policy,
+        SCOPE: kubelet.topology_manager_scope,
+        MAX_NUMA_NODES: options.get(_OPTION),
+        CPU_MANAGER: kubelet.cpu_manager_policy,
+        MEMORY_MANAGER: kubelet.memory_manager_policy,
+    }
+
+
 API_VERSION = "topology.node.k8s.io/v1alpha2"
+
+
 KIND = "NodeResourceTopology"
+
+
 PLURAL = "noderesourcetopologies"
+
 
 CONTENT = ("zones", "attributes", "topologyPolicies")
 """The fields that one producer fills, beside the metadata."""
+
 
 ZONE_TYPE = "Node"
 """Of a NUMA node, the only kind that schedulers read (kubernetes-sigs/scheduler-plugins v0.32.7,

@@ -9,8 +9,8 @@ nothing at all of a pod whose placement names a zone that the node has not (seed
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
+from agent.model.node import PodHolding
 from agent.model.numa import NumaNode
-from agent.model.pod_resources import PodHolding
 from agent.zones.zones import CPU, is_shown, zone_name
 
 ANNOTATION = "kai.scheduler/numa-placement-observed"

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from agent.health.recovery import ACTIONS, NONE
 from agent.health.rules import HealthRules
 from agent.health.status import HealthClass
-from agent.health.xid import CATALOGUE_URL, REPEATED, TABLE, TABLE_VERSION, UNLISTED
-from agent.health.xid_rows import ROWS, Row
+from agent.health.xid import CATALOGUE_URL, REPEATED, ROWS, TABLE, TABLE_VERSION, UNLISTED, Row
 
 NVIDIA_IGNORES = frozenset({13, 31, 43, 45, 68, 109})
 """XIDs that NVIDIA's device plugin 0.17.1 to 0.20.0 ignores (its ``health.go``); every other one

@@ -2,6 +2,130 @@
 
 from agent.labels.catalogue import CATALOGUE
 from agent.labels.label import LabelRow
+from agent.labels.levels import MAX_TIERS, PLATFORMS, Platform
+from agent.labels.topology_ok import REASON_KEY
+
+# The page on the topology family, ``docs/topology-labels.md``, with the table of platforms.
+
+_USES = (
+    (
+        "keep a group of pods inside one NVLink domain",
+        "the levels `nvlink-domain`, `nvlink-partition`, `kubernetes.io/hostname`",
+    ),
+    (
+        "have racks (NVL72) and single machines (HGX) in one Topology",
+        "the same: on a machine of its own the domain ends at the machine",
+    ),
+    (
+        "choose machines by how their GPUs are joined",
+        "`interconnect`, `nvlink-domain-size`, `nvlink-links`",
+    ),
+    (
+        "choose machines by their network",
+        "`rdma`, `rdma-nics`, `rdma-rate`, `gpu-nic`, `gdr`",
+    ),
+    (
+        "choose machines where pods are aligned",
+        "`tm-policy`, `tm-scope`, `cpu-manager`, `memory-manager`",
+    ),
+    (
+        "have machines of one build only, or find the odd one out",
+        "`shape`, `gpus-per-numa`",
+    ),
+    (
+        "keep jobs off machines that lost a part",
+        f"`topology-ok`; the annotation `{REASON_KEY}` says which",
+    ),
+)
+"""What a person wants, and what serves it."""
+
+
+_FAMILY = """\
+# Topology labels
+
+What each label of `gpu.topology/` says is in [labels.md](labels.md); this page says what they
+are for. The prefix can be changed. All values are static: no counters, no times, nothing that
+changes with a pod, because a scheduler such as Kueue rebuilds its tree whenever a label of a
+node changes.
+
+"""
+
+
+_LEVELS = """
+Schedulers drop a node that lacks any label of their levels. A machine whose GPUs are joined by
+PCIe alone, or are all in MIG mode, has no `nvlink-domain`: give such nodes a Topology without
+that level.
+
+## Not published
+
+- `topology.kubernetes.io/numa-node`: the prefix is reserved for Kubernetes, and a node has
+  several NUMA nodes, so one value would be wrong for most of its GPUs. `gpus-per-numa` says how
+  they are spread; which NUMA node can still take a pod is the business of a
+  NodeResourceTopology object.
+- `node-role.kubernetes.io/mig-enabled`: reserved as well. KAI, which reads it, also knows a MIG
+  node by its `nvidia.com/mig-*` resources; for people there is `gpu.topology/mig-enabled`.
+
+## Tiers
+
+On request a node also gets `gpu.topology/tier-0`, `tier-1` and so on: the places around it in
+the network, 0 the nearest switch, under one name in every cloud. They come from the labels that
+the cloud or Topograph has put on the Node. The first of these platforms whose tier 0 is there
+counts, or the one that is asked for by name:
+
+"""
+
+
+_TIERS = f"""
+Region and zone keep their well-known labels. A tier whose label is missing or empty is left
+out, the others keep their numbers. On Amazon's instance types of four layers tier 0 is layer 4,
+on the others layer 3: do not mix them under one Topology.
+
+A name becomes a value as it is, unless it has over 63 characters, a dot, or a character that a
+label cannot hold: then it is `x` and the FNV-1a digest of the name, which for long names is what
+Topograph writes. Dots are out because KAI joins the values of all levels with them, and would
+take `r.1` in `a` for `1` in `a.r`.
+
+Where no platform fits, a file says it, by labels of your own or node by node, tier 0 first, up
+to {MAX_TIERS} tiers:
+
+```yaml
+labels: [example.com/rack, example.com/block]
+nodes:              # a node that is named here needs no labels
+  gpu-17: [r2, b3]
+qualified: true     # the default: rack r2 of block b3 becomes b3__r2
+```
+
+What the file says of a tier counts before what a platform says; the platform's other tiers stay.
+Tiers are not made of tiers: the file names labels of other programs.
+
+Most schedulers take a value for the same place wherever they meet it, so rack `r2` of two
+blocks would be one rack; `qualified: false` leaves the names alone where they are unique.
+"""
+
+
+def topology_page() -> str:
+    """Return the page as Markdown."""
+    uses = (f"| {purpose} | {labels} |\n" for purpose, labels in _USES)
+    return "".join(
+        (
+            _FAMILY,
+            "| To | use |\n| --- | --- |\n",
+            *uses,
+            _LEVELS,
+            "| Platform | Labels, tier 0 first | Written by |\n| --- | --- | --- |\n",
+            *map(_topology_row, PLATFORMS),
+            _TIERS,
+        ),
+    )
+
+
+def _topology_row(platform: Platform) -> str:
+    keys = platform.keys
+    if len(keys) == MAX_TIERS:  # Topograph has no greatest tier
+        keys = (keys[0], keys[1], "…")
+    named = ", ".join(key if key == "…" else f"`{key}`" for key in keys)
+    return f"| `{platform.name}` | {named} | {platform.origin} |\n"
+
 
 _INTRODUCTION = """\
 # Labels

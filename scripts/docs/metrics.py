@@ -1,7 +1,6 @@
 """The reference page of the metrics, ``docs/metrics.md``, made from the families."""
 
-from agent.publish.metrics.families import FAMILIES
-from agent.publish.metrics.family import Family
+from agent.publish.metrics.families import FAMILIES, Family
 
 _INTRODUCTION = """\
 # Metrics

@@ -14,9 +14,9 @@ from agent.model.kubelet_state import (
     MemoryBlock,
     MemoryState,
 )
+from agent.model.node import NodeOffer, PlacedDevice
 from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
 from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot
 
 GIB = 1 << 30

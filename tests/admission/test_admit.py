@@ -7,10 +7,9 @@ import pytest
 from agent.admission.admit import admit
 from agent.admission.hints import Hint
 from agent.model.kubelet_state import CpuState
-from agent.model.node import NodeStatus
+from agent.model.node import NodeStatus, PlacedDevice
 from agent.model.numa import CpuSet
 from agent.model.pod import ContainerKind, Pod
-from agent.model.pod_resources import PlacedDevice
 from tests.admission.admission_node import (
     GIB,
     GPU,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.admission.admission_refusal import Refusal
 from agent.admission.admit import admit
+from agent.admission.errors import Refusal
 from agent.admission.hints import Hint
 from agent.admission.memory_manager import Memory, MemoryNode
 from agent.admission.requests import pod_devices

@@ -10,10 +10,10 @@ import pytest
 from agent.admission.admit import admit
 from agent.admission.suggestions import with_changes
 from agent.model.kubelet_state import CpuState
+from agent.model.kubernetes import quantity
 from agent.model.node import NodeStatus
 from agent.model.numa import CpuSet
 from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.quantity import quantity
 from agent.model.snapshot import Snapshot
 from tests.admission.admission_node import GIB, GPU, container, node, pod, with_gpus_held
 

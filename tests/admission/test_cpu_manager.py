@@ -4,9 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from agent.admission.admission_cpu_spread import take_spread
-from agent.admission.admission_cpu_take import NotEnoughCpusError, take_packed
-from agent.admission.cpu_assignment import CpuLayout, Place, cpu_layout
+from agent.admission.cpu_assignment import (
+    CpuLayout,
+    NotEnoughCpusError,
+    Place,
+    cpu_layout,
+    take_packed,
+    take_spread,
+)
 from agent.admission.cpu_manager import CpuOptions, Cpus
 from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
 

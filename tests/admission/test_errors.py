@@ -9,10 +9,9 @@ from agent.admission.admit import admit
 from agent.model.gpu import Gpu
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import CpuState, MemoryState
-from agent.model.node import NodeStatus
+from agent.model.node import NodeOffer, NodeStatus
 from agent.model.numa import CpuSet, NumaNode
 from agent.model.pod import AssignedDevices, AssignedMemory, Container
-from agent.model.pod_resources import NodeOffer
 from agent.model.snapshot import Snapshot
 from tests.admission.admission_node import GIB, GPU, ask, container, kubelet, node, pod
 

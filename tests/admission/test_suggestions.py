@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 
 from agent.admission import suggestions
-from agent.admission.admission_plain import to_plain
-from agent.admission.admission_variant import Variant, variants
-from agent.admission.admit import PodAdmission, admit
+from agent.admission.admit import PodAdmission, admit, to_plain
 from agent.admission.scope import Passage, pass_through
-from agent.admission.suggestions import with_changes
+from agent.admission.suggestions import Variant, variants, with_changes
 from agent.model.kubelet_state import MemoryState
-from agent.model.node import NodeStatus
+from agent.model.node import NodeStatus, PlacedDevice
 from agent.model.pod import Container
-from agent.model.pod_resources import PlacedDevice
 from agent.model.snapshot import Snapshot
 from tests.admission.admission_node import (
     GIB,

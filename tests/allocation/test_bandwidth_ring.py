@@ -3,7 +3,7 @@ from itertools import combinations, pairwise, permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.allocation.ring import closes, disjoint_rings, widest_ring
+from agent.allocation.bandwidth import closes, disjoint_rings, widest_ring
 
 
 @given(

@@ -2,9 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.allocation.best_effort import BestEffort, PeerPanics
-from agent.allocation.best_effort_plan import divisions, plan
-from agent.allocation.best_effort_scores import pair_scores
+from agent.allocation.best_effort import BestEffort, PeerPanics, divisions, pair_scores, plan
 from agent.errors import InputError
 from agent.machines.bundled import machine
 from agent.model.nvlink import ReportedPair

@@ -14,7 +14,7 @@ from agent.allocation.rules import TERMS, Model, Policy, Rules
 from agent.allocation.shared.terms import SharedScore
 from agent.allocation.terms import Terms
 from agent.machines.bundled import machine
-from agent.model.mig import Mig
+from agent.model.gpu import Mig
 from agent.model.snapshot import Snapshot
 
 DGX = machine("dgx-1v")

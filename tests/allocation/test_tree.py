@@ -5,16 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.allocation.engines import LARGEST_KEPT, TableEngine, TreeEngine
 from agent.allocation.facts import facts
-from agent.allocation.remainder import Packing
+from agent.allocation.remainder import Packing, Symmetry
 from agent.allocation.rules import Policy, Rules
 from agent.allocation.score import set_value
-from agent.allocation.symmetry import Symmetry
-from agent.allocation.table_engine import TableEngine
 from agent.allocation.terms import Terms
 from agent.allocation.tree import bundled as in_bundles
 from agent.allocation.tree import nearest_tree, remainder_value, tree
-from agent.allocation.tree_engine import LARGEST_KEPT, TreeEngine
 from agent.machines import bundled
 from agent.machines.bundled import machine
 from agent.model.nvlink import Closeness

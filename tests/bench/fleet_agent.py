@@ -12,11 +12,11 @@ from typing import Any
 from agent.config.settings import Settings
 from agent.daemon.labels_loop import LOOK_S, Labelling
 from agent.errors import ApiUnavailable
-from agent.kubeapi.node_watch import NodeWatch
-from agent.kubeapi.stream import Expired, Stream
+from agent.kubeapi.client import Expired, Stream
+from agent.kubeapi.watch import NodeWatch
 from agent.model.snapshot import Snapshot
-from agent.publish.labels.label_wish import LabelWish
 from agent.publish.labels.node import NodeLabelPublisher
+from agent.publish.labels.output import LabelWish
 from agent.store import SnapshotStore
 from tests.bench.fleet_connection import IDLE_S, Connection
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from urllib3 import PoolManager
 
-from agent.kubeapi.client import Answer, Api
-from agent.kubeapi.stream import Stream
+from agent.kubeapi.client import Answer, Api, Stream
 
 IDLE_S = 90.0
 """The API server closes a connection that is unused so long, so that the next request pays for a

@@ -14,11 +14,9 @@ from math import exp, log
 from random import Random
 
 from agent.allocation.rules import Model
-from agent.simulate.comparison import half_width
 from agent.simulate.contest import Contest
-from agent.simulate.jobs import Step, poisson, schedule
-from agent.simulate.outcome import Outcome
-from agent.simulate.workloads import WORKLOADS
+from agent.simulate.jobs import WORKLOADS, Step, poisson, schedule
+from agent.simulate.outcome import Outcome, half_width
 from tests.bench.machines import bench_machine
 
 LOAD = 0.7

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Finding, Verdict
-from agent.model.gpu import EccErrors, Gpu, RemappedRows, Virtualization
-from agent.model.mig import Mig
+from agent.model.gpu import EccErrors, Gpu, Mig, RemappedRows, Virtualization
 from tests.checks.judge import healthy, result, with_gpu
 
 PENDING = RemappedRows(correctable=1, uncorrectable=0, is_pending=True, has_failed=False)

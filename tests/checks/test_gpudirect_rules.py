@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Finding, Verdict
-from agent.model.driver import ConfidentialCompute, NvidiaDriver
-from agent.model.gpu import Fabric, FabricState
+from agent.model.gpu import ConfidentialCompute, Fabric, FabricState, NvidiaDriver
 from agent.model.pci import IommuType
 from agent.model.snapshot import Kernel, Snapshot
 from tests.checks.judge import HOST, healthy, result, with_gpu

@@ -4,9 +4,8 @@ from itertools import combinations
 
 import pytest
 
-from agent.checks.mig_explain import impossible
-from agent.checks.mig_geometry import Geometry, Profile, profile
-from agent.checks.mig_packing import Counts, fullest, together
+from agent.checks.mig import impossible
+from agent.checks.mig_packing import Counts, Geometry, Profile, fullest, profile, together
 
 H100 = Geometry("NVIDIA H100 80GB HBM3", 8, 81559 / 1024)
 A30 = Geometry("NVIDIA A30", 4, 24.0)

@@ -2,10 +2,9 @@
 
 import pytest
 
-from agent.checks.mig_geometry import Geometry, geometry, is_capable, is_name, profile
+from agent.checks.mig_packing import Geometry, geometry, is_capable, is_name, profile
 from agent.machines.bundled import machine
-from agent.model.gpu import Gpu, Virtualization
-from agent.model.mig import Mig
+from agent.model.gpu import Gpu, Mig, Virtualization
 
 NAMED = {
     ("A100-SXM4-40GB", 8, 40960): "1g.5gb 1g.5gb.me 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb",

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Verdict
-from agent.model.gpu import Gpu
-from agent.model.mig import Mig, MigInstance
+from agent.model.gpu import Gpu, Mig, MigInstance
 from agent.model.node import NodeStatus
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot

@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Finding, Verdict
-from agent.model.driver import ConfidentialCompute, NvidiaDriver
-from agent.model.gpu import Fabric, FabricState
-from agent.model.mig import Mig
+from agent.model.gpu import ConfidentialCompute, Fabric, FabricState, Mig, NvidiaDriver
 from agent.model.nvlink import P2pStatus, PeerAccess, ReportedPair
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import HOST, healthy, result, with_gpu

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Finding, Verdict
-from agent.model.mig import Mig
+from agent.model.gpu import Mig
 from agent.model.nvlink import NvLink
 from agent.model.snapshot import ProbeIssue, Snapshot
 from tests.checks.judge import healthy, result, with_gpu

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Finding, Verdict
-from agent.model.driver import ConfidentialCompute
-from agent.model.gpu import Gpu
+from agent.model.gpu import ConfidentialCompute, Gpu
 from agent.model.nvlink import P2pStatus, PeerAccess, ReportedPair
 from agent.model.pci import IommuType, PciBridge, PcieLink, PciFunction
 from agent.model.snapshot import Snapshot

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.model.kubelet_state import DeviceState, HeldDevices
-from agent.model.pod_resources import NodeOffer, PlacedDevice
+from agent.model.node import NodeOffer, PlacedDevice
 from agent.model.snapshot import ProbeIssue, Snapshot
 from tests.checks.judge import METRICS, NODE, POD, STATE, TRAINER, healthy, result
 from tests.checks.kubelet.kubelet_node import missing, observed, skipped

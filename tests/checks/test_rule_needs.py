@@ -4,8 +4,7 @@ import pytest
 
 from agent.checks.catalogue import RULES, rule
 from agent.checks.engine import evaluate
-from agent.checks.needs import SILENT, needed
-from agent.checks.rule import Rule, Verdict
+from agent.checks.rule import SILENT, Rule, Verdict, needed
 from agent.model.snapshot import Snapshot
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.cli.render import Style
+from agent.cli.output import Style
 from agent.cli.topo.matrix import legend, text
 from agent.machines.bundled import names
 from agent.model.snapshot import Snapshot

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from agent.machines.bundled import machine
-from agent.model.gpu import C2c, Gpu
+from agent.model.gpu import C2c, Gpu, Mig, MigInstance
 from agent.model.hca import Hca, HcaKind
-from agent.model.mig import Mig, MigInstance
 from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress, PcieLink, PciPath

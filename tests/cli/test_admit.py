@@ -8,7 +8,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from agent.cli.admit_preference import preference
+from agent.cli.admit import preference
 from agent.machines.bundled import machine
 from agent.model.codec import encode
 from agent.model.snapshot import ProbeIssue, Snapshot

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli import cluster_file
+from agent.cli import cluster_source
 from agent.cli.cluster_source import add_cluster_source, api, load_nodes
 from agent.cli.parser import Parser
 from agent.errors import ApiUnavailable, InputError
@@ -120,7 +120,7 @@ def test_a_file_with_an_alias_bomb_is_refused_before_it_is_unfolded(tmp_path: Pa
 
 def test_a_large_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = listed(node("n1"))
-    monkeypatch.setattr(cluster_file, "MAX_JSON_BYTES", len(text) - 1)
+    monkeypatch.setattr(cluster_source, "MAX_JSON_BYTES", len(text) - 1)
     with pytest.raises(InputError, match="is larger than"):
         names(text, tmp_path)
 
@@ -128,7 +128,7 @@ def test_a_large_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_large_yaml_file_is_refused_sooner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_file, "MAX_YAML_BYTES", len(YAML) - 1)
+    monkeypatch.setattr(cluster_source, "MAX_YAML_BYTES", len(YAML) - 1)
     with pytest.raises(InputError, match=r"too much as YAML — save it with .* json"):
         names(YAML, tmp_path)
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from agent.cli import export
-from agent.cli.parser import Parser
-from agent.cluster.export.export_forms import FORMS
+from agent.cli.main import parser
+from agent.cluster.export.record import FORMS
 from agent.cluster.node import ClusterNode
 from agent.errors import InputError
 from tests.cluster.labelled import (
@@ -58,8 +58,7 @@ class Export:
 
     def without_nodes(self, *argv: str) -> Printed:
         """Run it with *argv* alone."""
-        whole = Parser(prog="nodetopo")
-        export.add(whole.add_subparsers())
+        whole = parser("export")
         start = Namespace(warnings=[], strict=False, incomplete=False)
         args = whole.parse_args(["export", *argv], start)
         code = export.run(args)
@@ -160,8 +159,7 @@ def test_an_unknown_scheduler_is_refused_with_the_nearest(run: Export) -> None:
 
 
 def test_help_names_every_scheduler_and_form(capsys: pytest.CaptureFixture[str]) -> None:
-    whole = Parser(prog="nodetopo")
-    export.add(whole.add_subparsers())
+    whole = parser("export")
     with pytest.raises(SystemExit):
         whole.parse_args(["export", "--help"])
     text = capsys.readouterr().out

@@ -5,14 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agent.cli.live_pods import join, with_pods
+from agent.cli.live import join, with_pods
 from agent.config import Settings
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import CpuState, KubeletState
-from agent.model.node import NodeStatus
+from agent.model.node import NodeOffer, NodeStatus, PlacedDevice
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, Container, Pod
-from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.pb import podresources_pb2 as pb
 from tests.kubeapi.test_pods import kubeconfig, serving

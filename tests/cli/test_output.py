@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.output import json_text
-from agent.cli.render import clean, table, width
+from agent.cli.output import clean, json_text, table, width
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from agent.cli import cleanup, publish
-from agent.cli.main import Command
-from agent.cli.parser import Parser
+from agent.cli import publish
+from agent.cli.main import parser
 from agent.errors import ApiUnavailable, InputError
 from agent.kubeapi import apply
 from agent.kubeapi.client import Api
@@ -41,10 +40,8 @@ def node(api: FakeApi, tmp_path: Path) -> Iterator[tuple[str, ...]]:
         yield "--kubeconfig", str(kubeconfig), "--node-name", "gpu-1"
 
 
-def run(command: Command, *argv: str) -> int:
-    whole = Parser(prog="nodetopo")
-    command.add(whole.add_subparsers())
-    args = whole.parse_args(argv, Namespace(warnings=[], strict=False, incomplete=False))
+def run(*argv: str) -> int:
+    args = parser(argv[0]).parse_args(argv, Namespace(warnings=[], strict=False, incomplete=False))
     code: int = args.run(args)
     return code
 
@@ -53,7 +50,7 @@ def test_a_dry_run_of_publish_shows_each_change_and_makes_none(
     api: FakeApi, node: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.set_by("nodetopo", {COUNT: "7", "a.io/old": "x"})
-    assert run(publish, "publish", "--dry-run", "--machine", "dgx-h100", *node) == 0
+    assert run("publish", "--dry-run", "--machine", "dgx-h100", *node) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["node/gpu-1", "~", f"{COUNT}=7", "→", "8"] in lines
     assert ["node/gpu-1", "+", "nvidia.com/gpu.replicas=1"] in lines
@@ -65,14 +62,14 @@ def test_a_dry_run_of_publish_shows_each_change_and_makes_none(
 def test_publish_as_json_has_the_same_changes(
     node: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(publish, "publish", "--dry-run", "--machine", "dgx-h100", "-o", "json", *node)
+    run("publish", "--dry-run", "--machine", "dgx-h100", "-o", "json", *node)
     (found,) = json.loads(capsys.readouterr().out)["places"]
     assert (found["output"], found["added"]) == ("node", DGX)
 
 
 def test_labels_of_another_machine_are_not_published(api: FakeApi, node: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match="only the live node"):
-        run(publish, "publish", "--machine", "dgx-h100", *node)
+        run("publish", "--machine", "dgx-h100", *node)
     assert api.patches == []
 
 
@@ -83,10 +80,10 @@ def test_publish_writes_the_labels_of_this_node_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(publish, "load", lambda _args: machine("dgx-h100"))
-    assert run(publish, "publish", *node) == 0
+    assert run("publish", *node) == 0
     assert (api.labels, api.writes) == (DGX, 1)
     capsys.readouterr()
-    assert run(publish, "publish", "-o", "short", *node) == 0
+    assert run("publish", "-o", "short", *node) == 0
     assert (api.writes, capsys.readouterr().out) == (1, "node/gpu-1: changed nothing\n")
 
 
@@ -100,7 +97,7 @@ def test_an_output_that_fails_keeps_no_other_waiting_and_is_the_error(
     monkeypatch.setattr(publish, "load", lambda _args: machine("dgx-h100"))
     flags = ("--label-outputs", "node-feature,nfd-file,node", "--nfd-file", f"{tmp_path}/no/file")
     with pytest.raises(ApiUnavailable, match="nodefeature"):
-        run(publish, "publish", "-o", "short", *flags, *node)
+        run("publish", "-o", "short", *flags, *node)
     assert api.labels == DGX
     captured = capsys.readouterr()
     assert captured.out == f"node/gpu-1: changed {len(DGX)} labels\n"
@@ -109,7 +106,7 @@ def test_an_output_that_fails_keeps_no_other_waiting_and_is_the_error(
 
 def test_an_unknown_output_is_refused_with_the_choices(node: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match="did you mean 'node-feature'"):
-        run(cleanup, "cleanup", "--label-outputs", "node-features", *node)
+        run("cleanup", "--label-outputs", "node-features", *node)
 
 
 def test_cleanup_removes_what_its_dry_run_shows(
@@ -119,7 +116,7 @@ def test_cleanup_removes_what_its_dry_run_shows(
     file = tmp_path / "features"
     file.write_text("a.io/x=1\n")
     flags = ("--nfd-file", str(file), "--namespace", "ns", *node)
-    assert run(cleanup, "cleanup", "--dry-run", *flags) == 0
+    assert run("cleanup", "--dry-run", *flags) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{'PLACE':{len(str(file))}}  {'LABEL':{len(COUNT)}}  VALUE",
         f"{'node/gpu-1':{len(str(file))}}  {COUNT}  8",
@@ -129,7 +126,7 @@ def test_cleanup_removes_what_its_dry_run_shows(
         "nodefeature/nodetopo-gpu-1 in ns: would remove nothing: there is none of ours",
     ]
     assert (api.patches, file.exists()) == ([], True)
-    assert run(cleanup, "cleanup", *flags) == 0
+    assert run("cleanup", *flags) == 0
     assert (api.labels, file.exists()) == ({}, False)
 
 
@@ -137,7 +134,7 @@ def test_cleanup_as_json_names_each_place(
     api: FakeApi, node: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.set_by("nodetopo", {COUNT: "8"})
-    run(cleanup, "cleanup", "--label-outputs", "node", "-o", "json", *node)
+    run("cleanup", "--label-outputs", "node", "-o", "json", *node)
     assert json.loads(capsys.readouterr().out) == {
         "dry_run": False,
         "places": [
@@ -156,7 +153,7 @@ def test_a_cleanup_that_fails_ends_with_3_and_says_where(
     api: FakeApi, node: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.fail_with = (503, {})
-    assert run(cleanup, "cleanup", "--label-outputs", "node", *node) == 3
+    assert run("cleanup", "--label-outputs", "node", *node) == 3
     captured = capsys.readouterr()
     assert captured.out == "node/gpu-1: removed nothing: it failed\n"
     assert captured.err.startswith("error: node/gpu-1: GET ")
@@ -166,7 +163,7 @@ def test_cleanup_of_all_nodes_takes_the_labels_of_those_that_have_some(
     api: FakeApi, node: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.set_by("nodetopo", {COUNT: "8"})
-    assert run(cleanup, "cleanup", "--all-nodes", "-o", "short", *node[:2]) == 0
+    assert run("cleanup", "--all-nodes", "-o", "short", *node[:2]) == 0
     assert (api.labels, capsys.readouterr().out) == ({}, "node/gpu-1: removed 1 label\n")
 
 
@@ -182,13 +179,13 @@ def test_cleanup_of_all_nodes_takes_one_connection(
             made.append(kubeconfig)
 
     monkeypatch.setattr(apply, "Api", Counted)
-    assert run(cleanup, "cleanup", "--all-nodes", *node[:2]) == 0
+    assert run("cleanup", "--all-nodes", *node[:2]) == 0
     assert (api.labels, made) == ({}, [Path(node[1])])
 
 
 def test_all_nodes_is_for_labels_of_nodes_alone(node: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match="--all-nodes is for the output node"):
-        run(cleanup, "cleanup", "--all-nodes", "--label-outputs", "nfd-file", *node)
+        run("cleanup", "--all-nodes", "--label-outputs", "nfd-file", *node)
 
 
 def test_the_tiers_of_a_node_follow_from_the_labels_that_it_has(
@@ -196,7 +193,7 @@ def test_the_tiers_of_a_node_follow_from_the_labels_that_it_has(
 ) -> None:
     api.set_by("topograph", {"fabric.topograph.run/tier-0": "leaf-7"})
     flags = ("--dry-run", "--machine", "dgx-h100", "-o", "json", *node)
-    run(publish, "publish", "--topology-levels", "auto", *flags)
+    run("publish", "--topology-levels", "auto", *flags)
     (found,) = json.loads(capsys.readouterr().out)["places"]
     assert found["added"]["gpu.topology/tier-0"] == "leaf-7"
 
@@ -212,7 +209,7 @@ def test_the_clique_of_another_writer_is_taken_over_on_request_alone(
 ) -> None:
     api.set_by("dra-driver", {"nvidia.com/gpu.clique": "theirs"})
     flags = ("--dry-run", "--machine", "gb200-nvl72", "-o", "json", *node)
-    run(publish, "publish", "--publish-clique", word, *flags)
+    run("publish", "--publish-clique", word, *flags)
     (found,) = json.loads(capsys.readouterr().out)["places"]
     assert ("nvidia.com/gpu.clique" in found["changed"]) == is_written
 
@@ -225,7 +222,7 @@ def test_the_log_of_a_refused_label_stays_out_of_the_answer(
 ) -> None:
     api.set_by("nfd-master", {COUNT: "4"})
     monkeypatch.setattr(publish, "load", lambda _args: machine("dgx-h100"))
-    run(publish, "publish", "-o", "json", *node)
+    run("publish", "-o", "json", *node)
     captured = capsys.readouterr()
     json.loads(captured.out)
     assert '"event": "labels taken over"' in captured.err

@@ -6,8 +6,8 @@ from datetime import date
 from agent.checks.catalogue import RULES, rule
 from agent.checks.engine import evaluate
 from agent.checks.waivers import Terms, Waiver
-from agent.cli.render import Style
-from agent.cli.report import answer
+from agent.cli.output import Style
+from agent.cli.reports import answer
 from agent.model.pci import PcieLink
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import healthy, with_gpu

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from agent.checks.alignment.measure import measured
 from agent.checks.alignment.record import PodAlignment
-from agent.cli.alignment_table import plain, text
-from agent.cli.render import Style
+from agent.cli.output import Style
+from agent.cli.reports import plain, text
 from agent.model.pod import Pod
 from tests.checks.alignment.alignment_nodes import GIB, NONE, node, worker
 

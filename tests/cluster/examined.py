@@ -5,11 +5,10 @@ from dataclasses import replace
 from functools import cache
 
 from agent.checks.engine import Result
-from agent.cluster.cluster import Cluster
+from agent.cluster.cluster import Cluster, Topology
 from agent.cluster.doctor.catalogue import RULES, examine
 from agent.cluster.gang import Gang
 from agent.cluster.node import ClusterNode
-from agent.cluster.topology import Topology
 from tests.cluster.labelled import DOMAIN, HOSTNAME, PARTITION, ZONE, labelled, tray
 
 LEVELS = (ZONE, DOMAIN, PARTITION, HOSTNAME)

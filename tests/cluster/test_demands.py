@@ -3,9 +3,9 @@
 from typing import Any
 
 from agent.cluster import kinds
+from agent.cluster.cluster import Topology
 from agent.cluster.demands import demands
 from agent.cluster.kinds import Kind
-from agent.cluster.topology import Topology
 
 KEY = "nvidia.com/gpu.clique"
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agent.cluster import kinds
+from agent.cluster.demands import gangs_of
 from agent.cluster.gang import Gang
-from agent.cluster.gang_objects import gangs_of
 
 KEY = "nvidia.com/gpu.clique"
 CONSTRAINT = {"requiredTopologyLevel": KEY, "topology": "nvl72"}

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from agent.cluster import kinds
-from agent.cluster.demands import demands
+from agent.cluster.demands import demands, gangs_of
 from agent.cluster.gang import Gang
-from agent.cluster.gang_objects import gangs_of
 from agent.cluster.kinds import KINDS, Kind, kind_of
 
 KEY = "nvidia.com/gpu.clique"

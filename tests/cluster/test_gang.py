@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from agent.cluster.demands import pod_gpus
 from agent.cluster.gang import Gang, group
-from agent.cluster.pod_gpus import pod_gpus
 from agent.errors import InputError
 
 

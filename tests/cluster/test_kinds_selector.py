@@ -2,8 +2,8 @@
 
 import pytest
 
+from agent.cluster.kinds import selector
 from agent.cluster.node import ClusterNode
-from agent.cluster.selector import selector
 from agent.errors import InputError
 
 NODES = (

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.node import ClusterNode
-from agent.cluster.node_metadata import cluster_node
+from agent.cluster.node import ClusterNode, cluster_node
 from agent.errors import DecodeError
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster.node_names import folded
+from agent.cluster.node import folded
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from agent.model.kubelet import CONFIGZ, KubeletMetrics, KubeletSettings
-from agent.model.node import NodeStatus
+from agent.model.kubernetes import quantity
+from agent.model.node import NodeOffer, NodeStatus, PlacedDevice
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedMemory
-from agent.model.pod_resources import NodeOffer, PlacedDevice
-from agent.model.quantity import quantity
 from agent.model.snapshot import Snapshot
 from tests.compose.kubelet_state import healthy_ids, huge_page_kind, resources
 

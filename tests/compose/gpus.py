@@ -8,8 +8,16 @@ Memory is what `nvmlDeviceGetMemoryInfo` calls total.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.model.gpu import C2c, EccErrors, Fabric, FabricState, Gpu, RemappedRows, Virtualization
-from agent.model.mig import Mig
+from agent.model.gpu import (
+    C2c,
+    EccErrors,
+    Fabric,
+    FabricState,
+    Gpu,
+    Mig,
+    RemappedRows,
+    Virtualization,
+)
 from agent.model.pci import PcieLink, PciFunction
 from tests.compose.cards import card, link
 from tests.compose.host import Host

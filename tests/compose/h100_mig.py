@@ -11,8 +11,7 @@ NVML tells of no NVLink of those GPUs, and what is left between them and others 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.model.gpu import Gpu
-from agent.model.mig import Mig
+from agent.model.gpu import Gpu, Mig
 from agent.model.nvlink import P2pStatus, PeerAccess
 from agent.model.pci import IommuType
 from tests.compose import processors

@@ -13,8 +13,8 @@ from agent.model.kubelet_state import (
     MemoryBlock,
     MemoryState,
 )
+from agent.model.kubernetes import quantity
 from agent.model.numa import CpuSet, NumaNode
-from agent.model.quantity import quantity
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.archive import Entry
 from tests.compose.entries import file

@@ -6,8 +6,7 @@ answers 3, NOT_SUPPORTED.
 
 from collections.abc import Iterator, Mapping
 
-from agent.model.gpu import FabricState, Gpu, Virtualization
-from agent.model.mig import MigInstance
+from agent.model.gpu import FabricState, Gpu, MigInstance, Virtualization
 from agent.model.numa import CpuSet
 from agent.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
 from agent.model.pci import PciAddress

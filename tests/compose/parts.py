@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from agent.checks.rdma_errors import LINK_ERRORS
-from agent.model.driver import ConfidentialCompute, NvidiaDriver
-from agent.model.gpu import Gpu
+from agent.checks.rdma_ports import LINK_ERRORS
+from agent.model.gpu import ConfidentialCompute, Gpu, NvidiaDriver
 from agent.model.hca import DataDirect, Hca, NetDevice
 from agent.model.kubelet import KubeletSettings
 from agent.model.nvlink import NvLink, NvSwitch, ReportedPair

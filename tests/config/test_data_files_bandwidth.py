@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.config.bandwidth_file import load, parse
+from agent.config.data_files import load, parse
 from agent.errors import InputError
 
 

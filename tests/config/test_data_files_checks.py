@@ -7,7 +7,7 @@ import pytest
 
 from agent.checks.rule import Severity
 from agent.checks.waivers import Terms, Waiver
-from agent.config.checks_file import check, load
+from agent.config.data_files import check, load_checks
 from agent.errors import InputError
 
 TODAY = date(2026, 11, 21)
@@ -22,7 +22,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_severities_and_waivers_are_read(tmp_path: Path) -> None:
     text = f"severities: {{kub-004: info}}\n{WAIVER}, subject: 'GPU3*'}}]\n"
-    assert load(written(tmp_path, text), TODAY) == Terms(
+    assert load_checks(written(tmp_path, text), TODAY) == Terms(
         severities={"KUB-004": Severity.INFO},
         waivers=(
             Waiver(code="KUB-001", reason="ticket 7", until=date(2027, 1, 31), subject="GPU3*"),
@@ -33,7 +33,7 @@ def test_severities_and_waivers_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}"])
 def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
-    assert load(written(tmp_path, text), TODAY) == Terms(today=TODAY)
+    assert load_checks(written(tmp_path, text), TODAY) == Terms(today=TODAY)
 
 
 UNKNOWN = (
@@ -64,7 +64,7 @@ UNKNOWN = (
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
     path = written(tmp_path, text)
-    for read in (check, lambda path: load(path, TODAY)):
+    for read in (check, lambda path: load_checks(path, TODAY)):
         with pytest.raises(InputError, match=problem) as found:
             read(path)
         assert str(found.value).startswith(f"{path}")
@@ -77,11 +77,11 @@ def test_a_code_that_no_rule_has_is_named_where_rules_may_be_loaded(
     path = written(tmp_path, text)
     check(path)
     with pytest.raises(InputError, match=problem) as found:
-        load(path, TODAY)
+        load_checks(path, TODAY)
     assert str(found.value).startswith(f"{path}:1:")
 
 
 def test_a_file_that_is_not_there_is_an_error_and_no_empty_file(tmp_path: Path) -> None:
-    for read in (check, lambda path: load(path, TODAY)):
+    for read in (check, lambda path: load_checks(path, TODAY)):
         with pytest.raises(InputError, match="is not a file"):
             read(tmp_path / "checks.yaml")

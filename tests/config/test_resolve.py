@@ -10,9 +10,8 @@ import pytest
 from agent.allocation.rules import Policy
 from agent.cli.main import main
 from agent.config import ConfigFile, Resolved, Settings, key, options
-from agent.config.policies import PlacementPolicies, placement
+from agent.config.policies import PlacementPolicies, TimeSlicing, placement
 from agent.config.settings import variable
-from agent.config.sharing import TimeSlicing
 from agent.errors import InputError
 
 

@@ -11,7 +11,7 @@ import pytest
 from agent.config import ConfigFile, Resolved, Settings
 from agent.config.named import chosen, listed
 from agent.config.origin import Place
-from agent.config.sharing import TimeSlicing
+from agent.config.policies import TimeSlicing
 from agent.errors import InputError
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -10,8 +10,7 @@ import pytest
 import structlog
 
 from agent.cli.main import main
-from agent.cli.nvidia_settings import effect
-from agent.cli.run import explanation
+from agent.cli.run import effect, explanation
 from agent.config.nvidia.names import NAMES, NVIDIA_CONFIG_VARIABLE, Kind, Name
 from agent.config.settings import key, options
 from agent.errors import InputError
@@ -79,7 +78,7 @@ def run_directly(*arguments: str) -> None:
     """Run the command without what turns its errors into a line of text."""
     from agent.cli.main import parser  # noqa: PLC0415 - the rest goes through `main`
 
-    args = parser().parse_args(["run", "--print-config", *arguments])
+    args = parser("run").parse_args(["run", "--print-config", *arguments])
     args.run(args)
 
 

@@ -9,9 +9,8 @@ from agent.daemon.labels_loop import Labelling, Wishes
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from agent.publish.labels.label_wish import LabelWish
 from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.labels.output import LabelOutput
+from agent.publish.labels.output import LabelOutput, LabelWish
 from agent.publish.labels.pacing import Spread
 from agent.store import SnapshotStore
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from agent.cli.files import read_text
 from agent.config import Settings
-from agent.daemon.reload import LOOK_S, Reloader
-from agent.daemon.sources import Sources
+from agent.daemon.reload import LOOK_S, Reloader, Sources
 from agent.errors import AgentError
 
 

@@ -14,7 +14,7 @@ from agent.daemon.alignment_loop import LOOK_S, Auditing, MeasuredPods
 from agent.errors import UnreadableError
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
-from agent.publish.pod_events import PodEvent
+from agent.publish.events import PodEvent
 from agent.store import SnapshotStore
 from tests.checks.alignment.alignment_nodes import GIB, NONE, node, worker
 from tests.daemon.test_running_pods import no_offer

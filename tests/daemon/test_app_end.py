@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.config.settings import Settings
-from agent.daemon import signals
+from agent.daemon import loops
 from agent.daemon.app import Daemon
 from agent.daemon.check_terms import TermsFile
 from agent.daemon.components import Parts
@@ -29,7 +29,7 @@ SETTINGS = Settings(node_name="n", metrics_address=None, publish_labels=False, p
 @pytest.fixture(autouse=True)
 def _no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the signals of the process that runs the tests alone."""
-    monkeypatch.setattr(signals, "hand_over", lambda *_: None)
+    monkeypatch.setattr(loops, "hand_over", lambda *_: None)
 
 
 @contextmanager

@@ -16,8 +16,7 @@ import psutil
 import pytest
 
 from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.fake_kubelet import StandInKubelet
-from agent.deviceplugin.stand_in_endpoint import Endpoint
+from agent.deviceplugin.fake_kubelet import Endpoint, StandInKubelet
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.generous_deadlines import lift_limits

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from agent.config.settings import Settings
-from agent.daemon.app import Daemon
+from agent.daemon.app import MOST_S, QUIET_S, STEP_S, Daemon, wait_served
 from agent.daemon.check_terms import TermsFile
 from agent.daemon.components import Parts
-from agent.daemon.serve_first import MOST_S, QUIET_S, STEP_S, wait_served
 from agent.daemon.target import Machine, Scene
 from agent.model.nvml_event import NvmlStatus
 from agent.store import SnapshotStore

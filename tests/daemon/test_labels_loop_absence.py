@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.settings import Settings
-from agent.daemon.label_wishes import LabelWishes
-from agent.daemon.labels_loop import Evidence
-from agent.daemon.node_place import NodePlace
+from agent.daemon.labels_loop import Evidence, LabelWishes, NodePlace
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.publish.labels.nfd import NfdFile
 from agent.publish.labels.pacing import GAP_S

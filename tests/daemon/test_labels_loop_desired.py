@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
+from agent.config.policies import TimeSlicing
 from agent.config.settings import Settings
-from agent.config.sharing import TimeSlicing
-from agent.daemon.label_wishes import LabelWishes
-from agent.daemon.node_place import NodePlace
+from agent.daemon.labels_loop import LabelWishes, NodePlace
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 

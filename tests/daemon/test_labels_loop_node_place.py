@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.config.settings import Settings
-from agent.daemon.node_place import NodePlace
+from agent.daemon.labels_loop import NodePlace
 from agent.errors import InputError
 
 EKS = {

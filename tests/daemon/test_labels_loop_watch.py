@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.config.settings import Settings
 from agent.daemon.labels_loop import Labelling
-from agent.kubeapi.node_watch import NodeWatch
+from agent.kubeapi.watch import NodeWatch
 from agent.publish.labels.nfd import NfdFile
 from agent.publish.labels.pacing import GAP_S, START_S
 from agent.store import SnapshotStore

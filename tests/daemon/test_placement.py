@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from agent.allocation.rules import Model, Policy
 from agent.config import Settings
-from agent.config.bandwidth_file import parse
+from agent.config.data_files import parse
 from agent.config.policies import placement
 from agent.daemon.placement import Placement, Placements
 from agent.deviceplugin.allocation_log import Asked

@@ -10,7 +10,7 @@ from agent.config.settings import HOST_PLUGINS_REGISTRY, Settings
 from agent.daemon.placement import Placements
 from agent.daemon.plugin_plan import Plan
 from agent.daemon.plugins import Offering
-from agent.deviceplugin.registration_part import Registration
+from agent.deviceplugin.registration import Registration
 from agent.errors import InputError, UnreadableError
 from tests.daemon.plugin_sets import playing
 from tests.deviceplugin.machines import node

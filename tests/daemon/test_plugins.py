@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.config.policies import placement
+from agent.config.policies import TimeSlicing, placement
 from agent.config.settings import Settings
-from agent.config.sharing import TimeSlicing
 from agent.daemon.placement import Placements
 from agent.daemon.plugins import Offering
-from agent.deviceplugin.capabilities import MINORS
+from agent.deviceplugin.devices import MINORS
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.errors import InputError, UnreadableError
-from agent.model.mig import Mig
+from agent.model.gpu import Mig
 from agent.model.snapshot import Snapshot
 from tests.daemon.plugin_sets import WAIT_S, playing
 from tests.deviceplugin.eventually import eventually

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.config.settings import Settings
-from agent.daemon.known_gpus import KnownGpus
 from agent.daemon.placement import Placements
 from agent.daemon.plugins import Offering
+from agent.daemon.state_files import KnownGpus
 from agent.deviceplugin.cdi import OWN_KIND
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.health.status import GpuHealth

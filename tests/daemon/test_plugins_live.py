@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.config.policies import placement
+from agent.config.policies import TimeSlicing, placement
 from agent.config.settings import Settings
-from agent.config.sharing import TimeSlicing
 from agent.daemon.placement import Placement, Placements
 from agent.deviceplugin.resources import Resource
 from agent.errors import InputError, UnreadableError

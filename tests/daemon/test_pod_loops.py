@@ -10,7 +10,7 @@ import pytest
 
 from agent.checks.catalogue import AUDIT
 from agent.checks.waivers import USUAL
-from agent.cli.live_pods import with_pods
+from agent.cli.live import with_pods
 from agent.config.settings import Settings
 from agent.daemon.audit_loop import NodeAudit
 from agent.daemon.check_terms import TermsFile, judged

@@ -23,10 +23,10 @@ from agent.daemon.rejections_loop import (
 from agent.errors import UnreadableError
 from agent.machines.bundled import machine
 from agent.model.kubelet import KubeletSettings
-from agent.model.pod_resources import NodeOffer, PlacedDevice
+from agent.model.node import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot
 from agent.probes.pods.objects import pod_from_object
-from agent.publish.pod_events import PodEvent
+from agent.publish.events import PodEvent
 from agent.store import SnapshotStore
 
 GPU = "nvidia.com/gpu"

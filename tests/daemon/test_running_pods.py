@@ -15,8 +15,8 @@ from agent.errors import UnreadableError
 from agent.machines.bundled import machine
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import DeviceState, HeldDevices, KubeletState
+from agent.model.node import PlacedDevice
 from agent.model.numa import CpuSet
-from agent.model.pod_resources import PlacedDevice
 from agent.probes.kubelet.pb import podresources_pb2 as pb
 from tests.probes.kubelet.test_podresources_kept import GPU, device, serving
 from tests.probes.pods.cgroup_tree import APP, SANDBOX, UID, UNIT, group, unified

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from agent.daemon.known_gpus import KnownGpus
+from agent.daemon.state_files import KnownGpus
 from agent.machines.bundled import machine
 
 GPUS = machine("dgx-h100").gpus

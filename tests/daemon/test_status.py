@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from agent.checks.catalogue import AUDIT
 from agent.checks.rule import Severity
 from agent.checks.waivers import USUAL, Terms, Waiver
-from agent.config.checks_file import load
+from agent.config.data_files import load_checks
 from agent.config.settings import Settings
 from agent.daemon import check_terms
 from agent.daemon.alignment_loop import MeasuredPods
@@ -118,7 +118,7 @@ def test_a_file_of_terms_counts_as_soon_as_it_may_be_read(
         def refuse(*_: object) -> Terms:
             raise InputError(f"cannot read {path}: Permission denied", "check the path")
 
-        forbidden.setattr(check_terms, "load", refuse)
+        forbidden.setattr(check_terms, "load_checks", refuse)
         path.write_text("severities: {KUB-004: info}", "utf-8")
         path.chmod(0o000)
         assert [dict(terms.terms().severities) for _ in range(2)] == [{}, {}]
@@ -152,7 +152,7 @@ def test_who_read_an_older_file_of_terms_does_not_have_the_last_word(
     newer = threading.Thread(target=terms.terms)
 
     def changed_meanwhile(*asked: Any) -> Terms:
-        found = load(*asked)
+        found = load_checks(*asked)
         if texts:
             path.with_suffix(".new").write_text(texts.pop(), "utf-8")
             path.with_suffix(".new").replace(path)
@@ -160,7 +160,7 @@ def test_who_read_an_older_file_of_terms_does_not_have_the_last_word(
             newer.join(0.5)  # it has to wait for us
         return found
 
-    monkeypatch.setattr(check_terms, "load", changed_meanwhile)
+    monkeypatch.setattr(check_terms, "load_checks", changed_meanwhile)
     path.write_text("severities: {KUB-004: info}", "utf-8")
     terms.terms()
     newer.join()

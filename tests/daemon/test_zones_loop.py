@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent.daemon.zones_loop import KUBELET_RETRY_S, LOOK_S
-from agent.daemon.zoning_lane import GAP_S, START_S
+from agent.daemon.zones_loop import GAP_S, KUBELET_RETRY_S, LOOK_S, START_S
 from agent.kubeapi.backoff import RETRY_S
 from agent.publish.labels.pacing import RECHECK_S
-from agent.zones.fingerprint import fingerprint
-from agent.zones.steady import ABSENCE_S
+from agent.zones.node_resource_topology import fingerprint
+from agent.zones.zones import ABSENCE_S
 from tests.daemon.label_simulation import most
 from tests.daemon.zone_simulation import (
     KEY,

@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from agent.daemon.zones_loop import LOOK_S, zoning
-from agent.daemon.zoning_lane import GAP_S, NEW_NODE_S, START_S
-from agent.kubeapi.node_watch import NodeWatch
+from agent.daemon.zones_loop import GAP_S, LOOK_S, NEW_NODE_S, START_S, zoning
+from agent.kubeapi.watch import NodeWatch
 from agent.publish.labels.pacing import RECHECK_S
-from agent.zones.fingerprint import fingerprint
-from agent.zones.steady import ABSENCE_S
+from agent.zones.node_resource_topology import fingerprint
+from agent.zones.zones import ABSENCE_S
 from tests.daemon.label_simulation import most
 from tests.daemon.zone_simulation import (
     KEY,

@@ -6,11 +6,10 @@ from agent.config.settings import Settings
 from agent.daemon.zones_loop import Zoning
 from agent.errors import UnreadableError
 from agent.model.kubelet import KubeletSettings
-from agent.model.pod_resources import NodeOffer, PodHolding
+from agent.model.node import NodeOffer, PodHolding
 from agent.model.snapshot import Snapshot
 from agent.publish.labels.pacing import Spread
-from agent.publish.observed_placement import ObservedPlacementPublisher
-from agent.publish.zones import NodeZonesPublisher
+from agent.publish.zones import NodeZonesPublisher, ObservedPlacementPublisher
 from agent.store import SnapshotStore
 from tests.daemon.label_simulation import least
 from tests.kubeapi.fake_objects import FakeObjects

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli import run
-from agent.cli.parser import Parser
+from agent.cli.main import parser
 from agent.cli.source import given
 from agent.config import Resolved
 from agent.config.settings import Settings
@@ -76,10 +75,8 @@ def settings(of: Object) -> Settings:
     arguments = [_filled(text, values) for text in container(of)["args"]]
     written = {item["name"]: item.get("value") or "" for item in container(of)["env"]}
     environment = {name: _filled(text, values) for name, text in written.items()} | values
-    parser = Parser(prog="nodetopo")
-    run.add(parser.add_subparsers())
     return Resolved.of(
-        flags=given(parser.parse_args(arguments)), environment=environment, file=None
+        flags=given(parser("run").parse_args(arguments)), environment=environment, file=None
     ).settings
 
 

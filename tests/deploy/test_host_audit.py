@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from agent.probes.host import host_crio, host_toolkit
+from agent.probes.host import runtimes
 from tests.deploy.test_components import COMPONENTS, host_paths, is_below_one, pod, with_components
 
 
 def test_the_audit_of_the_host_sees_what_its_probes_read() -> None:
     seen = host_paths(with_components("host-audit"), writable=False)
     assert all(seen[path] == path.removeprefix("/host") for path in seen if "/host/" in path)
-    for path in (*host_toolkit.CONFIGS, "etc/cdi/a.yaml", "run/cdi/a.yaml", host_crio.FILE, "dev"):
+    for path in (*runtimes.CONFIGS, "etc/cdi/a.yaml", "run/cdi/a.yaml", runtimes.FILE, "dev"):
         assert is_below_one(Path("/host", path), seen), path
 
 

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agent.deviceplugin.resources import Offer
-from agent.model.gpu import Gpu
-from agent.model.mig import Mig, MigInstance
+from agent.model.gpu import Gpu, Mig, MigInstance
 from agent.model.snapshot import Snapshot
 from tests.deviceplugin.machines import node
 

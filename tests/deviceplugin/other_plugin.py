@@ -11,7 +11,7 @@ import grpc
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration_part import Registrar
+from agent.deviceplugin.registration import Registrar
 from agent.deviceplugin.settings import NumaReport
 from agent.deviceplugin.stream import device_list
 

@@ -16,7 +16,7 @@ from agent.deviceplugin import sockets
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.pb import pluginregistration_pb2 as pb
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
-from agent.deviceplugin.registration_part import VERSION
+from agent.deviceplugin.registration import VERSION
 from agent.errors import UnreadableError
 
 INFO_TIMEOUT_S = 60.0

@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from agent.deviceplugin.cdi import OWN_KIND, device_name
-from agent.deviceplugin.cdi_driver import DriverFiles, HostPath
-from agent.deviceplugin.cdi_spec import Roots, Spec, channel_spec, feature_spec, gpu_spec
+from agent.deviceplugin.cdi_spec import (
+    DriverFiles,
+    HostPath,
+    Roots,
+    Spec,
+    channel_spec,
+    feature_spec,
+    gpu_spec,
+)
 from agent.deviceplugin.resources import offer
 from agent.deviceplugin.response import container_response
 from agent.deviceplugin.settings import PluginSettings

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.cdi_driver import (
+from agent.deviceplugin.cdi_spec import (
     LIBRARY_DIRECTORIES,
     DriverFiles,
     HostPath,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.cdi_file import CdiFile
+from agent.deviceplugin.cdi_writer import CdiFile
 from agent.deviceplugin.host_files import MAX_BYTES, HostFile
 
 KIND = "device-plugin.nodetopo.io/gpu"

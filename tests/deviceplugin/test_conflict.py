@@ -8,7 +8,8 @@ from time import monotonic
 
 import pytest
 
-from agent.deviceplugin import conflict, lifecycle
+from agent.deviceplugin import conflict
+from agent.deviceplugin import plugin as lifecycle
 from agent.deviceplugin.conflict import FIGHT_LOSSES, RETRY_S, known_maker, offers
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.plugin import DevicePlugin

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from agent.deviceplugin.devices import PluginDevice, remembered
 from agent.deviceplugin.resources import MigStrategy, Offer, Rules, offer
 from agent.machines.bundled import machine
-from agent.model.gpu import Gpu
-from agent.model.mig import Mig
+from agent.model.gpu import Gpu, Mig
 from agent.model.numa import CpuSet, NumaNode
 from agent.model.snapshot import ProbeIssue, Snapshot
 from tests.deviceplugin.machines import node

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.deviceplugin.exclusion import matches
+from agent.deviceplugin.devices import matches
 from agent.deviceplugin.resources import MigStrategy, Offer, Rules, offer
 from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.host_path import resolved, seen
+from agent.deviceplugin.host_files import resolved, seen
 from tests.deviceplugin.driver_tree import link, put
 
 

@@ -11,10 +11,9 @@ import grpc
 import pytest
 
 from agent.deviceplugin.fake_kubelet import AllocateView, StandInKubelet, StandInView
-from agent.deviceplugin.lifecycle import POLL_S
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.plugin import DevicePlugin, PluginState
+from agent.deviceplugin.plugin import POLL_S, DevicePlugin, PluginState
 from agent.deviceplugin.settings import PluginSettings, Strategy
 from agent.errors import InputError, UnreadableError
 from tests.deviceplugin.conftest import RESOURCE

@@ -15,10 +15,10 @@ from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.pb import pluginregistration_pb2 as pb
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.registration_part import Registration
+from agent.deviceplugin.plugin_watcher import WatcherWay
+from agent.deviceplugin.registration import Registration
 from agent.deviceplugin.service import GpuServicer
 from agent.deviceplugin.settings import PluginSettings
-from agent.deviceplugin.watcher_way import WatcherWay
 from agent.errors import InputError
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually

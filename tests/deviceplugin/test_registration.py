@@ -7,7 +7,7 @@ import pytest
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration_part import Backoff, Registrar
+from agent.deviceplugin.registration import Backoff, Registrar
 from agent.errors import UnreadableError
 
 

@@ -7,10 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.mig_rules import LONGEST_NAME, mig_resource
-from agent.deviceplugin.resources import MigStrategy, Offer, Refusal, Resource, Rules, offer
-from agent.model.gpu import DISPLAYS
-from agent.model.mig import Mig, MigInstance
+from agent.deviceplugin.resources import (
+    LONGEST_NAME,
+    MigStrategy,
+    Offer,
+    Refusal,
+    Resource,
+    Rules,
+    mig_resource,
+    offer,
+)
+from agent.model.gpu import DISPLAYS, Mig, MigInstance
 from agent.model.snapshot import Snapshot
 from tests.deviceplugin.machines import NODES, node, rules
 from tests.deviceplugin.offered import GPU, MIG, WHOLE, changed, counts, divided

@@ -16,7 +16,7 @@ import structlog
 
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.service import GpuServicer
-from agent.kubelet.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.settings import Feature, PluginSettings, Strategy
 
 structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
@@ -91,6 +91,7 @@ def test_no_answer_touches_anything_under_any_mixture_of_strategies(tmp_path: Pa
 
 
 def test_the_watch_would_see_a_look_at_the_disk(tmp_path: Path) -> None:
-    look = "from agent.kubelet import gpu; gpu.NODES_S = 0; servicer.update(devices[1:])"
+    forget = "from agent.deviceplugin import service; service.NODES_S = 0"
+    look = f"{forget}; servicer.update(devices[1:])"
     _, seen = watched(tmp_path, f"{look}; open('/dev/null').close()")
     assert {"open", "os.stat"} <= {*seen}

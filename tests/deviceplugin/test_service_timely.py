@@ -5,7 +5,7 @@ from threading import enumerate as running
 
 import pytest
 
-from agent.deviceplugin.timely import MOST_WORKERS, Timely
+from agent.deviceplugin.service import MOST_WORKERS, Timely
 from tests.deviceplugin.eventually import eventually
 from tests.generous_deadlines import PATIENCE_S
 

@@ -4,25 +4,25 @@ import re
 from pathlib import Path
 
 from agent.labels.catalogue import CATALOGUE
-from agent.labels.levels_platform import PLATFORMS
+from agent.labels.levels import PLATFORMS
 from agent.labels.rules import DEFAULT_PREFIX
-from scripts.docs.topology_page import page
+from scripts.docs.labels import topology_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "topology-labels.md"
 
 
 def test_the_page_in_docs_is_the_generated_one() -> None:
-    # To refresh: python -c "from scripts.docs.topology_page import page; print(page(), end='')"
-    assert PAGE.read_text("utf-8") == page()
+    # To refresh: python -c "from scripts.docs.labels import page; print(page(), end='')"
+    assert PAGE.read_text("utf-8") == topology_page()
 
 
 def test_the_page_names_every_platform() -> None:
-    rows = re.findall(r"^\| `([a-z0-9.-]+)` \|", page(), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9.-]+)` \|", topology_page(), re.MULTILINE)
     assert rows == [platform.name for platform in PLATFORMS]
 
 
 def test_every_label_that_the_page_recommends_exists() -> None:
-    uses = page().partition("## Not published")[0].partition("| To | use |")[2]
+    uses = topology_page().partition("## Not published")[0].partition("| To | use |")[2]
     named = {name for name in re.findall(r"`([a-z-]+)`", uses) if name != "topology-ok-reason"}
     assert named - {entry.key.removeprefix(DEFAULT_PREFIX) for entry in CATALOGUE} == set()
     assert len(named) > 15

@@ -19,7 +19,7 @@ SPEAKERS = (
     "agent/health/trouble.py",
     "agent/daemon/gpu_health.py",
     "agent/daemon/alignment_loop.py",
-    "agent/daemon/notices.py",
+    "agent/daemon/reconcile_loop.py",
     "agent/daemon/rejections_loop.py",
     "agent/daemon/reload.py",
 )
@@ -48,7 +48,7 @@ def test_every_reason_of_an_event_is_explained() -> None:
 
 
 def test_every_reason_for_not_being_ready_is_explained() -> None:
-    spoken = set(reasons_in("agent/publish/metrics/readiness.py"))
+    spoken = set(reasons_in("agent/publish/metrics/server.py")) - {"MetricsServer", "MetricsState"}
     assert spoken == first_cells("Ready and alive") - {"reason", "---"}
 
 

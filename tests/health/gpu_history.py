@@ -8,8 +8,7 @@ from agent.health.ledger import after_events, after_look, after_time, view
 from agent.health.rules import HealthRules
 from agent.health.state import HealthState
 from agent.health.status import GpuHealth, HealthView
-from agent.model.gpu import Gpu, RemappedRows
-from agent.model.mig import Mig
+from agent.model.gpu import Gpu, Mig, RemappedRows
 from agent.model.nvlink import NvLink
 from agent.model.nvml_event import EventKind, NvmlEvent, NvmlStatus, NvmlTrouble
 from agent.model.pci import PciAddress

@@ -6,8 +6,7 @@ import pytest
 
 from agent.health.rules import HealthRules
 from agent.health.status import HealthClass
-from agent.health.xid import MAX_CODES, OTHER, REPEATED, SILENT, TABLE, told_apart, xid
-from agent.health.xid_rows import ROWS, Row
+from agent.health.xid import MAX_CODES, OTHER, REPEATED, ROWS, SILENT, TABLE, Row, told_apart, xid
 from scripts.docs.health import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "health.md"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agent.kubeapi.managers import other_managers
+from agent.kubeapi.apply import other_managers
 
 ZONES = ("zones", "attributes")
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import ApiUnavailable
 from agent.kubeapi.client import LONGEST_PAUSE_S, Refused
-from agent.kubeapi.node_watch import NodeWatch
+from agent.kubeapi.watch import NodeWatch
 from tests.deviceplugin.eventually import eventually
 from tests.kubeapi.fake_api_server import kubeconfig
 from tests.kubeapi.fake_watch import FakeWatch, watched

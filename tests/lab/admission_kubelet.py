@@ -19,10 +19,9 @@ from agent.model.kubelet_state import (
     MemoryBlock,
     MemoryState,
 )
-from agent.model.node import NodeStatus
+from agent.model.node import NodeOffer, NodeStatus, PlacedDevice
 from agent.model.numa import CpuSet
 from agent.model.pod import Pod
-from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot
 from tests.lab.admission_case import GPU, Case
 from tests.lab.build import binaries

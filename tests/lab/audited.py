@@ -13,7 +13,7 @@ from agent.kubeapi.pods import joined, pods_of_node
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.config import read_kubelet_settings
-from agent.publish.pod_events import PodEventPublisher
+from agent.publish.events import PodEventPublisher
 from agent.store import SnapshotStore
 from tests.lab.account import account_token, rules
 from tests.lab.api import Object

@@ -16,7 +16,7 @@ import grpc
 
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration_part import CHANNEL_OPTIONS
+from agent.deviceplugin.registration import CHANNEL_OPTIONS
 
 _SERVICE = "/v1beta1.DevicePlugin/"
 _STREAM = f"{_SERVICE}ListAndWatch"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agent.publish.labels.node_feature import NODE_NAME_LABEL
+from agent.publish.labels.nfd import NODE_NAME_LABEL
 from tests.bench.fleet_identity import loose_token, pod_token
 from tests.deploy.kustomize import render
 from tests.lab.api import Api, ApiError

@@ -12,8 +12,8 @@ from agent.checks.engine import evaluate
 from agent.model.kubelet_keys import KEYS, SINCE, Keys
 from agent.model.node import NodeStatus
 from agent.model.snapshot import Snapshot
+from agent.probes.kubelet.api import settings_from_configz
 from agent.probes.kubelet.config import read_kubelet_settings
-from agent.probes.kubelet.configz import settings_from_configz
 from tests.lab.build import kubernetes_version
 from tests.lab.lone_kubelet import LoneKubelet
 from tests.lab.test_kubelet_settings import plain

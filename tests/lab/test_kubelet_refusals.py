@@ -16,8 +16,7 @@ from agent.model.codec import decode
 from agent.model.kubelet_state import KubeletState
 from agent.model.node import NodeStatus
 from agent.model.snapshot import Snapshot
-from agent.probes.kubelet.kubelet_state_cpu import cpu_state
-from agent.probes.kubelet.kubelet_state_memory import memory_state
+from agent.probes.kubelet.state import cpu_state, memory_state
 from tests.lab.cluster import MACHINES
 from tests.lab.lone_kubelet import SHAPE, LoneKubelet
 

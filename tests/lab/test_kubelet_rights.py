@@ -16,15 +16,14 @@ import pytest
 from agent.checks.catalogue import rule
 from agent.checks.engine import evaluate
 from agent.checks.rule import Verdict
-from agent.cli import live_pods
+from agent.cli import live
 from agent.config.settings import Settings
 from agent.errors import UnreadableError
-from agent.kubeapi.rights import REVIEWS, is_allowed, review
+from agent.kubeapi.pods import REVIEWS, is_allowed, review
 from agent.model.snapshot import Snapshot
-from agent.probes.kubelet import kubelet_answers
-from agent.probes.kubelet.api import KubeletApi
+from agent.probes.kubelet import api
+from agent.probes.kubelet.api import KubeletApi, settings_from_configz
 from agent.probes.kubelet.config import read_kubelet_settings
-from agent.probes.kubelet.configz import settings_from_configz
 from agent.probes.kubelet.metrics import metrics_from_text
 from tests.lab.account import account_token, rules
 from tests.lab.api import Api, Object
@@ -152,9 +151,9 @@ def test_an_audit_with_the_component_reads_the_running_settings_and_finds_no_rig
     granted = [*rules(BASE / "base"), *rules(BASE / "components" / "configz")]
     bearer = token(cluster, "lab-audit", granted)
     (tmp_path / "token").write_text(bearer, "utf-8")
-    monkeypatch.setattr(kubelet_answers, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(api, "SERVICE_ACCOUNT", tmp_path)
     on_disk, _issues = read_kubelet_settings(h100.host, h100.host / "proc")
-    found = live_pods.with_pods(
+    found = live.with_pods(
         Snapshot(kubelet=on_disk),
         Settings(
             node_name=h100.name,

@@ -9,7 +9,7 @@ from agent.errors import UnreadableError
 from agent.model.kubelet import KubeletMetrics, KubeletSettings
 from agent.model.kubelet_state import CpuState, KubeletState
 from agent.model.numa import CpuSet
-from agent.probes.kubelet.configz import settings_from_configz
+from agent.probes.kubelet.api import settings_from_configz
 from agent.probes.kubelet.metrics import metrics_from_text
 from agent.probes.kubelet.state import read_kubelet_state
 from tests.lab.kubelet_configurations import configuration

@@ -8,7 +8,7 @@ import pytest
 from agent.errors import ApiUnavailable
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
-from agent.publish.labels.node_feature import NodeFeaturePublisher
+from agent.publish.labels.nfd import NodeFeaturePublisher
 from tests.bench.fleet_identity import NAMESPACE
 from tests.lab import featured
 from tests.lab.api import Object

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent.publish.labels.label_wish import LabelWish
 from agent.publish.labels.node import NodeLabelPublisher
+from agent.publish.labels.output import LabelWish
 from tests.lab.api import Api, ApiError
 from tests.lab.cluster import Cluster
 from tests.lab.own_node import OTHER, OWN, bare_node, loose, policed, relabel

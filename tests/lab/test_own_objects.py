@@ -6,13 +6,10 @@ from pathlib import Path
 import pytest
 
 from agent.kubeapi.apply import connection
-from agent.publish.event_queue import NodeEvent
-from agent.publish.events import EventPublisher
-from agent.publish.labels.node_feature import NodeFeaturePublisher
-from agent.publish.pod_events import PodEvent, PodEventPublisher
+from agent.publish.events import EventPublisher, NodeEvent, PodEvent, PodEventPublisher
+from agent.publish.labels.nfd import NodeFeaturePublisher
 from agent.publish.zones import NodeZonesPublisher
-from agent.zones.attributes import attributes
-from agent.zones.node_resource_topology import content
+from agent.zones.node_resource_topology import attributes, content
 from agent.zones.zones import zones
 from tests.bench.fleet_identity import pod
 from tests.lab.api import Api, ApiError, Object

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.daemon.rejections_loop import Rejections
-from agent.publish.pod_events import PodEventPublisher
+from agent.publish.events import PodEventPublisher
 from tests.lab.audited import AuditedNode, account
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.registration_part import Registration
+from agent.deviceplugin.registration import Registration
 from tests.deviceplugin.machines import GPUS, first
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

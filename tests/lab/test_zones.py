@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent.daemon.zones_loop import Zoning
-from agent.model.pod_resources import PodHolding
-from agent.zones.fingerprint import fingerprint
+from agent.model.node import PodHolding
+from agent.zones.node_resource_topology import fingerprint
 from tests.lab.api import ApiError, Object
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
@@ -143,10 +143,8 @@ def test_what_does_not_change_is_not_written_after_a_restart_either(running: Run
 def test_a_restart_of_the_kubelet_frees_nothing_that_pods_have(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "agent.daemon.zoning_lane.GAP_S", 0.0
-    )  # whatever is seen is written at once
-    monkeypatch.setattr("agent.zones.steady.ABSENCE_S", 600.0)  # however slow this machine is
+    monkeypatch.setattr("agent.daemon.zones_loop.GAP_S", 0.0)  # whatever is seen is written at once
+    monkeypatch.setattr("agent.zones.zones.ABSENCE_S", 600.0)  # however slow this machine is
     at = running.at
     at.cluster.pods.run(guaranteed("job", at.node.name, {"cpu": 2, "memory": "1Gi", GPU: 2}))
     at.until(running.loop, lambda: at.placement("job") is not None)

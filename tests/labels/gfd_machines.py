@@ -7,8 +7,7 @@ from typing import Any
 from agent.labels.catalogue import labels
 from agent.labels.rules import LabelRules
 from agent.model.codec import decode
-from agent.model.gpu import Gpu
-from agent.model.mig import Mig, MigAttributes, MigInstance
+from agent.model.gpu import Gpu, Mig, MigAttributes, MigInstance
 from agent.model.snapshot import Snapshot
 
 _NODES = Path(__file__).parents[1] / "nodes"

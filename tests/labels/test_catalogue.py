@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.config.values import label_prefix
 from agent.labels.catalogue import CATALOGUE, is_complete, labels
-from agent.labels.levels_platform import MAX_TIERS
+from agent.labels.levels import MAX_TIERS
 from agent.labels.rules import LabelRules, SharedLabel
 from agent.machines.bundled import machine, names
 from agent.model.gpu import Fabric, FabricState

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from agent.labels.remarks import remarks
+from agent.labels.completeness import remarks
 from agent.labels.rules import LabelRules
-from agent.model.mig import Mig
+from agent.model.gpu import Mig
 from agent.model.snapshot import Snapshot
 from tests.labels.gfd_machines import H100, PARTLY, all_divided, divided, shape, with_gpus
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from agent.labels.rules import LabelRules
-from agent.model.mig import Mig
+from agent.model.gpu import Mig
 from agent.model.snapshot import Snapshot
 from tests.labels.gfd_machines import (
     H100,

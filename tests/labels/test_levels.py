@@ -5,9 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import InputError
-from agent.labels.levels import Level, node_levels, tiers
-from agent.labels.levels_platform import MAX_TIERS, PLATFORMS, Platform, platform
-from agent.labels.levels_value import digest
+from agent.labels.levels import (
+    MAX_TIERS,
+    PLATFORMS,
+    Level,
+    Platform,
+    digest,
+    node_levels,
+    platform,
+    tiers,
+)
 from tests.labels.test_label import VALUE
 from tests.labels.topology_machines import own, shape
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent.errors import InputError
-from agent.labels.levels_file import LevelFile, file_tiers, level_file
+from agent.labels.levels import LevelFile, file_tiers, level_file
 
 RACKS = {"labels": ["example.com/rack", "example.com/block"]}
 PLACES = {"example.com/rack": "r2", "example.com/block": "b3"}

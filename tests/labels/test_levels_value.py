@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.labels.levels_value import digest, level_value, qualified
+from agent.labels.levels import digest, level_value, qualified
 from tests.labels.test_label import VALUE
 
 NAMES = st.text("ab1_-.", min_size=1, max_size=30)

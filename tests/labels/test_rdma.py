@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from agent.model.driver import NvidiaDriver
+from agent.model.gpu import NvidiaDriver
 from agent.model.hca import Hca, HcaKind, HcaPort, LinkLayer
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Kernel, Snapshot

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from agent.labels.catalogue import labels
 from agent.labels.rules import DEFAULT_PREFIX, LabelRules
-from agent.model.gpu import Fabric, FabricState
-from agent.model.mig import Mig
+from agent.model.gpu import Fabric, FabricState, Mig
 from agent.model.snapshot import ProbeIssue, Snapshot
 from tests.labels.topology_machines import changed, own, shape, with_gpu
 from tests.strategies import damaged, machines, snapshots

@@ -7,8 +7,7 @@ import pytest
 
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
-from agent.model.gpu import Fabric, FabricState
-from agent.model.mig import Mig
+from agent.model.gpu import Fabric, FabricState, Mig
 from agent.model.nvlink import ReportedPair
 from agent.model.snapshot import Snapshot
 

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from agent.labels.topology_ok import topology_reason
-from agent.model.gpu import Fabric, FabricState
-from agent.model.mig import Mig
+from agent.model.gpu import Fabric, FabricState, Mig
 from agent.model.pci import PciAddress
 from agent.model.snapshot import ProbeIssue, Snapshot
 from tests.conftest import NODES

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.render import style
+from agent.cli.output import style
 from agent.cli.topo.matrix import text
 from agent.probes.importers.nccl_xml import parse_nccl_xml
 from agent.probes.importers.topo_m import parse_topo_m

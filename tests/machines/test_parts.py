@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.driver import ConfidentialCompute
+from agent.model.gpu import ConfidentialCompute
 from agent.model.hca import Hca, HcaKind, NetDevice
 from agent.model.nvlink import P2pStatus, PeerAccess
 from agent.model.pci import IommuType

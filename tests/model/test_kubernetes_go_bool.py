@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.go_bool import go_bool
+from agent.model.kubernetes import go_bool
 
 
 @pytest.mark.parametrize("text", ["1", "t", "T", "true", "TRUE", "True"])

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.model.kubernetes import quantity
 from agent.model.numa import CpuSet
 from agent.model.pci import PciAddress
-from agent.model.quantity import quantity
 
 
 @given(st.sets(st.integers(0, 500)))

@@ -10,8 +10,8 @@ from agent.nccl.affinity import nccl_nearest_hcas
 from agent.nccl.paths import NcclPath, NcclRoute
 from agent.nccl.routes import nccl_paths
 from agent.probes.importers.nccl_xml import parse_nccl_xml
+from agent.topology.affinity import rails
 from agent.topology.matrix import pci_closeness
-from agent.topology.rails import rails
 
 
 def read(corpus: Path, name: str) -> Snapshot:

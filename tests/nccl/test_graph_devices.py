@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.gpu import Gpu
+from agent.model.gpu import Gpu, Mig
 from agent.model.hca import DataDirect, Hca, HcaKind
-from agent.model.mig import Mig
 from agent.model.nvlink import ReportedPair
 from agent.model.pci import PciBridge, PcieLink
 from agent.nccl.paths import NcclPath, gdr_allowed

@@ -15,9 +15,8 @@ from agent.model.snapshot import Snapshot
 from agent.nccl.affinity import nccl_nearest_hcas
 from agent.nccl.paths import NcclPath
 from agent.nccl.routes import nccl_paths
-from agent.topology.affinity import nearest_hcas
+from agent.topology.affinity import nearest_hcas, rails
 from agent.topology.matrix import matrix
-from agent.topology.rails import rails
 from tests.strategies import machines, snapshots
 from tests.topology.trees import gpu, hca
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.driver import NvidiaDriver
-from agent.model.gpu import Gpu
+from agent.model.gpu import Gpu, NvidiaDriver
 from agent.model.hca import Hca
 from agent.model.numa import CpuTopology
 from agent.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair

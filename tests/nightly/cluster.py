@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from agent.cluster.export.formats import export
 from agent.cluster.export.record import ExportOptions
-from agent.cluster.node_metadata import cluster_node
+from agent.cluster.node import cluster_node
 from tests.lab.api import Api, Object
 from tests.lab.cluster import Cluster
 from tests.lab.processes import Processes

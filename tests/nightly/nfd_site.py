@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.publish.labels.nfd import NfdFile
-from agent.publish.labels.output import LabelOutput
-from agent.publish.labels.output_names import NFD_FILE, NODE_FEATURE
+from agent.publish.labels.output import NFD_FILE, NODE_FEATURE, LabelOutput
 from tests.lab import featured
 from tests.lab.api import Api
 from tests.lab.cluster import Cluster

@@ -10,7 +10,7 @@ import pytest
 
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
-from agent.publish.labels.output_names import NFD_FILE, NODE_FEATURE
+from agent.publish.labels.output import NFD_FILE, NODE_FEATURE
 from tests.lab import featured
 from tests.lab.waiting import wait_for
 from tests.nightly import nfd_site

@@ -10,12 +10,11 @@ import pytest
 from agent.kubeapi.apply import connection
 from agent.machines.bundled import machine
 from agent.model.kubelet import KubeletSettings
+from agent.model.node import NodeOffer, PlacedDevice, PodHolding
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedMemory
-from agent.model.pod_resources import NodeOffer, PlacedDevice, PodHolding
 from agent.publish.zones import NodeZonesPublisher
-from agent.zones.attributes import attributes
-from agent.zones.node_resource_topology import content
+from agent.zones.node_resource_topology import attributes, content
 from agent.zones.zones import zones
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster

@@ -8,8 +8,7 @@ import pytest
 
 from agent.errors import NvmlUnavailable
 from agent.machines.bundled import machine
-from agent.model.driver import ConfidentialCompute
-from agent.model.gpu import Gpu
+from agent.model.gpu import ConfidentialCompute, Gpu
 from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.model.numa import CpuSet
 from agent.model.nvlink import ReportedPair

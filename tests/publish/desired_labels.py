@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from agent.publish.labels.label_wish import LabelWish
+from agent.publish.labels.output import LabelWish
 
 
 def wish(labels: Mapping[str, str]) -> LabelWish:

@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from agent.kubeapi.backoff import RETRY_S
-from agent.publish.event_queue import EXPIRY_S, QUIET_S
-from agent.publish.events import EventPublisher, NodeEvent
+from agent.publish.events import EXPIRY_S, QUIET_S, EventPublisher, NodeEvent
 from tests.kubeapi.fake_api_server import kubeconfig
 from tests.kubeapi.fake_events import FakeEvents, bound, serving
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.publish.event_queue import EXPIRY_S, NodeEvent
-from agent.publish.pod_events import PodEvent, PodEventPublisher
+from agent.publish.events import EXPIRY_S, NodeEvent, PodEvent, PodEventPublisher
 from tests.kubeapi.fake_events import FakeEvents, serving
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -1,6 +1,6 @@
 """Which Events are written, and when: joined, rationed, and given up in the end."""
 
-from agent.publish.event_queue import (
+from agent.publish.events import (
     BUDGET,
     BUDGET_S,
     EXPIRY_S,

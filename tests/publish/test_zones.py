@@ -7,8 +7,7 @@ from structlog.testing import capture_logs
 
 from agent.errors import ApiUnavailable
 from agent.publish.zones import NodeZonesPublisher
-from agent.zones.attributes import attributes
-from agent.zones.node_resource_topology import content
+from agent.zones.node_resource_topology import attributes, content
 from agent.zones.zones import zones
 from tests.kubeapi.fake_objects import FakeObjects, Object
 from tests.zones.machines import NODES, OFFER, gpu, pod

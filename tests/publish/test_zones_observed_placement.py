@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from agent.errors import ApiUnavailable
 from agent.kubeapi.client import Answer
-from agent.publish.observed_placement import ObservedPlacementPublisher, Pod
+from agent.publish.zones import ObservedPlacementPublisher, Pod
 from tests.kubeapi.fake_objects import FakeObjects, Object
 
 KEY = "kai.scheduler/numa-placement-observed"

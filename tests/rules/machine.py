@@ -35,13 +35,12 @@ from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.archive import Entry, parse, unpack
 from agent.probes.discover import Roots, discover
-from agent.probes.kubelet.configz import settings_from_configz
+from agent.probes.kubelet.api import settings_from_configz
 from agent.probes.kubelet.metrics import metrics_from_text
 from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.pods.cgroups import with_cgroups
-from agent.probes.pods.node_object import node_status_from_object
-from agent.probes.pods.objects import pod_from_object
+from agent.probes.pods.objects import node_status_from_object, pod_from_object
 
 NODES = Path(__file__).parents[1] / "nodes"
 DEFAULT = "a100x4-nv4-4numa-2cx"

@@ -8,9 +8,8 @@ import pytest
 from agent.allocation.rules import Model
 from agent.machines.bundled import machine
 from agent.simulate.contest import OURS, POLICIES, Contest, obstacle
-from agent.simulate.jobs import Step, poisson, schedule
+from agent.simulate.jobs import WORKLOADS, Step, poisson, schedule
 from agent.simulate.outcome import Outcome
-from agent.simulate.workloads import WORKLOADS
 from tests.strategies import node
 
 MACHINES = {

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.simulate.jobs import LONGEST_S, Job, Step, offered_load, poisson, schedule
-from agent.simulate.run_times import LogNormal
-from agent.simulate.workloads import PHILLY, Mix
+from agent.simulate.jobs import (
+    LONGEST_S,
+    PHILLY,
+    Job,
+    LogNormal,
+    Mix,
+    Step,
+    offered_load,
+    poisson,
+    schedule,
+)
 
 GPUS = 8
 jobs_of_a_node = st.lists(

@@ -6,15 +6,17 @@ from statistics import fmean, median, quantiles
 import pytest
 
 from agent.cli.simulate import command
-from agent.simulate.run_times import HeavyTailed, LogNormal, Quantiles
-from agent.simulate.workloads import (
+from agent.simulate.jobs import (
     HELIOS_SATURN_RUN_TIMES,
     HELIOS_VENUS_RUN_TIMES,
     PAI_RUN_TIMES,
     PHILLY,
     PHILLY_RUN_TIMES,
     WORKLOADS,
+    HeavyTailed,
+    LogNormal,
     Mix,
+    Quantiles,
     Recorded,
 )
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.simulate.comparison import compare, half_width
-from agent.simulate.outcome import Outcome
+from agent.simulate.outcome import Outcome, compare, half_width
 
 RUN = Outcome(
     decisions=10,

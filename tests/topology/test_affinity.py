@@ -10,7 +10,7 @@ from agent.model.hca import DataDirect, Hca
 from agent.model.nvlink import Closeness, NvLink, PeerKind, ReportedPair
 from agent.model.snapshot import Snapshot
 from agent.nccl.affinity import nccl_nearest_hcas
-from agent.nccl.nccl_local import is_power_of_two, mirrored
+from agent.nccl.routes import is_power_of_two, mirrored
 from agent.topology.affinity import hca_closeness, nearest_hcas
 from tests.topology.trees import gpu, hca
 

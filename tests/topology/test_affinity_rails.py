@@ -6,7 +6,7 @@ from agent.machines.bundled import machine
 from agent.model.hca import DataDirect
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
-from agent.topology.rails import rails
+from agent.topology.affinity import rails
 from tests.strategies import node
 from tests.topology.trees import gpu, hca, path
 

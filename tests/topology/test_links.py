@@ -3,8 +3,7 @@
 from dataclasses import replace
 from itertools import combinations
 
-from agent.model.gpu import Gpu
-from agent.model.mig import Mig
+from agent.model.gpu import Gpu, Mig
 from agent.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot

@@ -1,8 +1,8 @@
 """A machine of two sockets and what its kubelet offers."""
 
+from agent.model.node import NodeOffer, PlacedDevice, PodHolding
 from agent.model.numa import CpuSet, HugePages, NumaNode
 from agent.model.pod import AssignedMemory
-from agent.model.pod_resources import NodeOffer, PlacedDevice, PodHolding
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.zones.attributes import attributes
-from agent.zones.node_resource_topology import content, has_content, is_marked
+from agent.zones.node_resource_topology import attributes, content, has_content, is_marked
 from agent.zones.zones import Zone, ZoneResource
 from tests.zones.machines import GPU
 

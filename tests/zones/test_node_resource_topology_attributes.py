@@ -1,7 +1,7 @@
 """What the object says of the whole node."""
 
 from agent.model.kubelet import KubeletSettings
-from agent.zones.attributes import attributes
+from agent.zones.node_resource_topology import attributes
 
 UNTOLD = {
     "nodeTopologyPodsFingerprint": "pfp0v001ef46db3751d8e999",

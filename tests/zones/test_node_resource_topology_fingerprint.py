@@ -2,9 +2,9 @@
 
 import pytest
 
+from agent.model.node import PodHolding
 from agent.model.numa import CpuSet
-from agent.model.pod_resources import PodHolding
-from agent.zones.fingerprint import fingerprint
+from agent.zones.node_resource_topology import fingerprint
 
 MANY = [(f"team-{n % 7}", f"a-rather-long-name-of-a-pod-that-a-job-made-{n}") for n in range(300)]
 FEW = [("kube-system", "kube-proxy-x7k2p"), ("ml", "train-0"), ("ml", "train-1")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.zones.xxh64 import xxh64
+from agent.zones.node_resource_topology import xxh64
 
 TEXT = "0123456789abcdefghijklmnopqrstuvwxyz-" * 4
 SEED = 0x9E3779B185EBCA87

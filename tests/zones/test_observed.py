@@ -1,7 +1,7 @@
 """The annotation that KAI Scheduler reads, in the format of its own exporter."""
 
+from agent.model.node import NodeOffer, PlacedDevice
 from agent.model.numa import CpuSet, NumaNode
-from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.zones.observed import observed_placement
 from agent.zones.zones import zones
 from tests.zones.machines import GIB, GPU, NODES, gpu, memory, pod

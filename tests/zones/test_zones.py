@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from agent.model.node import NodeOffer, PlacedDevice, PodHolding
 from agent.model.numa import CpuSet, NumaNode
-from agent.model.pod_resources import NodeOffer, PlacedDevice, PodHolding
 from agent.zones.zones import MAX_ID, Zone, ZoneResource, hugepages_name, zones
 from tests.zones.machines import GIB, GPU, NODES, OFFER, gpu, memory, pod
 

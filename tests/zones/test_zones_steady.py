@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from agent.model.node import NodeOffer, PlacedDevice, PodHolding
 from agent.model.numa import CpuSet
-from agent.model.pod_resources import NodeOffer, PlacedDevice, PodHolding
-from agent.zones.steady import ABSENCE_S, SteadyOffer, SteadyPods
+from agent.zones.zones import ABSENCE_S, SteadyOffer, SteadyPods
 from tests.zones.machines import OFFER, gpu, pod
 
 NO_DEVICES = replace(OFFER, devices=())

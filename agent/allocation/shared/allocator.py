@@ -14,8 +14,7 @@ from itertools import islice
 from agent.allocation.allocator import ALTERNATIVES, Allocation, Alternative
 from agent.allocation.explain import MORE_IS_BETTER, Explanation
 from agent.allocation.facts import Facts, facts
-from agent.allocation.feasible import check_counts
-from agent.allocation.requests import usable
+from agent.allocation.requests import check_counts, usable
 from agent.allocation.rules import DEFAULT, Rules
 from agent.allocation.score import Score
 from agent.allocation.shared.counts import (
@@ -29,8 +28,7 @@ from agent.allocation.shared.counts import (
 )
 from agent.allocation.shared.devices import SEPARATOR, Devices
 from agent.allocation.shared.explain import SharedExplanation
-from agent.allocation.shared.search import EnumeratedSets, ExchangedSets, SetSearch
-from agent.allocation.shared.shared_tree import TreeSets
+from agent.allocation.shared.search import EnumeratedSets, ExchangedSets, SetSearch, TreeSets
 from agent.allocation.shared.terms import Leaves, SharedScore, doubled, load, shared_terms
 from agent.allocation.terms import Terms
 from agent.errors import InputError

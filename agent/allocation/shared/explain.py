@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from agent.allocation.explain import MORE_IS_BETTER, Explanation, compared, names
+from agent.allocation.explain import MORE_IS_BETTER, Explanation, compared, counted, names
 from agent.allocation.masks import positions
 from agent.allocation.shared.counts import Pool
 from agent.allocation.shared.terms import Leaves, SharedScore
-from agent.allocation.wording import counted
 
 
 class SharedExplanation:

@@ -3,12 +3,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.checks.alignment.alignment_cause import Explaining
-from agent.checks.alignment.alignment_nvlink import NvlinkSets
-from agent.checks.alignment.alignment_parts import Cpus, Memory, cpus_of, memory_of
-from agent.checks.alignment.devices import DevicePlaces, HeldGpu, HeldHca
-from agent.checks.alignment.record import Apart, Missing, NvlinkSpan, Part, PodAlignment
-from agent.checks.alignment.verdict import Machine
+from agent.checks.alignment.devices import DevicePlaces, HeldGpu, HeldHca, NvlinkSets
+from agent.checks.alignment.record import (
+    Apart,
+    Cpus,
+    Memory,
+    Missing,
+    NvlinkSpan,
+    Part,
+    PodAlignment,
+    cpus_of,
+    memory_of,
+)
+from agent.checks.alignment.verdict import Explaining, Machine
 from agent.checks.gpu_pods import uses_gpus
 from agent.model.pod import Container, ContainerKind, Pod
 from agent.model.snapshot import Snapshot

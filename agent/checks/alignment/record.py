@@ -4,7 +4,132 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from agent.model.kubelet_state import CpuState
 from agent.model.numa import CpuSet
+from agent.model.pod import Container
+from agent.model.snapshot import Snapshot
+
+# Which CPUs a container may run on, and from which NUMA nodes it can have memory.
+#
+# What the cgroup says is in force, whatever the kubelet meant; where cgroups are not known, what
+# the kubelet gave counts, and what it leaves to all who have nothing of their own.
+
+NONE = "none"
+"""The CPU Manager's policy that gives no exclusive CPUs."""
+
+
+MEMORY = "memory"
+"""The kind of memory that is not huge pages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpus:
+    """The CPUs of a container; ``None`` where they are not known.
+
+    Attributes:
+        are_own: whether the kubelet gave it CPUs of its own.
+        count: how many of its own.
+    """
+
+    cpus: CpuSet | None
+    are_own: bool | None
+    count: int
+    nodes: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The memory of a container; ``None`` where it is not known.
+
+    Attributes:
+        is_bound: whether some NUMA nodes are closed to it.
+        size: bytes that the Memory Manager holds for it, 0 where it holds none.
+    """
+
+    is_bound: bool | None
+    nodes: tuple[int, ...] | None
+    size: int
+
+
+def cpus_of(container: Container, snapshot: Snapshot) -> Cpus:
+    """Return where *container* runs."""
+    count = len(container.cpus or ())
+    are_own = None if container.cpus is None else count > 0
+    cpus = container.cpuset
+    if cpus is None and container.cpus is not None:
+        cpus = container.cpus if are_own else shared_cpus(snapshot)
+    return Cpus(cpus=cpus, are_own=are_own, count=count, nodes=_nodes_of(cpus, snapshot))
+
+
+def shared_cpus(snapshot: Snapshot) -> CpuSet | None:
+    """Return the CPUs of containers without CPUs of their own; ``None`` where nothing tells."""
+    state = None if snapshot.kubelet_state is None else snapshot.kubelet_state.cpu
+    if cpu_policy(snapshot) == NONE:
+        return all_cpus(snapshot)
+    return None if state is None else _default(state)
+
+
+def cpu_policy(snapshot: Snapshot) -> str | None:
+    """Return the CPU Manager's policy that is in force."""
+    state = snapshot.kubelet_state
+    if state is not None and state.cpu is not None:
+        return state.cpu.policy
+    return None if snapshot.kubelet is None else snapshot.kubelet.cpu_manager_policy
+
+
+def memory_policy(snapshot: Snapshot) -> str | None:
+    """Return the Memory Manager's policy that is in force."""
+    state = snapshot.kubelet_state
+    if state is not None and state.memory is not None:
+        return state.memory.policy
+    return None if snapshot.kubelet is None else snapshot.kubelet.memory_manager_policy
+
+
+def all_cpus(snapshot: Snapshot) -> CpuSet | None:
+    """Return the CPUs of all NUMA nodes; ``None`` where those were not read."""
+    if snapshot.numa_nodes is None:
+        return None
+    return CpuSet.of(cpu for node in snapshot.numa_nodes for cpu in node.cpus)
+
+
+def cpu_nodes(snapshot: Snapshot) -> tuple[int, ...] | None:
+    """Return the NUMA nodes that have CPUs; ``None`` where they were not read.
+
+    The memory of a Grace GPU is a node without, and so is memory behind CXL: neither is a place
+    that CPUs and devices can be aligned with.
+    """
+    nodes = snapshot.numa_nodes
+    return None if nodes is None else tuple(sorted(node.id for node in nodes if len(node.cpus)))
+
+
+def memory_of(container: Container, snapshot: Snapshot) -> Memory:
+    """Return where memory of *container* can be."""
+    held = [piece for piece in container.memory or () if piece.kind == MEMORY]
+    pinned = {node for piece in held for node in piece.numa_nodes}
+    size = sum(piece.size_bytes for piece in held)
+    everywhere = cpu_nodes(snapshot)
+    allowed = container.memory_nodes
+    if everywhere is None or (allowed is None and container.memory is None and len(everywhere) > 1):
+        return Memory(is_bound=None, nodes=None, size=size)
+    if allowed is None and not pinned:
+        return Memory(is_bound=False, nodes=everywhere, size=size)
+    nodes = tuple(node for node in everywhere if node in (pinned if allowed is None else allowed))
+    is_bound = nodes != everywhere or pinned.issuperset(everywhere)
+    return Memory(is_bound=is_bound, nodes=nodes, size=size)
+
+
+def _default(state: CpuState) -> CpuSet | None:
+    return state.default if state.default is None or len(state.default) else None
+
+
+def _nodes_of(cpus: CpuSet | None, snapshot: Snapshot) -> tuple[int, ...] | None:
+    everywhere = cpu_nodes(snapshot)
+    if everywhere is None or len(everywhere) == 1:
+        return everywhere
+    if cpus is None:
+        return None
+    nodes = snapshot.numa_nodes or ()
+    return tuple(sorted(node.id for node in nodes if len(node.cpus & cpus)))
 
 
 class Alignment(StrEnum):

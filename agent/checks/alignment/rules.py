@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from agent.checks.alignment.alignment_nvlink import NvlinkSets
+from agent.checks.alignment.devices import NvlinkSets
 from agent.checks.alignment.measure import measured
 from agent.checks.alignment.record import Apart, Part, PodAlignment
 from agent.checks.inputs import Inputs, because, has_one_numa_node, missing_gpus

@@ -13,9 +13,8 @@ from agent.checks.inputs import (
     no_gpus,
 )
 from agent.checks.rule import Finding
-from agent.model.go_bool import go_bool
 from agent.model.kubelet import KubeletSettings
-from agent.model.quantity import quantity
+from agent.model.kubernetes import go_bool, quantity
 from agent.model.snapshot import Snapshot
 
 ATTRIBUTES: Mapping[str, str] = MappingProxyType(

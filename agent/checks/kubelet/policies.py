@@ -8,14 +8,22 @@ from agent.checks.kubelet import (
     cpu_manager,
     files,
     known_bugs,
-    kubelet_conduct,
-    kubelet_cpu_choices,
-    kubelet_jobs,
-    kubelet_keys,
     memory_manager,
     options,
     runtime,
     topology_manager,
+)
+from agent.checks.kubelet import (
+    cpu_manager as kubelet_cpu_choices,
+)
+from agent.checks.kubelet import (
+    files as kubelet_keys,
+)
+from agent.checks.kubelet import (
+    runtime as kubelet_conduct,
+)
+from agent.checks.kubelet import (
+    topology_manager as kubelet_jobs,
 )
 from agent.checks.kubelet.inputs import missing_settings_and_nodes, place, running, stated, version
 from agent.checks.kubelet.known_bugs import MANY_NODES, QUICK_SINCE
@@ -115,13 +123,13 @@ RULES: tuple[Rule, ...] = tuple(
         (
             *_POLICIES,
             *known_bugs.RULES,
-            *kubelet_conduct.RULES,
-            *kubelet_cpu_choices.RULES,
+            *kubelet_conduct.CONDUCT_RULES,
+            *kubelet_cpu_choices.CHOICES_RULES,
             *cpu_manager.RULES,
             *runtime.RULES,
             *files.RULES,
-            *kubelet_jobs.RULES,
-            *kubelet_keys.RULES,
+            *kubelet_jobs.JOBS_RULES,
+            *kubelet_keys.KEYS_RULES,
             *memory_manager.RULES,
             *topology_manager.RULES,
             *options.RULES,

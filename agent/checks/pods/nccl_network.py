@@ -4,32 +4,380 @@ What a value does is taken from NVIDIA/nccl v2.30.7-1: ``src/transport/net_ib``,
 and ``docs/userguide/source/env.rst``.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from agent.checks.gpu_pods import container_name
-from agent.checks.inputs import because
-from agent.checks.pods import pods_nccl_levels as levels
-from agent.checks.pods.inputs import listed
-from agent.checks.pods.pods_adapters import adapters, choice, missing_states
-from agent.checks.pods.pods_nccl_place import Place
-from agent.checks.pods.pods_spread import is_spread, network_hcas
-from agent.checks.rdma_ports import roce_ports
+from agent.checks.inputs import adapters, because, is_virtual_machine, missing_machine, unknown_of
+from agent.checks.inputs import adapters as hardware
+from agent.checks.pods.inputs import is_rdma, is_spread, listed, network_hcas, others, whole_gpus
+from agent.checks.rdma_ports import ACTIVE, is_efa, roce_ports
+from agent.model.hca import Hca, HcaPort
+from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot
+from agent.nccl.paths import GDR_LIMIT, NcclPath
+from agent.nccl.routes import gdr_supported, nccl_paths
+
+# What a value of ``NCCL_IB_HCA`` means on a node.
+#
+# A list of names after ``^`` (all but these) and ``=`` (exactly these); without ``=`` each stands
+# for all names that begin with it. A colon and a port may follow a name. Of the ports that the
+# list leaves NCCL uses the active ones, and without any it goes through sockets
+# (NVIDIA/nccl v2.30.7-1, ``src/transport/net_ib/init.cc`` and ``src/misc/utils.cc``).
+
+MOST = 32
+"""Entries of a list that NCCL reads (``MAX_IB_DEVS``)."""
+
+
+SHOWN = 60
+"""Characters of a value that are repeated."""
+
+
+_ANY = -1
+"""The port of an entry that names none."""
+
+
+_DIGITS = re.compile(r"\s*(?P<number>[+-]?[0-9]{1,9})")
+
+
+_Answers = Iterator[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    port: int
+
+    def is_of(self, hca: Hca, *, is_exact: bool) -> bool:
+        return hca.name == self.name if is_exact else hca.name.startswith(self.name)
+
+    def has(self, port: HcaPort) -> bool:
+        return self.port in (_ANY, port.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A list as NCCL reads it; one without entries names all HCAs."""
+
+    entries: tuple[_Entry, ...]
+    is_exact: bool
+    excludes: bool
+
+    def takes(self, hca: Hca, port: HcaPort) -> bool:
+        """Return whether the list leaves *port* of *hca* to NCCL."""
+        is_named = any(
+            entry.is_of(hca, is_exact=self.is_exact) and entry.has(port) for entry in self.entries
+        )
+        return (is_named or not self.entries) != self.excludes
+
+    def named(self, snapshot: Snapshot) -> tuple[Hca, ...]:
+        """Return the HCAs that an entry stands for, by whatever port."""
+        return tuple(
+            hca
+            for hca in snapshot.hcas or ()
+            if any(entry.is_of(hca, is_exact=self.is_exact) for entry in self.entries)
+        )
+
+
+def choice(value: str) -> Choice:
+    """Return what *value* of ``NCCL_IB_HCA`` says; an empty one leaves every HCA to NCCL."""
+    excludes = value.startswith("^")
+    rest = value[excludes:]
+    is_exact = rest.startswith("=")
+    items = (item for item in rest[is_exact:].split(",") if item.partition(":")[0])
+    entries = tuple(_entry(item) for item, _ in zip(items, range(MOST), strict=False))
+    return Choice(entries, is_exact, excludes)
+
+
+def _entry(item: str) -> _Entry:
+    name, _, rest = item.partition(":")
+    port = rest.partition(":")[0]
+    digits = _DIGITS.match(port)
+    return _Entry(name, _ANY if not port else int(digits["number"]) if digits else 0)
+
+
+def adapters_adapters(snapshot: Snapshot, value: str) -> _Answers:
+    """Yield what is wrong with *value* on this node, whose HCAs the pod sees, and what is right."""
+    chosen = choice(value)
+    shown = f"NCCL_IB_HCA={value[:SHOWN]}"
+    if _leaves_none(snapshot, chosen):
+        yield f"{shown}, {_reason(snapshot, chosen)}", listed(_able(snapshot))
+    else:
+        yield from _portless(snapshot, chosen, shown)
+    names = [entry.name for entry in chosen.entries]
+    named = chosen.named(snapshot)
+    also = [hca.name for hca in named if _is_up(hca) and _is_more(hca.name, _own(named, names))]
+    if also:
+        verb, sign = ("excludes", "^") if chosen.excludes else ("takes", "")
+        exact = value.removeprefix("^")[:SHOWN]
+        yield f"{shown}, which {verb} {listed(also)} too", f"NCCL_IB_HCA={sign}={exact}"
+    fabric = [hca.name for hca in snapshot.management_hcas or () if hca.name in names]
+    if fabric and not chosen.excludes:
+        yield f"{shown}, of which {listed(fabric)} is the NVLink fabric's", listed(_able(snapshot))
+
+
+def missing_states(snapshot: Snapshot, value: str) -> tuple[str, ...]:
+    """Return the HCAs of which *value* leaves ports that may be active, where none is known to."""
+    chosen = choice(value)
+    left = [(hca, port) for hca, port in _ports(snapshot) if chosen.takes(hca, port)]
+    if not value or any(port.state == ACTIVE for _, port in left):
+        return ()
+    return tuple(dict.fromkeys(hca.name for hca, _ in left))
+
+
+def _leaves_none(snapshot: Snapshot, chosen: Choice) -> bool:
+    """Return whether the node has HCAs for NCCL, and the list none of them."""
+    ports = tuple(_ports(snapshot))
+    return bool(ports) and not any(chosen.takes(*one) for one in ports)
+
+
+def _ports(snapshot: Snapshot) -> Iterator[tuple[Hca, HcaPort]]:
+    """Yield the ports that NCCL could use: not known to be down, and of hardware that it speaks."""
+    for hca in hardware(snapshot):
+        for port in hca.ports:
+            if port.state in (ACTIVE, None) and not is_efa(hca):
+                yield hca, port
+
+
+def _reason(snapshot: Snapshot, chosen: Choice) -> str:
+    if chosen.excludes:
+        return "which excludes every HCA of this node"
+    if not chosen.named(snapshot):
+        return "and no HCA of this node is named so"
+    if any(chosen.takes(hca, port) for hca in snapshot.hcas or () for port in hca.ports):
+        return "of which no port is active"
+    return "and the HCAs that it names have no such port"
+
+
+def _portless(snapshot: Snapshot, chosen: Choice, shown: str) -> _Answers:
+    """Find the entries that name a port which none of their HCAs has."""
+    for entry in chosen.entries:
+        hcas = [hca for hca in hardware(snapshot) if entry.is_of(hca, is_exact=chosen.is_exact)]
+        ports = [port for hca in hcas for port in hca.ports]
+        if ports and all(hca.ports for hca in hcas) and not any(map(entry.has, ports)):
+            numbers = sorted({port.number for port in ports})
+            yield (
+                f"{shown}, of which {entry.name}:{entry.port} is no port of this node",
+                listed(f"{entry.name}:{number}" for number in numbers),
+            )
+
+
+def _own(hcas: Collection[Hca], names: Collection[str]) -> frozenset[str]:
+    return frozenset(hca.name for hca in hcas).intersection(names)
+
+
+def _is_more(name: str, named: Collection[str]) -> bool:
+    """Return whether *name* is one of *named* with more digits, as ``mlx5_10`` is ``mlx5_1``."""
+    return name not in named and any(
+        name.startswith(one) and name[len(one) :].isdecimal() for one in named
+    )
+
+
+def _is_up(hca: Hca) -> bool:
+    return any(port.state == ACTIVE for port in hca.ports)
+
+
+def _able(snapshot: Snapshot) -> Iterator[str]:
+    return iter(dict.fromkeys(hca.name for hca, _ in _ports(snapshot)))
+
+
+# A container with GPUs where it is: the values of its NCCL variables, and what it could use.
+
+LONGEST = 4096
+"""Characters of a value that are looked at."""
+
+
+_NUMBER = re.compile(r"\s*(?P<sign>[+-]?)(?P<digits>0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A container of a pod, and the node that it is on."""
+
+    snapshot: Snapshot
+    pod: Pod
+    container: Container
+
+    def value(self, name: str) -> str:
+        """Return the value of *name* as NCCL finds it; empty where it is unset or not known."""
+        found = (self.container.environment or {}).get(name)
+        return "" if found is None else found[:LONGEST]
+
+    def shown(self, name: str) -> str:
+        """Return *name* with its value, as a finding repeats it."""
+        return f"{name}={self.value(name)[:SHOWN]}"
+
+    def number(self, name: str) -> int | None:
+        """Return the number that NCCL takes the value for; ``None`` where there is no value.
+
+        What begins with no number is 0, as ``true`` is (``strtoll``, NVIDIA/nccl v2.30.7-1
+        ``src/misc/param.cc``).
+        """
+        value = self.value(name)
+        return number(value) if value else None
+
+    def is_off(self, name: str) -> bool:
+        """Return whether the value of *name* is 0 to NCCL."""
+        return self.number(name) == 0
+
+    def is_on(self, name: str) -> bool:
+        """Return whether the value of *name* is any other number."""
+        return self.number(name) not in (None, 0)
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether it has several whole GPUs."""
+        return whole_gpus(self.container) > 1
+
+    @property
+    def asks_for_rdma(self) -> bool:
+        """Whether it asks for HCAs that NCCL itself speaks to; EFA needs a plugin of its own."""
+        names = others(self.container)
+        return any(is_rdma(name) and "efa" not in name for name in names)
+
+    @property
+    def is_of_the_host(self) -> bool:
+        """Whether it is a part of a job of several pods that lives in the host's network."""
+        return bool(self.pod.uses_host_network) and is_spread(self.pod)
+
+    @property
+    def has_plugin(self) -> bool:
+        """Whether another network than NCCL's own comes first, which may read no such variable."""
+        return self.value("NCCL_NET_PLUGIN").casefold() not in ("", "none")
+
+
+def number(text: str) -> int:
+    """Return the number that *text* begins with, as ``strtoll`` of base 0 does; else 0."""
+    found = _NUMBER.match(text)
+    if found is None:
+        return 0
+    digits = found["digits"]
+    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
+    return int(digits, base) * (-1 if found["sign"] == "-" else 1)
+
+
+# Levels of NCCL: how far two devices may be apart for NCCL to let them reach each other.
+#
+# What a value does is taken from NVIDIA/nccl v2.30.7-1 ``src/graph/paths.cc``, ``ncclGetLevel`` and
+# ``ncclTopoCheckGdr``.
+
+C2C = "NCCL_NET_GDR_C2C"
+"""Whether an HCA at a Grace CPU may reach the memory of that CPU's GPU."""
+
+
+GDR = "NCCL_NET_GDR_LEVEL"
+"""The farthest that an HCA may be from a GPU whose memory it reaches."""
+
+
+P2P = "NCCL_P2P_LEVEL"
+"""The same between two GPUs."""
+
+
+LEVELS = tuple(path.name for path in NcclPath if path <= NcclPath.SYS)
+"""Path types, as NCCL spells them, nearest first."""
+
+
+_OLD = (NcclPath.LOC, NcclPath.PIX, NcclPath.PXB, NcclPath.PHB, NcclPath.SYS)
+"""What the digits stand for; greater numbers for the last."""
+
+
+def level(place: Place, name: str) -> NcclPath | None:
+    """Return the level that the value of *name* sets; ``None`` where NCCL keeps its own."""
+    value = place.value(name)
+    if value in LEVELS:
+        return NcclPath[value]
+    if value[:1] not in tuple("0123456789"):
+        return None
+    return _OLD[min(number(value), len(_OLD) - 1)]
+
+
+def ignored(place: Place) -> Iterator[tuple[str, str]]:
+    """Find values that are no level."""
+    for name in (P2P, GDR):
+        if place.value(name) and level(place, name) is None:
+            yield f"{place.shown(name)}, which NCCL ignores", f"one of {', '.join(LEVELS)}"
+
+
+def without_gpudirect(place: Place) -> Iterator[tuple[str, str]]:
+    """Find a level that no HCA is near enough for, where NCCL's own would let some."""
+    name, most = _limit(place)
+    if most is NcclPath.LOC:
+        yield f"{place.shown(name)} turns GPUDirect RDMA off", "unset"
+    elif most is not None and not levels_missing(place):
+        nearest = _nearest(place.snapshot)
+        if nearest is not None and most < nearest <= GDR_LIMIT:
+            off = "turns GPUDirect RDMA off: the nearest HCAs are at"
+            yield f"{place.shown(name)} {off} {nearest.name}", "unset"
+
+
+def levels_missing(place: Place) -> tuple[str, ...]:
+    """Return what is not known of the way from GPUs to HCAs, if a level may be too low for it.
+
+    A virtual machine may have a file that tells NCCL of another topology than its own.
+    """
+    _, most = _limit(place)
+    snapshot = place.snapshot
+    if most is None or not NcclPath.LOC < most < GDR_LIMIT or not snapshot.hcas:
+        return ()
+    is_known = gdr_supported(snapshot) is not None
+    return (
+        *missing_machine(snapshot),
+        *unknown_of("place on the PCI bus", _unplaced(snapshot)),
+        *(() if is_known else ("whether HCAs can reach GPU memory",)),
+    )
+
+
+def _limit(place: Place) -> tuple[str, NcclPath | None]:
+    """Return the variable that says how far HCAs may be, and how far that is."""
+    if place.value("NCCL_TOPO_FILE"):
+        return GDR, None
+    most = level(place, GDR)
+    is_without_c2c = most is None and place.is_off(C2C)
+    return (C2C, NcclPath.PXB) if is_without_c2c else (GDR, most)
+
+
+def _nearest(snapshot: Snapshot) -> NcclPath | None:
+    """Return how far the HCA is that is nearest to any GPU; ``None`` where that matters not."""
+    if is_virtual_machine(snapshot):
+        return None
+    # Through another GPU (PXN) it is that GPU's distance that counts.
+    direct = (
+        route.type
+        for (start, end), route in nccl_paths(snapshot).items()
+        if start.startswith("GPU") and end.startswith("NIC") and route.type is not NcclPath.PXN
+    )
+    return min(direct, default=None)
+
+
+def _unplaced(snapshot: Snapshot) -> Iterator[str]:
+    for gpu in snapshot.gpus:
+        if gpu.is_lost or gpu.path is None or not gpu.path.hops:
+            yield gpu.name
+    for hca in adapters(snapshot):
+        if hca.path is None or not hca.path.hops:
+            yield hca.name
+
 
 UNREACHABLE = ("docker", "virbr")
 """How interfaces begin that lead nowhere but to the own node, beside ``lo`` itself."""
 
+
 PEERMEM = "nvidia_peermem"
 """The module that lets HCAs reach GPU memory where dma-buf is not used."""
+
 
 SHARED = "shared"
 """The mode in which every network namespace sees all HCAs (``agent.model.snapshot.Kernel``)."""
 
-_HCA = "NCCL_IB_HCA"
-_GID = "NCCL_IB_GID_INDEX"
-_INTERFACES = "NCCL_SOCKET_IFNAME"
 
-_Answers = Iterator[tuple[str, str]]
+_HCA = "NCCL_IB_HCA"
+
+
+_GID = "NCCL_IB_GID_INDEX"
+
+
+_INTERFACES = "NCCL_SOCKET_IFNAME"
 
 
 def _has_hcas(place: Place) -> bool:
@@ -58,7 +406,7 @@ def gpudirect(place: Place) -> _Answers:
     """Find HCAs kept from GPU memory."""
     if not _has_hcas(place):
         return
-    yield from levels.without_gpudirect(place)
+    yield from without_gpudirect(place)
     modules = _modules(place.snapshot)
     if place.is_off("NCCL_DMABUF_ENABLE") and modules is not None and PEERMEM not in modules:
         shown = place.shown("NCCL_DMABUF_ENABLE")
@@ -68,7 +416,7 @@ def gpudirect(place: Place) -> _Answers:
 def hcas(place: Place) -> _Answers:
     """Find a list of HCAs that leaves others than it should."""
     if _sees_hcas(place):
-        yield from adapters(place.snapshot, _list(place))
+        yield from adapters_adapters(place.snapshot, _list(place))
 
 
 def _list(place: Place) -> str:
@@ -151,10 +499,10 @@ def missing(place: Place) -> Iterator[str]:
         yield f"HCAs{because(snapshot, 'rdma')}"
     if _sees_hcas(place) and (silent := missing_states(snapshot, value)):
         yield f"port states of {listed(silent)}"
-    if _sees_hcas(place) is None and any(adapters(snapshot, value)):
+    if _sees_hcas(place) is None and any(adapters_adapters(snapshot, value)):
         yield "whether pods share the RDMA devices of the node"
     if _has_hcas(place):
-        yield from levels.missing(place)
+        yield from levels_missing(place)
         if _modules(snapshot) is None and place.is_off("NCCL_DMABUF_ENABLE"):
             yield "kernel modules"
     if place.is_of_the_host and _is_there(place) is None:
@@ -166,7 +514,7 @@ def _asks_about_hcas(place: Place) -> bool:
     if place.value(_HCA):
         return bool(_list(place))
     is_open = place.is_of_the_host and bool(place.container.is_privileged)
-    is_set = bool(place.value(_GID)) or bool(place.value(levels.GDR))
+    is_set = bool(place.value(_GID)) or bool(place.value(GDR))
     return is_open and (_is_turned_away(place) or is_set)
 
 

@@ -4,15 +4,17 @@ from agent.checks.gpu_pods import container_name
 from agent.checks.inputs import Inputs, because
 from agent.checks.pods.inputs import (
     is_rdma,
+    is_spread,
     jobs,
     listed,
     missing_of_gpu_pods,
     missing_specs,
+    network_hcas,
     offered,
     others,
+    spans_nodes,
     with_gpus,
 )
-from agent.checks.pods.pods_spread import is_spread, network_hcas, spans_nodes
 from agent.checks.rule import Area, Finding, Rule, Severity, Suite
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot

@@ -3,9 +3,9 @@
 from argparse import Namespace
 from typing import Any
 
-from agent.cli import render
+from agent.cli import output
 from agent.cli.output import Answer, emit
-from agent.cli.parser import Parser, Subparsers, add_command, add_output
+from agent.cli.parser import Parser, add_command, add_output
 from agent.cli.source import add_source
 from agent.machines import bundled
 from agent.model.snapshot import Origin
@@ -19,12 +19,11 @@ WORKLOADS = (
     "pai",
     "mixed",
 )
-"""The names of :data:`agent.simulate.workloads.WORKLOADS`, here so that the parser stays light."""
+"""The names of :data:`agent.simulate.jobs.WORKLOADS`, here so that the parser stays light."""
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command and its subcommands."""
-    parser = add_command(subparsers, "simulate", "list the bundled machines; replay jobs on one")
+def add(parser: Parser) -> None:
+    """Add the flags."""
     what = parser.add_subparsers(metavar="WHAT", required=True)
     machines = add_command(what, "machines", "list the machines that --machine knows")
     add_output(machines)
@@ -107,7 +106,7 @@ def run(args: Namespace) -> int:
         for machine in plain
     ]
     short = "".join(f"{machine['name']}\n" for machine in plain)
-    emit(Answer(plain=plain, table=render.table([header, *rows]), short=short), args)
+    emit(Answer(plain=plain, table=output.table([header, *rows]), short=short), args)
     return 0
 
 

@@ -8,9 +8,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from agent.cli.render import clean
+from agent.cli.output import clean
 from agent.cli.simulate.text import Study, heading
-from agent.cli.svg.palette import FAINT, INK
+from agent.cli.svg.canvas import FAINT, INK
 from agent.errors import InputError
 from agent.simulate.contest import OURS
 

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agent.cli import render
+from agent.cli import output
 from agent.cli.output import Answer
-from agent.cli.simulate.trace_words import counted
-from agent.cli.simulate.workload import Plan
-from agent.simulate.comparison import Row
+from agent.cli.simulate.workload import Plan, counted
 from agent.simulate.contest import OURS
+from agent.simulate.outcome import Row
 
 SCHEMA = "nodetopo/trace/v1"
 """Names the JSON shape, described by ``docs/schema/trace.json``."""
@@ -72,9 +71,9 @@ def _table(study: Study) -> str:
     first = study.rows[0].policy
     names = ("POLICY", *(title for title, _, _ in _COLUMNS), f"AGAINST {first}")
     rows = [(row.policy, *_cells(row), _against(row)) for row in study.rows]
-    text = "".join(f"{render.clean(line)}\n" for line in heading(study))
-    text += f"\n{render.table(_to_the_right([names, *rows]))}\n"
-    return text + "".join(f"{render.clean(line)}\n" for line in _notes(study))
+    text = "".join(f"{output.clean(line)}\n" for line in heading(study))
+    text += f"\n{output.table(_to_the_right([names, *rows]))}\n"
+    return text + "".join(f"{output.clean(line)}\n" for line in _notes(study))
 
 
 def _to_the_right(rows: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -136,7 +135,7 @@ def _short(study: Study) -> str:
         (row.policy, *(f"{_figure(row, name, '{:.1%}')} {title}" for title, name in shown))
         for row in study.rows
     ]
-    return render.table(_to_the_right([(*row, "") for row in rows]))
+    return output.table(_to_the_right([(*row, "") for row in rows]))
 
 
 def _plain(study: Study) -> dict[str, Any]:

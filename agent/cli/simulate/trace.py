@@ -1,31 +1,84 @@
 """``nodetopo simulate trace``: policies side by side on the same jobs."""
 
+import sys
+import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from random import Random
+from typing import Protocol
 
 from agent.allocation.rules import Model
 from agent.cli.files import read_text
-from agent.cli.output import emit
+from agent.cli.output import PATIENCE_S, emit
 from agent.cli.simulate import plot
 from agent.cli.simulate.text import Study, answer
-from agent.cli.simulate.trace_csv import parse
-from agent.cli.simulate.trace_progress import counting
-from agent.cli.simulate.workload import Plan, from_files, plan
+from agent.cli.simulate.workload import Plan, from_files, parse, plan
 from agent.cli.source import load
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
-from agent.simulate.comparison import compare
 from agent.simulate.contest import POLICIES, Contest, obstacle
-from agent.simulate.jobs import schedule
-from agent.simulate.outcome import Outcome
+from agent.simulate.jobs import WORKLOADS, schedule
+from agent.simulate.outcome import Outcome, compare
 from agent.simulate.rivals import RIVALS
-from agent.simulate.workloads import WORKLOADS
+
+# How far a long simulation is, on standard error of a terminal.
+
+_EVERY_S = 0.2
+"""Between two updates; a person reads no faster."""
+
+
+class Counter(Protocol):
+    """Takes the news; it may leave some out."""
+
+    def __call__(self, text: str) -> None:
+        """Say where the work stands now."""
+
+
+@contextmanager
+def counting() -> Iterator[Counter]:
+    """Give a function that shows its text in place, once the block has taken more than 2 s."""
+    if not sys.stderr.isatty():
+        yield lambda _text: None
+        return
+    line = _Line(time.monotonic() + PATIENCE_S)
+    try:
+        yield line.show
+    finally:
+        line.clear()
+
+
+class _Line:
+    def __init__(self, not_before: float) -> None:
+        self._next = not_before
+        self._is_shown = False
+
+    def show(self, text: str) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _EVERY_S
+            self._is_shown = True
+            self._write(f"\r\x1b[K{text} …")
+
+    def clear(self) -> None:
+        if self._is_shown:
+            self._write("\r\x1b[K")  # EL: erase to the end of the line (ECMA-48 8.3.41)
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
 
 ALL = "all"
+
+
 MOST_JOBS = 1_000_000
+
+
 MOST_SEEDS = 1_000
+
+
 HEAVIEST = 5.0
 """Offered load beyond which a queue only grows: nothing new is to be seen."""
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.cli.svg.canvas import text_width
+from agent.cli.svg.canvas import BLOCK_GAP, CHIP_H, MARGIN, PAD, ROW, text_width
 from agent.cli.svg.layout import Box, boxes, place, rows, span
-from agent.cli.svg.palette import BLOCK_GAP, CHIP_H, MARGIN, PAD, ROW
 from agent.cli.topo.containment import Branch, BranchKind, containment
 from agent.model.numa import CpuSet, NumaNode
 from agent.model.snapshot import Snapshot

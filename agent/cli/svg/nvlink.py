@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from agent.cli.svg import palette as look
+from agent.cli.svg import canvas as look
 from agent.cli.svg.canvas import Canvas, fitted, number
 from agent.cli.svg.highlight import Highlight
 from agent.model.snapshot import Snapshot

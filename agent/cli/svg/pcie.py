@@ -1,11 +1,10 @@
 """The PCIe side of the picture: CPUs, host bridges, switches, cards, and the lines between."""
 
-from agent.cli.svg import palette as look
+from agent.cli.svg import canvas as look
 from agent.cli.svg.blocks import CPU_LINE, FRAME_HEAD, Block, Plan
 from agent.cli.svg.canvas import Canvas, elbow, fitted, number
-from agent.cli.svg.cards import tip
 from agent.cli.svg.highlight import Highlight
-from agent.cli.svg.layout import HEAD_H, LINE_H, Box, is_vague
+from agent.cli.svg.layout import HEAD_H, LINE_H, Box, is_vague, tip
 from agent.cli.topo.containment import BranchKind
 from agent.cli.topo.text import GROUPS
 from agent.model.gpu import Gpu

@@ -2,13 +2,12 @@
 
 from argparse import Namespace
 
-from agent.cli.parser import FORMATS, Parser, Subparsers, add_command, add_output
+from agent.cli.parser import FORMATS, Parser, add_command, add_output
 from agent.cli.source import add_source
 
 
-def add(subparsers: Subparsers) -> None:
-    """Add the command and its subcommands."""
-    parser = add_command(subparsers, "topo", "print the topology: matrix, tree, path")
+def add(parser: Parser) -> None:
+    """Add the flags."""
     what = parser.add_subparsers(metavar="WHAT", required=True)
     matrix = add_command(what, "matrix", "print every device against every other")
     matrix.add_argument(

@@ -1,20 +1,113 @@
 """What contains what: NUMA nodes, host bridges, switches, devices, and parts of devices."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 
-from agent.cli.topo.bridge_roles import kinds, roles
 from agent.cli.topo.devices import Device, row_name
-from agent.cli.topo.groups import groups
-from agent.model.gpu import Gpu
+from agent.model.gpu import Gpu, MigInstance
 from agent.model.hca import DataDirect
-from agent.model.mig import MigInstance
 from agent.model.numa import CpuSet
 from agent.model.nvlink import Closeness
-from agent.model.pci import BridgeKind, PciAddress
+from agent.model.pci import BridgeKind, PciAddress, PciPath
 from agent.model.snapshot import Snapshot
-from agent.topology.matrix import pci_closeness
+from agent.topology.matrix import pci_closeness, word
+
+# Devices that are near to each other, where only their distances are known.
+
+_LEVELS = (Closeness.PHB, Closeness.PXB, Closeness.PIX)
+"""The distances inside one host bridge, widest first: each group lies inside one of the last."""
+
+
+def groups(
+    names: Sequence[str],
+    closeness: Mapping[frozenset[str], Closeness],
+) -> Mapping[str, tuple[tuple[str, str], ...]]:
+    """Return for each row name its groups, outermost first, as (word, first member).
+
+    A group is a chain of devices each at most that far from the next. Groups of one, and
+    groups that hold nothing but a nearer one, are left out.
+    """
+    found: dict[str, list[tuple[str, tuple[str, ...]]]] = {name: [] for name in names}
+    for level in _LEVELS:
+        for members in _chains(names, closeness, level):
+            for name in members:
+                above = found[name]
+                if above and above[-1][1] == members:
+                    above.pop()
+                if len(members) > 1:
+                    above.append((word(level), members))
+    return {
+        name: tuple((word_, members[0]) for word_, members in chain)
+        for name, chain in found.items()
+    }
+
+
+def _chains(
+    names: Iterable[str],
+    closeness: Mapping[frozenset[str], Closeness],
+    level: Closeness,
+) -> list[tuple[str, ...]]:
+    chains: list[tuple[str, ...]] = []
+    for name in names:
+        near = [
+            chain
+            for chain in chains
+            if any(
+                closeness.get(frozenset((name, other)), Closeness.SYS) <= level for other in chain
+            )
+        ]
+        chains = [chain for chain in chains if chain not in near]
+        chains.append((*(member for chain in near for member in chain), name))
+    return chains
+
+
+# What each bridge on a way is: root port, or one side of a switch.
+
+_AFTER = MappingProxyType(
+    {
+        None: BridgeKind.ROOT_PORT,
+        BridgeKind.ROOT_PORT: BridgeKind.UPSTREAM,
+        BridgeKind.UPSTREAM: BridgeKind.DOWNSTREAM,
+        BridgeKind.DOWNSTREAM: BridgeKind.UPSTREAM,
+        BridgeKind.PCI_BRIDGE: BridgeKind.PCI_BRIDGE,
+    },
+)
+"""What stands below what: a switch is an upstream port with downstream ports behind it (PCI
+Express Base Specification, 1.3.3). Conventional bridges only lead to more of themselves."""
+
+
+TITLE = MappingProxyType(
+    {
+        BridgeKind.ROOT_PORT: "root port",
+        BridgeKind.UPSTREAM: "switch upstream port",
+        BridgeKind.DOWNSTREAM: "switch downstream port",
+        BridgeKind.PCI_BRIDGE: "PCI bridge",
+    },
+)
+
+
+def kinds(snapshot: Snapshot) -> Mapping[PciAddress, BridgeKind]:
+    """Return the kind of every bridge that told one."""
+    return {
+        bridge.address: bridge.kind for bridge in snapshot.bridges or () if bridge.kind is not None
+    }
+
+
+def roles(path: PciPath, known: Mapping[PciAddress, BridgeKind]) -> tuple[BridgeKind, ...]:
+    """Return the role of each bridge of *path*, root port first; the device has none.
+
+    A bridge whose kind is unknown is what must stand below the one above it. In a collapsed
+    path each hop is a whole switch, named by its upstream port.
+    """
+    if path.is_collapsed:
+        return (BridgeKind.UPSTREAM,) * (len(path.hops) - 1)
+    found: list[BridgeKind] = []
+    for address in path.hops[:-1]:
+        above = found[-1] if found else None
+        found.append(known.get(address) or _AFTER[above])
+    return tuple(found)
 
 
 class BranchKind(StrEnum):

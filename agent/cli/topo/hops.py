@@ -1,15 +1,121 @@
 """Every PCIe function on the way between two devices, in order."""
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from agent.cli.topo.bridge_roles import TITLE, kinds, roles
-from agent.cli.topo.crossing import crossing
+from agent.cli.topo.containment import TITLE, kinds, roles
 from agent.cli.topo.devices import Device, link_of, row_name
-from agent.cli.topo.pcie_speed import gb_per_s, joined
-from agent.model.pci import BridgeKind, PciAddress, PcieLink, PciPath
+from agent.model.pci import GT_S_TO_GENERATION, BridgeKind, PciAddress, PcieLink, PciPath
 from agent.model.snapshot import Snapshot
+from agent.topology.affinity import socket_of_node
 from agent.topology.path import shared_hops
+
+# The link between two NUMA nodes, by the name its maker gives it.
+
+_BUS: Mapping[str, str] = MappingProxyType(
+    {"GenuineIntel": "UPI", "AuthenticAMD": "xGMI", "HygonGenuine": "xGMI"},
+)
+"""By vendor as ``/proc/cpuinfo`` spells it."""
+
+
+_QPI = re.compile(r"\bE[57]-")
+"""Xeon E5 and E7, up to Broadwell, have QPI; the Scalable processors after them have UPI."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """How two NUMA nodes are joined.
+
+    Attributes:
+        what: in words.
+        bus: the maker's name; ``None`` inside a socket, or where the CPU is unknown.
+        distance: ACPI SLIT units; ``None`` where the kernel does not tell.
+    """
+
+    what: str
+    bus: str | None
+    distance: int | None
+
+
+def crossing(snapshot: Snapshot, a: int, b: int) -> Crossing:
+    """Return what joins NUMA nodes *a* and *b*."""
+    sockets = socket_of_node(snapshot)
+    distance = _distance(snapshot, a, b)
+    if a not in sockets or b not in sockets:
+        return Crossing(what="link between NUMA nodes", bus=None, distance=distance)
+    if sockets[a] == sockets[b]:
+        what = f"between NUMA nodes {a} and {b} inside socket {sockets[a]}"
+        return Crossing(what=what, bus=None, distance=distance)
+    bus = socket_bus(snapshot)
+    what = f"{bus or 'link'} between sockets {sockets[a]} and {sockets[b]}"
+    return Crossing(what=what, bus=bus, distance=distance)
+
+
+def socket_bus(snapshot: Snapshot) -> str | None:
+    """Return the name of the link between sockets; ``None`` where the CPU is unknown."""
+    cpu = snapshot.cpu
+    if cpu is None or cpu.vendor is None:
+        return None
+    if cpu.vendor == "GenuineIntel" and cpu.model and _QPI.search(cpu.model):
+        return "QPI"
+    return _BUS.get(cpu.vendor)
+
+
+def _distance(snapshot: Snapshot, a: int, b: int) -> int | None:
+    nodes = {node.id: node for node in snapshot.numa_nodes or ()}
+    order = sorted(nodes)
+    row = nodes[a].distances if a in nodes else None
+    if row is None or b not in order or len(row) != len(order):
+        return None
+    return row[order.index(b)]
+
+
+# What a PCIe link carries, and which of its two ends says less.
+
+_RATE = MappingProxyType({generation: rate for rate, generation in GT_S_TO_GENERATION.items()})
+
+
+_PAYLOAD = MappingProxyType(
+    {1: 8 / 10, 2: 8 / 10, 3: 128 / 130, 4: 128 / 130, 5: 128 / 130, 6: 236 / 256, 7: 236 / 256},
+)
+"""Share of the raw rate left by the line code (PCI Express Base 6.0: 8b/10b, 128b/130b, and
+236 bytes of packets in a 256-byte flit)."""
+
+
+def gb_per_s(link: PcieLink | None) -> float | None:
+    """Return GB/s in one direction under load; ``None`` when the link is not known.
+
+    A link that idles at a low generation counts with its highest, as it returns to that.
+    """
+    if link is None or link.width is None:
+        return None
+    generation = link.max_generation or link.generation
+    if generation is None or generation not in _PAYLOAD:
+        return None
+    return round(_RATE[generation] * _PAYLOAD[generation] * link.width / 8, 1)
+
+
+def joined(device: PcieLink | None, port: PcieLink | None) -> PcieLink | None:
+    """Return the link between two ends, each value the lesser of what they say.
+
+    What only one end could do is no fault: the highest is what both can. ``None`` when
+    neither end is known.
+    """
+    if device is None or port is None:
+        return device or port
+    values = {
+        name: _lesser(getattr(device, name), getattr(port, name))
+        for name in ("generation", "width", "max_generation", "max_width")
+    }
+    return replace(device, **values)
+
+
+def _lesser(a: int | None, b: int | None) -> int | None:
+    known = [value for value in (a, b) if value is not None]
+    return min(known, default=None)
+
 
 _PORTS = (BridgeKind.ROOT_PORT, BridgeKind.DOWNSTREAM)
 

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import Any
 
-from agent.cli import render
+from agent.cli import output
 from agent.cli.output import Answer, emit
 from agent.cli.source import load
 from agent.cli.topo.devices import Device, find, link_text, row_name
@@ -123,7 +123,7 @@ def _headline(plain: dict[str, Any]) -> str:
     parts.append(f"PCIe {plain['pcie'] or '?'}")
     if hop := plain["slowest"]:
         parts[-1] += f", slowest at {hop['what']}: {hop['link']}, {hop['gb_per_s']:g} GB/s"
-    return render.clean(" · ".join(parts)) + "\n"
+    return output.clean(" · ".join(parts)) + "\n"
 
 
 def _c2c_text(c2c: dict[str, Any]) -> str:
@@ -146,7 +146,7 @@ def _text(plain: dict[str, Any]) -> str:
         )
         for hop in plain["hops"]
     ]
-    return _headline(plain) + render.table(rows, indent=2)
+    return _headline(plain) + output.table(rows, indent=2)
 
 
 def _link_text(hop: dict[str, Any]) -> str:

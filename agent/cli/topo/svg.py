@@ -4,11 +4,11 @@ NUMA nodes stand side by side, each with its CPU on top; host bridges and PCIe s
 below it, GPUs and NICs below those, all in one row; the NVLink side is underneath.
 """
 
-from agent.cli.svg import between, frame, nvlink, pcie
+from agent.cli.svg import frame, nvlink, pcie
+from agent.cli.svg import frame as between
 from agent.cli.svg.blocks import heights, plan, stack
-from agent.cli.svg.canvas import Canvas
+from agent.cli.svg.canvas import MARGIN, PAD, Canvas
 from agent.cli.svg.highlight import highlight
-from agent.cli.svg.palette import MARGIN, PAD
 from agent.cli.topo.devices import Device
 from agent.model.snapshot import Snapshot
 

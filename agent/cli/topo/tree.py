@@ -8,9 +8,7 @@ from agent.cli.output import Answer, emit
 from agent.cli.source import load
 from agent.cli.topo.containment import Branch, BranchKind, containment
 from agent.cli.topo.devices import link_of, link_text
-from agent.cli.topo.memory_nodes import MemoryNodes, memory_nodes
-from agent.cli.topo.ports import port_text
-from agent.cli.topo.text import title
+from agent.cli.topo.text import MemoryNodes, memory_nodes, port_text, title
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca
 from agent.model.numa import CpuSet, NumaNode

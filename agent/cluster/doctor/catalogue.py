@@ -5,7 +5,8 @@ from typing import Any
 
 from agent.checks.engine import Report, judged, report_to_plain
 from agent.cluster.cluster import Cluster
-from agent.cluster.doctor import doctor_owners, gangs, levels, nodes
+from agent.cluster.doctor import gangs, levels, nodes
+from agent.cluster.doctor import nodes as doctor_owners
 from agent.cluster.doctor.rule import ClusterRule
 
 SCHEMA = "nodetopo/doctor/v1"
@@ -13,7 +14,7 @@ SCHEMA = "nodetopo/doctor/v1"
 
 RULES: tuple[ClusterRule, ...] = (
     *levels.RULES,
-    *doctor_owners.RULES,
+    *doctor_owners.OWNERS_RULES,
     *nodes.RULES,
     *gangs.RULES,
 )

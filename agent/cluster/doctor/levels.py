@@ -4,17 +4,19 @@ import re
 from collections.abc import Iterable, Iterator
 
 from agent.checks.rule import Finding, Severity
-from agent.cluster.cluster import Cluster
+from agent.cluster.cluster import Cluster, Topology
 from agent.cluster.doctor.rule import ClusterArea, ClusterRule
-from agent.cluster.gpu_node import has_gpus
-from agent.cluster.levels import named
-from agent.cluster.levels_clash import dot_clashes, same_hosts, shared_values
-from agent.cluster.levels_in_use import is_from_labels
-from agent.cluster.levels_rules import HOSTNAME, MAX_LEVELS
-from agent.cluster.node import ClusterNode
-from agent.cluster.node_names import folded
-from agent.cluster.topology import Topology
-from agent.labels.syntax import PART
+from agent.cluster.levels import (
+    HOSTNAME,
+    MAX_LEVELS,
+    dot_clashes,
+    is_from_labels,
+    named,
+    same_hosts,
+    shared_values,
+)
+from agent.cluster.node import ClusterNode, folded, has_gpus
+from agent.labels.label import PART
 
 MAX_KEY = 63
 """Characters of a level's key, prefix included, that Grove takes (ai-dynamo/grove

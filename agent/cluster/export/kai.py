@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 from agent.cluster.export.objects import Family, group_key
 from agent.cluster.export.record import Exported, ExportOptions, hint
-from agent.cluster.levels import CLIQUE, Choice
-from agent.cluster.levels_rules import HOSTNAME
+from agent.cluster.levels import CLIQUE, HOSTNAME, Choice
 from agent.errors import InputError
-from agent.labels.levels_platform import REGION, ZONE
+from agent.labels.levels import REGION, ZONE
 
 _GROVE_KEY = 63
 """Characters of a level's key, prefix included (Grove v0.1.0-alpha.12-rc1

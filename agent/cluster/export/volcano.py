@@ -5,8 +5,7 @@ from typing import Any
 
 from agent.cluster.export.objects import Family, group_key
 from agent.cluster.export.record import Exported, ExportOptions, Remark, hint
-from agent.cluster.levels import Choice
-from agent.cluster.levels_rules import HOSTNAME
+from agent.cluster.levels import HOSTNAME, Choice
 from agent.cluster.places import Place, inner, place_names, places
 from agent.errors import InputError
 

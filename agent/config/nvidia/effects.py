@@ -1,22 +1,98 @@
 """What NVIDIA's settings come to here: settings of ours, remarks, and refusals."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from agent.allocation.rules import Policy
-from agent.config.nvidia.health import health_remarks, translated_health
 from agent.config.nvidia.names import NAMES, Name
 from agent.config.origin import Given, Place
-from agent.config.policies import PlacementPolicies
-from agent.config.settings import option
-from agent.config.sharing import TimeSlicing
+from agent.config.policies import LAST_XID, PlacementPolicies, TimeSlicing, XidClasses
+from agent.config.settings import Settings, option
 from agent.deviceplugin.settings import Strategy
 from agent.errors import InputError
+from agent.health.status import HealthClass
+from agent.health.xid import xid
+
+# NVIDIA's two variables about health checks, as classes of XIDs.
+#
+# ``DP_DISABLE_HEALTHCHECKS`` names XIDs that leave a GPU healthy, ``DP_ENABLE_HEALTHCHECKS`` XIDs
+# that do not, and the second wins; ``all`` and ``xids`` both stand for every XID, and what is no
+# XID is ignored (k8s-device-plugin v0.19.0, internal/rm/health.go).
+
+DISABLE, ENABLE = "DP_DISABLE_HEALTHCHECKS", "DP_ENABLE_HEALTHCHECKS"
+
+
+EVERY = ("all", "xids")
+"""Either of them stands for every XID."""
+
+
+MILD = (HealthClass.APP, HealthClass.DEGRADED)
+"""Classes that leave a GPU Healthy."""
+
+
+def translated_health(given: Mapping[str, Given]) -> dict[str, Given]:
+    """Return the settings of ours that the two variables stand for, by field.
+
+    All XIDs disabled and none enabled is no health check at all. With some enabled, only those
+    count: that is what NVIDIA's documentation says; v0.19.0 itself then checks nothing.
+    """
+    disabled, enabled = given.get(DISABLE), given.get(ENABLE)
+    off, on = _xids(disabled), _xids(enabled)
+    if disabled is not None and _is_all(disabled) and not on:
+        return {"health_checks": replace(disabled, value=False)}
+    classes = dict.fromkeys(off, HealthClass.APP) | {code: _unhealthy(code) for code in on}
+    origin = enabled if enabled is not None and on else disabled
+    if origin is None or not classes:
+        return {}
+    value = XidClasses(MappingProxyType(dict(sorted(classes.items()))))
+    return {"xid_classes": replace(origin, value=value)}
+
+
+def health_remarks(given: Mapping[str, Given]) -> Iterator[str]:
+    """Yield a sentence for each word that stands for no XID."""
+    for name in (DISABLE, ENABLE):
+        found = given.get(name)
+        if found is None:
+            continue
+        wrong = [word for word in _words(found) if word not in EVERY and _xid(word) is None]
+        if wrong:
+            yield f"{found.origin}: {', '.join(map(repr, wrong))} is no XID, and is ignored"
+
+
+def _unhealthy(code: int) -> HealthClass:
+    """Return a class that makes a GPU Unhealthy: the usual one of XID *code*, or else a reset."""
+    usual = xid(code).kind
+    return HealthClass.RESET if usual in MILD else usual
+
+
+def _xids(found: Given | None) -> Iterable[int]:
+    if found is None:
+        return ()
+    if _is_all(found):
+        return range(1, LAST_XID + 1)
+    return [code for code in map(_xid, _words(found)) if code is not None]
+
+
+def _is_all(found: Given) -> bool:
+    return any(word in EVERY for word in _words(found))
+
+
+def _words(found: Given) -> list[str]:
+    words = (word.strip() for word in str(found.value).lower().split(","))
+    return [word for word in words if word]
+
+
+def _xid(word: str) -> int | None:
+    is_number = word.isascii() and word.isdecimal() and len(word) <= 4
+    return int(word) if is_number and 1 <= int(word) <= LAST_XID else None
+
 
 MIG_RESOURCES = "nvidia.com/mig-"
 """How the resources of MIG devices begin under the strategy ``mixed``."""
+
 
 _AS_IT_IS: Mapping[str, str] = MappingProxyType(
     {
@@ -33,6 +109,7 @@ _AS_IT_IS: Mapping[str, str] = MappingProxyType(
 )
 """Settings whose value is that of ours, by NVIDIA's name."""
 
+
 _READ_AS_OURS: Mapping[str, str] = MappingProxyType(
     {
         "cdi-annotation-prefix": "cdi_annotation_prefix",
@@ -43,8 +120,13 @@ _READ_AS_OURS: Mapping[str, str] = MappingProxyType(
 )
 """Texts that our own reader takes, by NVIDIA's name."""
 
+
 _SOCKET = "kubelet.sock"
+
+
 _LIBRARY = "libnvidia-ml.so.1"
+
+
 _LIBRARY_DIRS = (
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
@@ -206,3 +288,63 @@ def _library(found: Given | None) -> Given | None:
         if path.exists():
             return replace(found, value=path)
     return None
+
+
+# NVIDIA's settings put beside ours: the stronger place counts, and in one place our name.
+
+
+def join(chosen: dict[str, Given], nvidia: Mapping[str, Given]) -> tuple[str, ...]:
+    """Put what *nvidia* says, by NVIDIA's name, into our settings *chosen*, by field.
+
+    Returns:
+        What a person should know, a sentence each.
+
+    Raises:
+        InputError: it asks for what would be missed in every container.
+    """
+    return tuple(_join(chosen, nvidia))
+
+
+def _join(chosen: dict[str, Given], nvidia: Mapping[str, Given]) -> Iterator[str]:
+    for name, theirs in translated(nvidia).items():
+        yield from _put(chosen, name, theirs)
+    if (asked := nvidia.get("pass-device-specs")) is not None:
+        yield from _put_device_specs(chosen, asked)
+    if (policy := nvidia.get("shared-devices-allocation-policy")) is not None:
+        shared = shared_placement(
+            policy,
+            _value(chosen, "resource_name"),
+            _value(chosen, "mig_strategy"),
+            _value(chosen, "time_slicing"),
+        )
+        if shared is None:
+            yield f"{policy.origin} has no effect: nothing is shared"
+        else:
+            yield from _put(chosen, "placement_policy", shared)
+
+
+def _put(chosen: dict[str, Given], name: str, theirs: Given) -> Iterator[str]:
+    """Set *name* to NVIDIA's value, unless ours stands in a place as strong."""
+    ours = chosen.get(name)
+    if ours is None or theirs.place > ours.place:
+        chosen[name] = theirs
+    elif theirs.place == ours.place and ours.value != theirs.value:
+        yield f"{ours.origin} wins over {theirs.origin}, which says otherwise"
+
+
+def _put_device_specs(chosen: dict[str, Given], asked: Given) -> Iterator[str]:
+    name = "device_list_strategy"
+    default = Given(value=_value(chosen, name), origin="default", place=Place.DEFAULT)
+    before = chosen.get(name, default)
+    after, remark = with_device_specs(before, asked)
+    if remark is not None:
+        yield remark
+    if after is not before:
+        chosen[name] = after
+
+
+def _value(chosen: Mapping[str, Given], name: str) -> Any:
+    """Return the value of the field *name*, or its default."""
+    if name in chosen:
+        return chosen[name].value
+    return next(field.default for field in fields(Settings) if field.name == name)

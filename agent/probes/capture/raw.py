@@ -15,8 +15,8 @@ from agent.errors import DecodeError, NvmlUnavailable
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.archive import Entry, parse, render
 from agent.probes.discover import addresses, ask, join
-from agent.probes.kubelet.kubelet_embedded import SECRETIVE
 from agent.probes.kubelet.process import arguments, is_kubelet
+from agent.probes.kubelet.sources import SECRETIVE
 from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.recorder import HEADER, Recording
 from agent.probes.nvml.supervisor import NvmlSupervisor

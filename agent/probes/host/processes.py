@@ -4,15 +4,75 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 from agent.model.host import RuntimeProcess
-from agent.probes.host.runtime_limits import UNLIMITED
 from agent.probes.kubelet.process import arguments
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Tree
 
+# Limits that a container runtime's configuration gives its containers.
+
+UNLIMITED = -1
+
+
+_WORD = re.compile(r"([a-z]{1,16})=(-?[0-9]{1,20})(?::(-?[0-9]{1,20}))?")
+
+
+_INFINITY = 1 << 63
+"""From here on a limit of an OCI specification is RLIM_INFINITY, all bits set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What :class:`agent.model.host.RuntimeConfig` has of them.
+
+    Attributes:
+        memlock_bytes: soft limit; −1 is unlimited, ``None`` is not stated.
+        open_files: hard limit.
+    """
+
+    memlock_bytes: int | None = None
+    open_files: int | None = None
+
+
+def limits_of_spec(spec: Any) -> Limits:
+    """Return the ``process.rlimits`` of an OCI runtime specification (runtime-spec config.md)."""
+    process = spec.get("process") if isinstance(spec, dict) else None
+    rlimits = process.get("rlimits") if isinstance(process, dict) else None
+    found = {
+        one["type"]: one
+        for one in (rlimits if isinstance(rlimits, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("type"), str)
+    }
+    return Limits(
+        memlock_bytes=_known(found.get("RLIMIT_MEMLOCK", {}).get("soft")),
+        open_files=_known(found.get("RLIMIT_NOFILE", {}).get("hard")),
+    )
+
+
+def limits_of_words(words: Iterable[Any]) -> Limits:
+    """Return those of words like ``memlock=-1:-1``, soft before hard (``default_ulimits``).
+
+    A word with one number means both (docker/go-units ulimit.go, which CRI-O reads them with).
+    """
+    found = {match[1]: match for match in map(_WORD.fullmatch, map(str, words)) if match}
+    memlock, files = found.get("memlock"), found.get("nofile")
+    return Limits(
+        memlock_bytes=None if memlock is None else _known(int(memlock[2])),
+        open_files=None if files is None else _known(int(files[3] or files[2])),
+    )
+
+
+def _known(limit: Any) -> int | None:
+    if not isinstance(limit, int):
+        return None
+    return limit if 0 <= limit < _INFINITY else UNLIMITED
+
+
 RUNTIMES = frozenset({"containerd", "crio"})
 """Programs that kubelets start containers through (containerd, CRI-O)."""
+
 
 PEERS = frozenset(
     """
@@ -24,16 +84,24 @@ PEERS = frozenset(
 (GoogleCloudPlatform/container-engine-accelerators), of NVIDIA's driver for DRA
 (k8s-dra-driver-gpu), Mellanox/k8s-rdma-shared-dev-plugin, Volcano and HAMi."""
 
+
 FABRIC_MANAGER = "nv-fabricmanager"
 
+
 _HOST_ONLY = RUNTIMES | {"kubelet", "dockerd"}
+
+
 _KERNEL_THREADS = "2/comm"
+
+
 _KTHREADD = "kthreadd"
 """Ancestor of all kernel threads, always process 2 of the host (kernel init/main.c)."""
+
 
 _LIMIT = re.compile(r"Max (locked memory|open files) +(\S+) +(\S+) +\S+ *")
 """``Max open files            1024                 524288               files``
 with the soft limit before the hard one (kernel fs/proc/base.c, proc_pid_limits)."""
+
 
 _POD = re.compile(r"kubepods|/pod[0-9a-f]{8}")
 """In the path of each pod's control group (kubernetes 1.36 defaultNodeAllocatableCgroupName, and

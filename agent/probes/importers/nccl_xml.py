@@ -15,9 +15,19 @@ from agent.model.hca import DataDirect, Hca
 from agent.model.numa import CpuSet, CpuTopology, NumaNode
 from agent.model.pci import PciAddress, PciBridge
 from agent.model.snapshot import Kernel, ProbeIssue, Snapshot
-from agent.probes.importers.nccl_xml_devices import Devices, Place, find_devices, gpus_and_nvlinks
-from agent.probes.importers.nccl_xml_tree import CURE, Element, read_tree
-from agent.probes.importers.nccl_xml_values import MACHINES, cpu_family, cpu_mask, number
+from agent.probes.importers.nccl_xml_devices import (
+    CURE,
+    MACHINES,
+    Devices,
+    Element,
+    Place,
+    cpu_family,
+    cpu_mask,
+    find_devices,
+    gpus_and_nvlinks,
+    number,
+    read_tree,
+)
 
 PROBE = "nccl-xml"
 

@@ -7,33 +7,80 @@ By way of the API server it would take ``nodes/proxy``, which allows running pro
 
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from threading import Timer
 from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
-from agent.errors import UnreadableError
+from agent.errors import AgentError, DecodeError, UnreadableError
+from agent.formats import json
+from agent.model.kubelet import CONFIGZ, KubeletSettings
+from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.probes.kubelet.fields import settings_of
+
+# What the kubelet says that it runs with: the answer of its ``/configz``.
+#
+# ``{"kubeletconfig": {…}}``, the KubeletConfiguration after files, drop-ins, flags and defaults
+# (k8s.io/component-base v0.36.3 configz/configz.go). Since 1.36 it carries kind and apiVersion.
+# Flags that are no field of it, such as ``--root-dir``, do not show; of feature gates only those
+# that were stated.
+
+COMPONENT = "kubeletconfig"
+"""The name under which the kubelet registers (cmd/kubelet/app/server.go, initConfigz)."""
+
+
+_ASK = "ask the kubelet's own address for /configz"
+
+
+_ALWAYS_THERE = "cpuManagerPolicy"
+"""A field that defaulting fills, and that has been in the answer since Kubernetes 1.10."""
+
+
+def settings_from_configz(text: str) -> KubeletSettings:
+    """Return the settings that the kubelet runs with.
+
+    Raises:
+        DecodeError: *text* is no answer of a kubelet's ``/configz``.
+    """
+    try:
+        answer = json.load(text)
+    except ValueError as error:
+        raise DecodeError("", str(error), _ASK) from None
+    config = answer.get(COMPONENT) if isinstance(answer, dict) else None
+    if not isinstance(config, dict) or _ALWAYS_THERE not in config:
+        raise DecodeError(COMPONENT, "no configuration of a kubelet", _ASK)
+    try:
+        return settings_of(config, CONFIGZ)
+    except DecodeError as error:
+        raise error.under(COMPONENT) from None
+
 
 PORT = 10250
 """Where the kubelet serves (kubernetes pkg/cluster/ports/ports.go)."""
 
+
 TIMEOUT_S = 10.0
 """Longest that one question may take, from connecting to the last byte."""
+
 
 MAX_CONFIGZ_BYTES = 1 << 20
 """A kubelet's configuration is under 10 KiB."""
 
+
 MAX_METRICS_BYTES = 16 << 20
 """The kubelet's own metrics are under 1 MiB on a node with 250 pods."""
+
 
 MAX_TOKEN_BYTES = 64 << 10
 """Go's server takes no more than 1 MiB of headers; real tokens have 1 to 4 KiB."""
 
+
 _RIGHTS = {"/configz": "nodes/configz", "/metrics": "nodes/metrics"}
+
 
 _REFUSALS = {
     401: (
@@ -213,3 +260,103 @@ class _Watch:
             self._line.shutdown(socket.SHUT_RDWR)
         except OSError:  # it ended by itself
             return
+
+
+# What the kubelet answered itself, in the place of what its files say.
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its account: ``token``, and ``ca.crt`` of the cluster's authority
+(https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/)."""
+
+
+def kubelet_at(url: str, ca_file: Path | None, *, insecure: bool) -> KubeletApi:
+    """Return the kubelet at *url*, spoken to by the account of the own pod."""
+    return KubeletApi(
+        url=url,
+        token_file=SERVICE_ACCOUNT / "token",
+        ca_file=ca_file or SERVICE_ACCOUNT / "ca.crt",
+        insecure=insecure,
+    )
+
+
+def with_running(snapshot: Snapshot, running: KubeletSettings | None) -> Snapshot:
+    """Return *snapshot* with the settings that the kubelet runs with, if it told them.
+
+    What only files and flags tell is kept beside: where the kubelet keeps its files, what it is
+    a part of, its version.
+    """
+    on_disk = snapshot.kubelet_on_disk or snapshot.kubelet
+    if running is None or on_disk is None:
+        return replace(snapshot, kubelet=running or snapshot.kubelet, kubelet_on_disk=on_disk)
+    known = replace(
+        running,
+        embedded_in=on_disk.embedded_in,
+        root_directory=on_disk.root_directory,
+        version=running.version or on_disk.version,
+    )
+    return replace(snapshot, kubelet=known, kubelet_on_disk=on_disk)
+
+
+# The settings that a kubelet runs with, asked of it as seldom as they can change.
+
+AGAIN_S = 86_400.0
+"""Longest that an answer is trusted, should a start of the kubelet go unseen: it reads its settings
+when it starts, and then its socket is another one. To each question it asks the API server whether
+we may."""
+
+
+RETRY_S = 300.0
+"""After a question that was not answered: mostly a right that is missing."""
+
+
+class RunningKubelet:
+    """Asks one kubelet; for one thread.
+
+    Args:
+        configz: asks; raises :class:`~agent.errors.AgentError`.
+        socket: one that the kubelet makes anew whenever it starts.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, configz: Callable[[], str], socket: Path, *, clock: Callable[[], float]
+    ) -> None:
+        """Ask nothing yet."""
+        self._configz = configz
+        self._socket = socket
+        self._clock = clock
+        self._start: tuple[int, int] | None = None
+        self._due = float("-inf")
+        self._answer: KubeletSettings | None = None
+        self._problem: str | None = None
+
+    def put_into(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with what the kubelet last told, and an issue where it would not.
+
+        A kubelet that started anew has other settings perhaps: until it tells, those of its
+        files count.
+        """
+        start = self._seen()
+        if start != self._start:
+            self._start, self._answer, self._due = start, None, float("-inf")
+        if self._clock() >= self._due:
+            self._ask()
+        found = with_running(snapshot, self._answer)
+        if self._problem is None:
+            return found
+        issue = ProbeIssue(probe="kubelet", subject="configz", reason=self._problem)
+        return replace(found, issues=(*found.issues, issue))
+
+    def _ask(self) -> None:
+        try:
+            self._answer = settings_from_configz(self._configz())
+            self._problem, self._due = None, self._clock() + AGAIN_S
+        except AgentError as error:
+            self._problem, self._due = error.cause, self._clock() + RETRY_S
+
+    def _seen(self) -> tuple[int, int] | None:
+        try:
+            found = self._socket.stat()
+        except OSError:
+            return self._start  # gone for the seconds that a start takes
+        return found.st_ino, found.st_ctime_ns

@@ -1,10 +1,10 @@
 """The kubelet's settings, put together from its files and flags as the kubelet does.
 
 The kubelet reads them at its start only, so that files changed since then are not what it runs
-with: :mod:`agent.probes.kubelet.configz` has that, and this is with what it would start next.
+with: :mod:`agent.probes.kubelet.api` has that, and this is with what it would start next.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,26 +14,124 @@ from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_keys import MAX_ODD_KEYS, OddKey
 from agent.model.snapshot import ProbeIssue
 from agent.probes.kubelet.fields import KIND, Document, settings_of
-from agent.probes.kubelet.file import UnusableError, configuration, text, under
-from agent.probes.kubelet.kubelet_flags import FLAGS, override
-from agent.probes.kubelet.kubelet_keys import repeated_keys, unknown_keys
-from agent.probes.kubelet.kubelet_start import changed_since
-from agent.probes.kubelet.kubelet_unloaded import unloaded
-from agent.probes.kubelet.merge import Merge
-from agent.probes.kubelet.sources import Sources, find_sources
+from agent.probes.kubelet.file import (
+    UnusableError,
+    configuration,
+    repeated_keys,
+    text,
+    under,
+    unknown_keys,
+)
+from agent.probes.kubelet.merge import FLAGS, Merge, override
+from agent.probes.kubelet.sources import PLACES, Sources, find_sources
 from agent.probes.sysfs.tree import Root, Tree
+
+# Files that look like settings of the kubelet, and that it never loads.
+
+SUFFIXES = (".conf", ".yaml", ".yml", ".json")
+"""Ends of the names that are meant to be loaded; ``x.conf.bak`` and ``x.conf~`` are not."""
+
+
+MAX_LOOKED_AT = 64
+"""Most files that are opened to see what they are."""
+
+
+def unloaded(host: Tree, sources: Sources, loaded: Iterable[Path]) -> tuple[str, ...] | None:
+    """Return the files with a KubeletConfiguration in directories of drop-ins that go unread.
+
+    Either the directory is the one of ``--config-dir``, and the name does not end in ``.conf``;
+    or it is one that documentation names, and no flag does. ``None`` where no process is seen,
+    whose flags would tell.
+    """
+    if sources.pid is None:
+        return None
+    known = set(loaded)
+    folders = {Path(place.drop_ins) for place in PLACES if place.drop_ins}
+    if sources.drop_ins is not None:
+        folders.add(Path(sources.drop_ins))
+    found = [path for folder in sorted(folders) for path in _files(host, folder)]
+    missed = [path for path in found if path not in known][:MAX_LOOKED_AT]
+    return tuple(str(path) for path in missed if _is_configuration(host, path))
+
+
+def _files(host: Tree, folder: Path) -> Iterator[Path]:
+    try:
+        names = host.names(under(folder))
+    except OSError:
+        return
+    yield from (folder / name for name in names if name.endswith(SUFFIXES))
+
+
+def _is_configuration(host: Tree, path: Path) -> bool:
+    try:
+        return KIND in text(host, path)
+    except UnusableError:
+        return False
+
+
+# When the kubelet started, and which of its files are younger.
+
+USER_HZ = 100
+"""Ticks a second of ``/proc/<pid>/stat``, on every architecture of Linux that has GPUs
+(kernel include/asm-generic/param.h)."""
+
+
+MARGIN_S = 2.0
+"""By so much a file must be younger: ``btime`` is in whole seconds (kernel fs/proc/stat.c)."""
+
+
+_START_TIME = 19
+"""Its place in ``/proc/<pid>/stat`` behind the program's name (proc_pid_stat(5), field 22)."""
+
+
+def changed_since(
+    host: Tree, procfs: Tree, sources: Sources, files: Iterable[Path]
+) -> tuple[str, ...] | None:
+    """Return which of *files* were written to after the kubelet's process had started.
+
+    ``None`` where no process is seen, or its start is not known, or its kubelet started later
+    than itself, as that of k3s, which writes the files between.
+    """
+    if sources.pid is None or sources.embedded_in in ("k3s", "microk8s"):
+        return None
+    started = _started(procfs, sources.pid)
+    if started is None:
+        return None
+    return tuple(str(path) for path in files if _modified(host, path) > started + MARGIN_S)
+
+
+def _modified(host: Tree, path: Path) -> float:
+    try:
+        return host.modified(under(path)) / 1e9
+    except OSError:  # gone between two reads
+        return 0.0
+
+
+def _started(procfs: Tree, pid: int) -> float | None:
+    """Return the time of the start in seconds of the epoch."""
+    try:
+        own = procfs.content(f"{pid}/stat").rpartition(b")")[2].split()
+        boot = [line for line in procfs.content("stat").splitlines() if line.startswith(b"btime ")]
+        return int(boot[0].split()[1]) + int(own[_START_TIME]) / USER_HZ
+    except (OSError, ValueError, IndexError):
+        return None
+
 
 MAX_DROP_INS = 64
 """Most files of a directory of drop-ins, its subdirectories included; real ones have a handful."""
 
+
 MAX_TOTAL_BYTES = 1 << 20
 """Of all files of one kubelet together."""
+
 
 MAX_ENTRIES = 1024
 """Most names in that directory: it may be any, such as ``/``."""
 
+
 MAX_FOLDERS = 16
 """Deepest nesting of these subdirectories."""
+
 
 __all__ = ["FLAGS", "KIND", "read_kubelet_settings"]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import UnreadableError
+from agent.model.node import NodeOffer, PlacedDevice, PodHolding
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
-from agent.model.pod_resources import NodeOffer, PlacedDevice, PodHolding
 
 LIST = "/v1.PodResourcesLister/List"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"

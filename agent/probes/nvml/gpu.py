@@ -5,27 +5,81 @@ whole ones alone.
 """
 
 import ctypes
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 from typing import Any, cast
 
-from agent.model.gpu import C2c, EccErrors, Fabric, Gpu
+from agent.model.gpu import C2c, EccErrors, Fabric, Gpu, Mig, MigInstance
+from agent.model.nvlink import PeerAccess, ReportedPair
 from agent.model.pci import PcieLink
 from agent.probes.nvml import values
-from agent.probes.nvml.session import Answer, Asker
+from agent.probes.nvml.session import Answer, Asker, Session
+
+# Pairs of GPUs, as NVML tells of them.
+
+_READ, _WRITE, _NVLINK = 0, 1, 2
+"""``nvmlGpuP2PCapsIndex_t``. Our own numbers: pynvml's name for the first is a tuple."""
+
+
+def pairs(session: Session, handles: Mapping[int, Any]) -> tuple[ReportedPair, ...]:
+    """Return what NVML says of every two GPUs of *handles*, by index.
+
+    Closeness from ``nvmlDeviceGetTopologyCommonAncestor``, peer access both ways from
+    ``nvmlDeviceGetP2PStatus``. A pair of which nothing is known is left out.
+    """
+    found = (
+        _pair(session.asker(f"GPU{a} GPU{b}"), (a, b), (handles[a], handles[b]))
+        for a, b in combinations(sorted(handles), 2)
+    )
+    return tuple(pair for pair in found if pair is not None)
+
+
+def _pair(asker: Asker, names: tuple[int, int], handles: tuple[Any, Any]) -> ReportedPair | None:
+    level = "nvmlDeviceGetTopologyCommonAncestor"
+    pair = ReportedPair(
+        a=f"GPU{names[0]}",
+        b=f"GPU{names[1]}",
+        closeness=asker.ask(level, *handles, convert=values.closeness),
+        forward=_access(asker, handles),
+        backward=_access(asker, handles[::-1]),
+    )
+    return None if pair == ReportedPair(a=pair.a, b=pair.b) else pair
+
+
+def _access(asker: Asker, handles: tuple[Any, Any]) -> PeerAccess | None:
+    """Read ``nvmlDeviceGetP2PStatus`` of three capabilities; None if all are unknown."""
+
+    def ask(capability: int) -> Any:
+        call = "nvmlDeviceGetP2PStatus"
+        return asker.ask(call, *handles, capability, convert=values.p2p_status)
+
+    access = PeerAccess(read=ask(_READ), write=ask(_WRITE), nvlink=ask(_NVLINK))
+    return None if access == PeerAccess() else access
+
 
 AFFINITY_WORDS = 128
 """64-bit words of the CPU mask: 8192 CPUs, the most that Linux builds for x86 take (NR_CPUS)."""
 
+
 NODE_WORDS = 16
 """64-bit words of the mask of NUMA nodes: 1024, the most that Linux takes (NODES_SHIFT 10)."""
+
 
 MAX_C2C_LINKS = 64
 """Upper bound on the chip-to-chip links asked about; Grace Hopper has 10, Grace Blackwell 5 (its
 ``nvidia-smi c2c``)."""
 
+
 _UNCORRECTED = 1  # nvmlMemoryErrorType_t
+
+
 _VOLATILE, _AGGREGATE = 0, 1  # nvmlEccCounterType_t
+
+
 _SCOPE_NODE = 0  # nvmlAffinityScope_t
+
+
 _WRONG_VERSION = 25  # NVML_ERROR_ARGUMENT_VERSION_MISMATCH
 
 
@@ -193,3 +247,98 @@ def _c2c(asker: Asker, handle: Any) -> C2c | None:
     speeds = [asker.field_value(f, values.field_value) for f in asker.fields(handle, wanted)]
     # A link that is down has no speed, or 0.
     return C2c(is_enabled=True, links=count, speed_mbps=max(filter(None, speeds), default=None))
+
+
+# MIG: whether a GPU is partitioned, and into what.
+
+MAX_MIG_DEVICES = 64
+"""Upper bound on slots asked; today's GPUs have 7 (NVIDIA MIG User Guide)."""
+
+
+def with_mig(asker: Asker, handle: Any, gpu: Gpu) -> Gpu:
+    """Return *gpu* with its MIG state: ``nvmlDeviceGetMigMode``, now and after the next reset.
+
+    A GPU that is partitioned tells its slots (``nvmlDeviceGetMaxMigDeviceCount``, which answers
+    0 while MIG is off) and the device in each.
+    """
+    mig = _modes(asker, handle)
+    if mig is None or not mig.is_enabled:
+        return replace(gpu, mig=mig)
+    slots = asker.ask("nvmlDeviceGetMaxMigDeviceCount", handle, convert=values.positive)
+    instances = tuple(
+        _instance(asker, handle, device, MigInstance(uuid=uuid, parent_uuid=gpu.uuid))
+        for device, uuid in _devices(asker, handle, slots)
+    )
+    return replace(gpu, mig=replace(mig, max_instances=slots, instances=instances))
+
+
+def with_known_mig(asker: Asker, handle: Any, gpu: Gpu) -> Gpu | None:
+    """Return *gpu* with its pending MIG mode read anew; ``None`` if more than that changed.
+
+    A MIG device keeps its UUID and what it consists of for as long as it lives, so the UUIDs
+    by slot tell whether the known devices are still those.
+    """
+    mig, known = _modes(asker, handle), gpu.mig
+    if mig is None or known is None:
+        return gpu if mig is known else None
+    if mig.is_enabled is not known.is_enabled:
+        return None
+    found = _devices(asker, handle, known.max_instances) if mig.is_enabled else ()
+    if [uuid for _, uuid in found] != [instance.uuid for instance in known.instances]:
+        return None
+    return replace(gpu, mig=replace(known, is_pending=mig.is_pending))
+
+
+def _modes(asker: Asker, handle: Any) -> Mig | None:
+    modes = asker.ask("nvmlDeviceGetMigMode", handle, convert=lambda m: tuple(map(values.flag, m)))
+    if modes is None:
+        return None
+    return Mig(is_enabled=modes[0], is_pending=modes[0] != modes[1])
+
+
+def _devices(asker: Asker, handle: Any, slots: int | None) -> Iterator[tuple[Any, str]]:
+    """Yield each MIG device and its UUID; an empty slot is NOT_FOUND."""
+    for slot in range(min(slots or 0, MAX_MIG_DEVICES)):
+        device = asker.answer(
+            "nvmlDeviceGetMigDeviceHandleByIndex",
+            handle,
+            slot,
+            absent=(asker.nvml.NVML_ERROR_NOT_FOUND,),
+        ).value
+        uuid = device and gpu_uuid(asker, device)
+        if uuid:
+            yield device, uuid
+
+
+def _instance(asker: Asker, parent: Any, device: Any, instance: MigInstance) -> MigInstance:
+    """Read one MIG device.
+
+    Its profile is the end of ``nvmlDeviceGetName``; its GPU instance's number and place come
+    from ``nvmlGpuInstanceGetInfo`` of the handle that ``nvmlDeviceGetGpuInstanceById`` gives
+    to the privileged.
+    """
+
+    def ask(call: str, convert: Any) -> Any:
+        return asker.ask(call, device, convert=convert)
+
+    gpu_instance = ask("nvmlDeviceGetGpuInstanceId", values.small)
+    profile_id, placement = _place(asker, parent, gpu_instance) or (None, None)
+    return replace(
+        instance,
+        profile=ask("nvmlDeviceGetName", values.mig_profile),
+        profile_id=profile_id,
+        placement=placement,
+        gpu_instance=gpu_instance,
+        compute_instance=ask("nvmlDeviceGetComputeInstanceId", values.small),
+        memory_mib=ask("nvmlDeviceGetMemoryInfo", values.memory_mib),
+        attributes=ask("nvmlDeviceGetAttributes_v2", values.mig_attributes),
+    )
+
+
+def _place(asker: Asker, parent: Any, gpu_instance: int | None) -> Any:
+    if gpu_instance is None:
+        return None
+    found = asker.ask("nvmlDeviceGetGpuInstanceById", parent, gpu_instance)
+    if found is None:
+        return None
+    return asker.ask("nvmlGpuInstanceGetInfo", found, convert=values.mig_place)

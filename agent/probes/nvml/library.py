@@ -1,15 +1,34 @@
 """The driver's library ``libnvidia-ml.so.1``: where it is, and how `pynvml` comes to use it."""
 
 import ctypes
+import os
+import sys
 from pathlib import Path
 
 from agent.errors import NvmlUnavailable
 
+# The environment that the NVML child runs in.
+
+_SCRUBBED = ("PYTHON", "LD_PRELOAD", "LD_AUDIT")
+"""Beginnings of variables that it does not get: a preloaded library would run inside a process
+that we count on, and PYTHON* could replace modules."""
+
+
+def child_environment() -> dict[str, str]:
+    """Return our own environment, scrubbed, with modules from where we have ours."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED)}
+    package_parent = str(Path(__file__).resolve().parents[3])
+    own = [path for path in sys.path if Path(path).is_absolute()]
+    return {**kept, "PYTHONPATH": os.pathsep.join([package_parent, *own])}
+
+
 SONAME = "libnvidia-ml.so.1"
 """What ``pynvml`` asks the loader for; it knows no path."""
 
+
 NOT_FOUND = 12
 """``NVML_ERROR_LIBRARY_NOT_FOUND``, which NVML's own bindings answer in the same case."""
+
 
 _CURE = "name the driver's library, or its directory, with --nvml-library"
 

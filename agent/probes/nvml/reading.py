@@ -15,15 +15,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.errors import NvmlUnavailable
-from agent.model.driver import ConfidentialCompute
-from agent.model.gpu import Gpu
+from agent.model.gpu import ConfidentialCompute, Gpu
 from agent.model.nvlink import NvLink, ReportedPair
 from agent.model.snapshot import ProbeIssue
 from agent.probes.nvml import values
-from agent.probes.nvml.gpu import gpu_uuid, lasting, with_changing, with_sample
+from agent.probes.nvml.gpu import (
+    gpu_uuid,
+    lasting,
+    pairs,
+    with_changing,
+    with_known_mig,
+    with_mig,
+    with_sample,
+)
 from agent.probes.nvml.links import are_links_as_known, links, uneven, with_peer_kinds
-from agent.probes.nvml.nvml_mig import with_known_mig, with_mig
-from agent.probes.nvml.nvml_pairs import pairs
 from agent.probes.nvml.session import Answer, Asker, Session, in_order
 
 MAX_GPUS = 64

@@ -6,27 +6,148 @@ time, leaves a stuck one behind, and never has more than one of those.
 """
 
 import json
+import os
+import select
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from agent.errors import NvmlUnavailable
 from agent.model.codec import from_plain
+from agent.model.gpu import Gpu
 from agent.model.nvml_event import NvmlEvent, NvmlStatus, NvmlTrouble
 from agent.probes.nvml.event_pipe import EventPipe
-from agent.probes.nvml.library import library_file
-from agent.probes.nvml.nvml_attempts import Attempts
-from agent.probes.nvml.nvml_environment import child_environment
-from agent.probes.nvml.nvml_last_known import with_last_known
-from agent.probes.nvml.nvml_line import read_line
+from agent.probes.nvml.library import child_environment, library_file
 from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.recorder import Recording
 
+# How often NVML failed to give a reading, and how long it is left alone for it.
+
+FIRST_DELAY_S = 1.0
+"""Wait before the second attempt; doubles with every failure in a row."""
+
+
+MAX_DELAY_S = 60.0
+"""Longest wait between attempts; a driver that comes back is noticed within it."""
+
+
+_NO_LIBRARY = (12, 13)
+"""``NVML_ERROR_LIBRARY_NOT_FOUND``, and ``…FUNCTION_NOT_FOUND`` for what every driver has."""
+
+
+class Attempts:
+    """Keeps the account of attempts; :attr:`status` may be read by any thread.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._delay_s = FIRST_DELAY_S
+        self._not_before = float("-inf")
+        self._last: NvmlUnavailable | None = None
+        self.status = NvmlStatus()
+
+    def check(self) -> None:
+        """Raise again what was raised last while NVML is left alone for it; counts as nothing."""
+        wait = self._not_before - self._clock()
+        if wait <= 0 or self._last is None:
+            return
+        # The cause stays as it is: it goes into snapshots, which must not differ by the seconds
+        # that are left.
+        cure = f"{self._last.cure}; next attempt in {wait:.0f} s"
+        raise NvmlUnavailable(self._last.cause, cure, code=self._last.code)
+
+    def succeeded(self) -> None:
+        """There is a reading."""
+        self._delay_s = FIRST_DELAY_S
+        self.status = NvmlStatus()
+
+    def refused(self, error: NvmlUnavailable) -> NvmlUnavailable:
+        """Return *error* after :meth:`failed`, its trouble told by its code."""
+        has_library = error.code not in _NO_LIBRARY
+        trouble = NvmlTrouble.REFUSED if has_library else NvmlTrouble.NO_LIBRARY
+        self.failed(trouble, error)
+        if has_library:
+            self.status = replace(self.status, code=error.code)
+        return error
+
+    def failed(self, trouble: NvmlTrouble, error: NvmlUnavailable) -> NvmlUnavailable:
+        """Count a failure, leave NVML alone for a while, return *error*."""
+        self.missed(trouble, error)
+        self._last = error
+        self._not_before = self._clock() + self._delay_s
+        self._delay_s = min(MAX_DELAY_S, self._delay_s * 2)
+        return error
+
+    def missed(self, trouble: NvmlTrouble, error: NvmlUnavailable) -> NvmlUnavailable:
+        """Count a failure that cost nothing, so that the next attempt need not wait."""
+        self.status = NvmlStatus(
+            trouble=trouble, failures=self.status.failures + 1, cause=error.cause
+        )
+        return error
+
+
+# One line of a child's, waited for no longer than its time.
+
+
+def read_line(descriptor: int, timeout_s: float) -> bytes | None:
+    """Return what *descriptor* gives up to the end of a line.
+
+    Empty if it ends before, ``None`` if *timeout_s* passes before.
+    """
+    deadline = time.monotonic() + timeout_s
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    line = bytearray()
+    while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        chunk = os.read(descriptor, 1 << 16)
+        line += chunk
+        if not chunk:
+            return b""
+        if line.endswith(b"\n"):
+            return bytes(line)
+    return None
+
+
+# What is still known of a GPU that does not tell itself any more.
+
+
+def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
+    """Return *reading*, its GPUs without a UUID described as *previous* knew them.
+
+    A lost GPU does not even tell its UUID, and one that answers only some calls may withhold it;
+    either keeps its index while the driver runs, and must stay the device that it was. Nothing
+    is carried over unless the same GPUs answer at all other indices. Of a lost GPU all is as it
+    was last known, of another one what it does not tell now.
+    """
+    if previous is None or len(previous.gpus) != len(reading.gpus):
+        return reading
+    matched = tuple(zip(reading.gpus, previous.gpus, strict=True))
+    if any(now.uuid not in (None, was.uuid) for now, was in matched):
+        return reading
+    return replace(reading, gpus=tuple(_merged(now, was) for now, was in matched))
+
+
+def _merged(now: Gpu, was: Gpu) -> Gpu:
+    if now.is_lost:
+        return replace(was, is_lost=True)
+    if now.uuid is not None:
+        return now
+    told: dict[str, Any] = {field.name: getattr(now, field.name) for field in fields(Gpu)}
+    known = {name: value for name, value in told.items() if value is not None}
+    return replace(was, **known)
+
+
 _EXIT_S = 1.0  # for a child that has nothing to do; it needs milliseconds
+
+
 _STUCK_CURE = (
     "look for NVRM and Xid lines in `dmesg`; the GPU may need a reset, or the node a reboot"
 )

@@ -11,9 +11,15 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from agent.model.driver import ConfidentialCompute
-from agent.model.gpu import Fabric, FabricState, RemappedRows, Virtualization
-from agent.model.mig import MigAttributes, MigPlacement
+from agent.model.gpu import (
+    ConfidentialCompute,
+    Fabric,
+    FabricState,
+    MigAttributes,
+    MigPlacement,
+    RemappedRows,
+    Virtualization,
+)
 from agent.model.numa import CpuSet
 from agent.model.nvlink import Closeness, P2pStatus, PeerKind
 from agent.model.pci import PciAddress

@@ -5,13 +5,122 @@ Facts from Kubernetes 1.36: ``SetDefaults_Pod``, ``defaultHugePagePodLimits`` an
 LimitRanger (plugin/pkg/admission/limitranger).
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from agent.model.pod import Container, Pod
-from agent.model.pod_amounts import at_once
+from agent.errors import DecodeError, InputError
+from agent.formats.fields import MILLICORES, Object, amount, amounts, items, object_at, text_at
+from agent.model.pod import Container, Pod, at_once
 from agent.model.qos import COUNTED, HUGE_PAGES, qos_class
-from agent.probes.pods.pod_manifest_limits import Defaults
+
+# LimitRange objects: what containers of a namespace get that state nothing themselves.
+
+LIMIT_RANGE = "LimitRange"
+"""Its kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """Of one LimitRange.
+
+    Attributes:
+        requests, limits: resource → amount, in the units of a container.
+    """
+
+    namespace: str
+    requests: Mapping[str, int]
+    limits: Mapping[str, int]
+
+
+def defaults_from_object(obj: Object) -> Defaults:
+    """Return the defaults of the LimitRange *obj*, completed as the API server completes them.
+
+    Limits come from ``default``, else from ``max``; requests from ``defaultRequest``, else from
+    the limits, else from ``min`` (kubernetes 1.36 pkg/apis/core/v1/defaults.go,
+    SetDefaults_LimitRangeItem).
+
+    Raises:
+        DecodeError: it has not the shape of one.
+    """
+    metadata, spec = object_at(obj, "metadata", ""), object_at(obj, "spec", "")
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    for at, item in items(spec, "limits", "spec"):
+        if text_at(item, "type", at) == "Container":
+            most = {**amounts(item, "max", at), **amounts(item, "default", at)}
+            limits |= most
+            requests |= {**amounts(item, "min", at), **most, **amounts(item, "defaultRequest", at)}
+    namespace = text_at(metadata, "namespace", "metadata") or "default"
+    return Defaults(namespace=namespace, requests=requests, limits=limits)
+
+
+# What the API server refuses in the resources of a container: no kubelet ever sees such a pod.
+#
+# Facts from Kubernetes 1.36: ``validateContainerResourceRequirements`` in
+# pkg/apis/core/validation/validation.go, ``IsExtendedResourceName`` and ``IsOvercommitAllowed`` in
+# pkg/apis/core/v1/helper/helpers.go.
+
+_LISTS = ("initContainers", "containers")
+
+
+_OWN = ("cpu", "memory", "ephemeral-storage")
+"""Names without a prefix that containers can ask for, beside those of huge pages."""
+
+
+def check_amounts(spec: Object) -> None:
+    """Raise for a resource of a pod's *spec* that has no such name, or cannot be divided so.
+
+    Raises:
+        DecodeError: there is one; the path starts at the pod.
+    """
+    for field in _LISTS:
+        for at, item in items(spec, field, "spec"):
+            resources = object_at(item, "resources", at)
+            for part in ("requests", "limits"):
+                stated = object_at(resources, part, f"{at}.resources")
+                for name, value in stated.items():
+                    _check_amount(str(name), value, f"{at}.resources.{part}.{name}")
+
+
+def _check_amount(name: str, value: object, at: str) -> None:
+    if "/" not in name and name not in _OWN and not name.startswith(HUGE_PAGES):
+        cure = "names of devices have a prefix, such as nvidia.com/gpu"
+        raise DecodeError(at, "the API server knows no such resource of a container", cure)
+    if _is_of_devices(name) and amount(value, at, is_cpu=True) % MILLICORES:
+        cure = "ask for whole devices; a part of a GPU is a MIG device or a shared replica"
+        raise DecodeError(at, f"the API server takes whole numbers of devices, not {value}", cure)
+
+
+def check_limits(pod: Pod) -> None:
+    """Raise for a request of the completed *pod* that does not go with its limit.
+
+    Raises:
+        InputError: there is one.
+    """
+    for one in pod.containers:
+        for name in one.requests or {}:
+            found = _mismatch(name, one)
+            if found is not None:
+                problem, cure = found
+                where = f"{pod.namespace}/{pod.name} container {one.name}"
+                raise InputError(f"{where}: the API server refuses {problem}", cure)
+
+
+def _mismatch(name: str, one: Container) -> tuple[str, str] | None:
+    request, limit = (one.requests or {})[name], (one.limits or {}).get(name)
+    is_exact = name.startswith(HUGE_PAGES) or _is_of_devices(name)
+    if limit is None:
+        cure = f"set limits.{name} to the same amount"
+        return (f"requests.{name} without a limit", cure) if is_exact else None
+    if is_exact and request != limit:
+        return f"requests.{name} that differs from limits.{name}", "make the two equal"
+    if request > limit:
+        return f"requests.{name} above limits.{name}", "lower the request or raise the limit"
+    return None
+
+
+def _is_of_devices(name: str) -> bool:
+    return "/" in name and "kubernetes.io/" not in name
 
 
 def defaulted(pod: Pod, ranges: Iterable[Defaults] = ()) -> Pod:

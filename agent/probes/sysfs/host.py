@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.model.driver import NvidiaDriver
+from agent.model.gpu import NvidiaDriver
 from agent.model.hca import DataDirect, Hca
 from agent.model.host import HostSettings
 from agent.model.kubelet import KubeletSettings
@@ -20,13 +20,11 @@ from agent.probes.kubelet.state import read_kubelet_state
 from agent.probes.sysfs import changes
 from agent.probes.sysfs.cpu import read_cpu
 from agent.probes.sysfs.files import Files
-from agent.probes.sysfs.kernel import read_kernel
-from agent.probes.sysfs.memo import Memo
+from agent.probes.sysfs.kernel import gpu_memory_nodes, read_kernel, read_nvidia_driver
 from agent.probes.sysfs.numa import read_numa
-from agent.probes.sysfs.nvidia_driver import gpu_memory_nodes, read_nvidia_driver
 from agent.probes.sysfs.pcie import PciTree, PlacedFunction
 from agent.probes.sysfs.rdma import read_rdma
-from agent.probes.sysfs.tree import Key, Outcome, Tree
+from agent.probes.sysfs.tree import Key, Memo, Outcome, Tree
 
 PRODUCT_NAME = "class/dmi/id/product_name"
 """The machine's DMI name (kernel Documentation/ABI/testing/sysfs-class-dmi)."""

@@ -6,7 +6,9 @@ Files: kernel Documentation/ABI/testing/sysfs-bus-pci. Nothing here asks a drive
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from agent.model.numa import CpuSet
 from agent.model.nvlink import NvSwitch
 from agent.model.pci import (
     GT_S_TO_GENERATION,
@@ -17,35 +19,157 @@ from agent.model.pci import (
     PcieLink,
     PciFunction,
     PciPath,
+    VgpuHost,
 )
 from agent.model.snapshot import ProbeIssue
 from agent.probes.sysfs.files import Files
-from agent.probes.sysfs.pci_config import STANDARD_BYTES, acs_control, bridge_kind, express
-from agent.probes.sysfs.pci_numa import NearNodes
-from agent.probes.sysfs.pci_vgpu import vgpu_host
-from agent.probes.sysfs.pci_vpd import names_nvlink_management, parse_vpd
+from agent.probes.sysfs.numa import node_cpus, node_ids
+from agent.probes.sysfs.pci_config import (
+    STANDARD_BYTES,
+    acs_control,
+    bridge_kind,
+    capability,
+    express,
+    names_nvlink_management,
+    parse_vpd,
+)
 from agent.probes.sysfs.tree import Root
 
+# The NUMA node that a PCI function is near, where its own file does not say.
+
+
+class NearNodes:
+    """NUMA nodes of PCI functions, named by their directories in sysfs."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def node(self, places: Iterable[str], near: CpuSet | None) -> int | None:
+        """Return the node of the first of *places*, or of the next that has one.
+
+        Args:
+            places: the function, then the bridges above it, the nearest first. sysfs prints -1
+                where firmware gave no _PXM: unknown, not node 0. The kernel lets a function
+                inherit its bridge's node only at boot, so the bridges are asked as well.
+            near: the CPUs near the function, which decide if no place does: the node that
+                holds them all. Without a node the kernel names every CPU of the machine, so on
+                more than one node they say nothing.
+        """
+        for place in places:
+            node = self._files.number(f"{place}/numa_node")
+            if node is not None and node >= 0:
+                return node
+        if not near:
+            return None
+        return next((node for node, cpus in self._cpus.items() if near <= cpus), None)
+
+    def cpus(self, place: str) -> CpuSet | None:
+        """Return the CPUs that the kernel calls near a function."""
+        cpus = self._files.cpus(f"{place}/local_cpulist")
+        return cpus if cpus is not None else self._files.cpu_mask(f"{place}/local_cpus")
+
+    @cached_property
+    def _cpus(self) -> Mapping[int, CpuSet]:
+        return {
+            node: cpus
+            for node in node_ids(self._files) or ()
+            if (cpus := node_cpus(self._files, node))
+        }
+
+
+# What a virtual GPU tells its guest about the host, in a vendor-specific PCI capability.
+#
+# Layout: NVIDIA/k8s-device-plugin v0.19.0, ``internal/vgpu``: id, next, length, ``VF``, then
+# records of id, length and data; record 0 is the host's driver, its version in 10 bytes and its
+# branch in 10, each filled up with zeros. The capability's frame: PCI Local Bus Specification
+# 3.0, 6.7 and appendix H. The bytes are a hypervisor's, so none of them is trusted.
+
+_NVIDIA = b"\xde\x10"
+"""Vendor 10de, as config space begins with it."""
+
+
+_VENDOR_SPECIFIC = 0x09
+
+
+_LENGTH, _SIGNATURE, _RECORDS = 2, 3, 5
+"""From the start of the capability."""
+
+
+_DRIVER_RECORD = 0
+
+
+_TEXT = 10
+
+
+def vgpu_host(config: bytes) -> VgpuHost | None:
+    """Return the driver of the host; ``None`` for what is no vGPU, or tells none."""
+    start = capability(config, _VENDOR_SPECIFIC)
+    if start is None or config[:2] != _NVIDIA or start + _RECORDS > len(config):
+        return None
+    whole = config[start : start + config[start + _LENGTH]]
+    if whole[_SIGNATURE:_RECORDS] != b"VF":
+        return None
+    record = _driver_record(whole)
+    return None if record is None else _host(record)
+
+
+def _driver_record(whole: bytes) -> bytes | None:
+    """Return the 20 bytes of the driver's record; ``None`` if it is not there, or cut short."""
+    at = _RECORDS
+    while at + 2 <= len(whole):
+        identity, length = whole[at : at + 2]
+        if identity == _DRIVER_RECORD:
+            data = whole[at + 2 : at + 2 + 2 * _TEXT]
+            return data if len(data) == 2 * _TEXT else None
+        if length == 0:
+            return None
+        at += length
+    return None
+
+
+def _host(record: bytes) -> VgpuHost | None:
+    texts = [
+        part.strip(b"\0").decode("ascii", "replace") for part in (record[:_TEXT], record[_TEXT:])
+    ]
+    version, branch = texts
+    return VgpuHost(driver_version=version, driver_branch=branch) if version else None
+
+
 NVIDIA = "10de"
+
+
 MELLANOX = "15b3"
 """PCI vendor ids (pci.ids)."""
+
 
 GPU_CLASSES = ("0300", "0302")
 """VGA and 3D controller, the first four digits of the class (PCI-SIG class codes)."""
 
+
 NVSWITCH_CLASS = "0680"
 """Bridge, other: how NVSwitches up to Hopper show themselves (pci.ids 10de:1ac2, 1af1, 22a3)."""
+
 
 DATA_DIRECT_CLASS = "0801"
 """DMA controller: the function of a ConnectX-8 that NCCL calls Data Direct (class 080100)."""
 
+
 _SUBTRACTIVE_BRIDGE = "060401"
 """A bridge of conventional PCI by its class already (PCI-SIG class codes)."""
 
+
 _DEVICES = "bus/pci/devices"
+
+
 _ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
+
+
 _SPEED = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,4})?) GT/s(?: PCIe)?")
+
+
 _HEX = re.compile(r"[0-9a-f]+")
+
+
 _NO_IOMMU_TYPE = "unknown"
 """What the kernel prints for a group without a default domain (iommu_group_show_type)."""
 

@@ -6,22 +6,126 @@ drivers/infiniband/core/sysfs.c.
 
 import re
 from collections.abc import Mapping
+from errno import EINVAL, EOPNOTSUPP
 
-from agent.model.hca import HcaPort, LinkLayer
-from agent.probes.sysfs.rdma_files import RdmaFiles
-from agent.probes.sysfs.rdma_gids import read_gids
+from agent.model.hca import Gid, HcaPort, LinkLayer
+from agent.probes.sysfs.files import Files
+from agent.probes.sysfs.tree import Root
+
+# The files of RDMA devices, of which drivers refuse some.
+
+_REFUSED = (EINVAL, EOPNOTSUPP)
+"""How drivers answer for what a device, or this function of it, does not have: EINVAL for
+counters of restricted functions and for unset GIDs (kernel drivers/infiniband/core/sysfs.c),
+EOPNOTSUPP for attributes of network interfaces (net/core/net-sysfs.c)."""
+
+
+_INTERFACE = re.compile(r"[^\s/\x00-\x1f\x7f]{1,15}")
+"""Length: IFNAMSIZ less the closing zero (kernel include/uapi/linux/if.h)."""
+
+
+class RdmaFiles(Files):
+    """One pass over RDMA devices."""
+
+    def __init__(self, root: Root) -> None:
+        super().__init__("rdma", root)
+
+    def word(self, path: str) -> str | None:
+        """Return the text of a file; ``None`` for an empty one too."""
+        return self.text(path) or None
+
+    def offered(self, path: str) -> str | None:
+        """Return the text of a file; ``None`` and no issue where the driver refuses it."""
+        try:
+            return self._tree.content(path).decode("utf-8", "replace").strip()
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                self._failed(path, error)
+            return None
+
+    def interface(self, path: str) -> str | None:
+        """Return the name of a network interface; ``None`` where the driver gives none."""
+        name = self.offered(path)
+        if not name:
+            return None
+        if _INTERFACE.fullmatch(name) is None or name in (".", ".."):
+            self.report(path, f"not the name of an interface: {name[:40]!r}")
+            return None
+        return name
+
+
+# The GID table of one port: the addresses that it answers to.
+#
+# Files: kernel Documentation/ABI/stable/sysfs-class-infiniband, ``gids`` and ``gid_attrs``.
+
+_INDEX = re.compile(r"[0-9]{1,5}")
+
+
+_GID = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}")
+
+
+_UNSET = (":".join(["0000"] * 8), ":".join(["fe80"] + ["0000"] * 7))
+"""No address, or the link-local prefix without an interface identifier."""
+
+
+_TYPES = ("IB/RoCE v1", "RoCE v2")
+"""All that the kernel prints (drivers/infiniband/core/cache.c, gid_type_str)."""
+
+
+def read_gids(files: RdmaFiles, port: str) -> tuple[Gid, ...]:
+    """Return the entries that are set of the port whose directory is *port*, by index."""
+    names = files.names(f"{port}/gids") or ()
+    indexes = sorted(int(name) for name in names if _INDEX.fullmatch(name))
+    found = (_gid(files, port, index) for index in indexes)
+    return tuple(gid for gid in found if gid is not None)
+
+
+def _gid(files: RdmaFiles, port: str, index: int) -> Gid | None:
+    place = f"{port}/gids/{index}"
+    text = files.offered(place)
+    if text is None or text in _UNSET:
+        return None
+    if _GID.fullmatch(text) is None:
+        files.report(place, f"not a GID: {text[:40]!r}")
+        return None
+    return Gid(
+        index=index,
+        gid=text,
+        type=_type(files, f"{port}/gid_attrs/types/{index}"),
+        netdev=files.interface(f"{port}/gid_attrs/ndevs/{index}"),
+    )
+
+
+def _type(files: RdmaFiles, path: str) -> str | None:
+    text = files.offered(path)
+    if text is None or text in _TYPES:
+        return text
+    files.report(path, f"not a GID type that we know: {text[:40]!r}")
+    return None
+
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+
+
 _STATE = re.compile(r"-?[0-9]+: *(\S.*)")
+
+
 _NAMELESS = ("UNKNOWN", "<unknown>")
 """How the kernel prints a number that it has no name for."""
 
+
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9])?) Gb/sec .*")
+
+
 _LID = re.compile(r"0x[0-9a-f]{1,8}")
+
+
 _COUNT = re.compile(r"[0-9]{1,20}")
+
 
 _NEITHER_LAYER = "Unknown"
 """What the kernel prints for a device of neither layer, like AWS's EFA."""
+
 
 LINK_COUNTERS = (
     "VL15_dropped",
@@ -38,6 +142,7 @@ LINK_COUNTERS = (
     "symbol_error",
 )
 """Of ``counters``: those of the InfiniBand port counters that count faults."""
+
 
 HARDWARE_COUNTERS = (
     "duplicate_request",

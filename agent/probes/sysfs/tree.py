@@ -8,16 +8,17 @@ scan cost, what has to be read again, and what an archive of this node must hold
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from errno import EINVAL, ENOTSUP, ESTALE
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 MAX_BYTES = 4 * 1024 * 1024
 """Most that is read of one file; `/proc/cpuinfo` of 512 CPUs is under 1 MiB."""
+
 
 _CHUNK_BYTES = 64 * 1024
 """Of one read. Files under `/proc/sys` refuse a read of KMALLOC_MAX_SIZE, 4 MiB on x86, with
@@ -43,6 +44,8 @@ class Refusal:
 
 
 Key: TypeAlias = tuple[Act, str]
+
+
 Outcome: TypeAlias = "bytes | tuple[str, ...] | str | bool | int | Refusal"
 
 
@@ -231,3 +234,43 @@ def _chunks(descriptor: int) -> Iterator[bytes]:
     while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK_BYTES))):
         left -= len(chunk)
         yield chunk
+
+
+# Results that stand as long as what they were computed from.
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    inputs: object
+    result: Any
+    watches: tuple[Mapping[Key, Outcome], ...]
+
+
+class Memo:
+    """Remembers what functions of *trees* returned, with all that they read there.
+
+    A function is called again when one of its reads has another outcome than it had: so its
+    result is always that of a call now, as far as the trees read again.
+    """
+
+    def __init__(self, *trees: Tree) -> None:
+        self._trees = trees
+        self._kept: dict[str, _Kept] = {}
+
+    def part(self, name: str, inputs: object, read: Callable[[], T]) -> T:
+        """Return ``read()``, from memory where neither *inputs* nor its reads differ."""
+        kept = self._kept.get(name)
+        if kept is not None and kept.inputs == inputs and not self._differs(kept):
+            result: T = kept.result
+            return result
+        with ExitStack() as stack:
+            watches = tuple(stack.enter_context(tree.watched()) for tree in self._trees)
+            result = read()
+        self._kept[name] = _Kept(inputs, result, watches)
+        return result
+
+    def _differs(self, kept: _Kept) -> bool:
+        pairs = zip(self._trees, kept.watches, strict=True)
+        return any(tree.differs(watch) for tree, watch in pairs)

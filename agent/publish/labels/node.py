@@ -12,12 +12,16 @@ import structlog
 
 from agent.formats.responses import part
 from agent.kubeapi import apply
-from agent.kubeapi.apply import FIELD_MANAGER, AppliedObject, Connect, connection
+from agent.kubeapi.apply import (
+    FIELD_MANAGER,
+    AppliedObject,
+    Connect,
+    Labelled,
+    connection,
+    labelled,
+)
 from agent.kubeapi.client import Answer
-from agent.kubeapi.owned import Labelled, labelled
-from agent.publish.labels.label_wish import NOTHING, LabelWish
-from agent.publish.labels.output import LabelChanges, compare
-from agent.publish.labels.output_names import NODE
+from agent.publish.labels.output import NODE, NOTHING, LabelChanges, LabelWish, compare
 
 _Items = tuple[tuple[str, str], ...]
 """Labels as (key, value)."""

@@ -3,12 +3,79 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
-from agent.labels.syntax import DNS_NAME, PART
-from agent.publish.labels.label_wish import LabelWish
+from agent.labels.label import DNS_NAME, PART
+
+# What should be published about a node.
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelWish:
+    """All that one scan, by one set of rules, asks for.
+
+    Attributes:
+        labels: value by key.
+        unread: keys that are not in *labels* because what they are made of was not read; where
+            they are published already they stay.
+        annotations: of the Node, value by key; ``None`` leaves those that are there.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    unread: frozenset[str] = field(default_factory=frozenset)
+    annotations: Mapping[str, str] | None = None
+
+
+NOTHING = LabelWish(annotations=_NONE)
+"""Of a node that is to hold nothing of ours any more."""
+
+
+# What the outputs of labels are called, where settings and flags name them.
+
+NODE = "node"
+
+
+NFD_FILE = "nfd-file"
+
+
+NODE_FEATURE = "node-feature"
+
+
+OUTPUTS = (NODE, NFD_FILE, NODE_FEATURE)
+"""All there are."""
+
+
+FEATURES_DIRECTORY = Path("/etc/kubernetes/node-feature-discovery/features.d")
+"""Of the host, read by NFD's worker there (nfd v0.19, source/local/local.go)."""
+
+
+FEATURE_FILE = FEATURES_DIRECTORY / "nodetopo"
+"""Files are read by name, and a later one's value of a key counts: ours after GFD's, ``gfd``."""
+
+
+NAMESPACE = "nodetopo"
+"""Of the objects in deploy/daemonset."""
+
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Where a pod finds its own (Kubernetes, "Accessing the Kubernetes API from a Pod")."""
+
+
+def own_namespace(file: Path = NAMESPACE_FILE) -> str | None:
+    """Return the namespace of this pod; ``None`` outside of one."""
+    try:
+        return file.read_text("utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
 
 _KEY = re.compile(f"(?=[^/]{{1,253}}/|[^/]*$)({DNS_NAME}/)?{PART}", re.ASCII)
+
+
 _VALUE = re.compile(f"({PART})?", re.ASCII)
 
 

@@ -4,11 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.kubeapi.apply import connection
-from agent.publish.labels.nfd import NfdFile
+from agent.publish.labels.nfd import NfdFile, NodeFeaturePublisher
 from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.labels.node_feature import NodeFeaturePublisher
-from agent.publish.labels.output import LabelOutput
-from agent.publish.labels.output_names import FEATURE_FILE, NAMESPACE, NFD_FILE, NODE, NODE_FEATURE
+from agent.publish.labels.output import (
+    FEATURE_FILE,
+    NAMESPACE,
+    NFD_FILE,
+    NODE,
+    NODE_FEATURE,
+    LabelOutput,
+)
 
 
 def label_outputs(
@@ -24,7 +29,7 @@ def label_outputs(
     """Return the outputs that *names* holds, in its order; they share one connection.
 
     Args:
-        names: of :data:`~agent.publish.labels.output_names.OUTPUTS`.
+        names: of :data:`~agent.publish.labels.output.OUTPUTS`.
         kubeconfig: of the API server; ``None`` for the one of this pod.
         node: the name of the Node that the labels are for.
         nfd_file: for ``nfd-file``.

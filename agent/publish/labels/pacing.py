@@ -10,8 +10,7 @@ import structlog
 
 from agent.errors import AgentError
 from agent.kubeapi.backoff import RETRY_S, RetryPause
-from agent.publish.labels.label_wish import LabelWish
-from agent.publish.labels.output import LabelChanges, LabelOutput
+from agent.publish.labels.output import LabelChanges, LabelOutput, LabelWish
 
 RECHECK_S = (300.0, 360.0)
 """An output is looked at again after so long, by chance, for what no watch tells of: the budget is

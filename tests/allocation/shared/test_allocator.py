@@ -15,7 +15,7 @@ from agent.allocation.shared.allocator import SharedAllocator
 from agent.allocation.shared.terms import SharedScore
 from agent.errors import InputError
 from agent.machines.bundled import machine
-from agent.model.mig import Mig, MigInstance, MigPlacement
+from agent.model.gpu import Mig, MigInstance, MigPlacement
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
 from tests.allocation.shared_requests import BEST, H100, PACKED, free, replicas

@@ -12,12 +12,11 @@ from agent.allocation.rules import Model, Policy, Rules
 from agent.allocation.score import Score
 from agent.allocation.shared.allocator import SharedAllocator
 from agent.allocation.shared.counts import Pool, distributed, packed
-from agent.allocation.shared.search import EnumeratedSets, ExchangedSets
-from agent.allocation.shared.shared_tree import TreeSets
+from agent.allocation.shared.search import EnumeratedSets, ExchangedSets, TreeSets
 from agent.allocation.shared.terms import Leaves, SharedScore, shared_terms
 from agent.allocation.terms import Terms
 from agent.machines.bundled import machine
-from agent.model.mig import Mig
+from agent.model.gpu import Mig
 from agent.model.snapshot import Snapshot
 from tests.allocation.shared_brute_force import Device, SharedBruteForce
 from tests.strategies import machines

@@ -6,7 +6,7 @@ from dataclasses import replace
 from agent.allocation.rules import Rules
 from agent.allocation.shared.allocator import SharedAllocator
 from agent.allocation.shared.terms import SharedScore
-from agent.model.mig import Mig
+from agent.model.gpu import Mig
 from tests.allocation.shared_requests import BEST, H100, PACKED, free, replicas
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.alignment.record import Alignment
+from agent.model.gpu import Mig, MigInstance
 from agent.model.kubelet_state import CpuState, DeviceState, HeldDevices, KubeletState
-from agent.model.mig import Mig, MigInstance
+from agent.model.node import NodeOffer, PlacedDevice
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices
-from agent.model.pod_resources import NodeOffer, PlacedDevice
 from tests.checks.alignment.alignment_nodes import GIB, GPU, node, placed, row, with_devices, worker
 from tests.checks.judge import with_gpu
 

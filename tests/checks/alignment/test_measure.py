@@ -8,9 +8,9 @@ import pytest
 from agent.checks.alignment.measure import MAX_DEVICES, MAX_ROWS, measured
 from agent.checks.alignment.record import Alignment, NvlinkSpan, Part, PodAlignment, to_plain
 from agent.model.kubelet_state import CpuState, KubeletState
+from agent.model.node import NodeOffer
 from agent.model.numa import CpuSet
 from agent.model.pod import Container, Pod
-from agent.model.pod_resources import NodeOffer
 from tests.checks.alignment.alignment_nodes import (
     GIB,
     GPU,

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Finding, Verdict
-from agent.model.gpu import Gpu
-from agent.model.mig import Mig
+from agent.model.gpu import Gpu, Mig
 from agent.model.pod import Container
 from agent.model.snapshot import ProbeIssue, Snapshot
 from tests.checks.alignment.alignment_nodes import (

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from agent.checks import catalogue
-from agent.checks.alignment.alignment_cause import KNOWN
 from agent.checks.alignment.record import Part
+from agent.checks.alignment.verdict import KNOWN
 from agent.model.kubelet_state import CpuState, DeviceState, HeldDevices, KubeletState, MemoryState
+from agent.model.node import NodeOffer, PlacedDevice
 from agent.model.numa import CpuSet
 from agent.model.pod import Container
-from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot
 from tests.checks.alignment.alignment_nodes import (
     GIB,

@@ -5,7 +5,7 @@ from difflib import SequenceMatcher
 
 import pytest
 
-from agent.checks.kubelet.kubelet_keys import NEAR, PLACEMENT
+from agent.checks.kubelet.files import NEAR, PLACEMENT
 from agent.checks.rule import Finding, Verdict
 from agent.model.kubelet_keys import KEYS, MAX_ODD_KEYS, NEWEST, OLDEST, SINCE, OddKey
 from agent.model.snapshot import ProbeIssue, Snapshot

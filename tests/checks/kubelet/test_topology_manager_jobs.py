@@ -8,11 +8,10 @@ import pytest
 
 from agent.checks.kubelet.demand import most_on_one_node, width
 from agent.checks.rule import Verdict
+from agent.model.gpu import Mig
 from agent.model.kubelet_state import MemoryBlock, MemoryState
-from agent.model.mig import Mig
-from agent.model.node import NodeStatus
+from agent.model.node import NodeOffer, NodeStatus, PlacedDevice
 from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import GIB, NODE, STATE, healthy, result
 from tests.checks.kubelet.kubelet_node import missing, node, observed, skipped

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Verdict
-from agent.model.driver import ConfidentialCompute, NvidiaDriver
+from agent.model.gpu import ConfidentialCompute, NvidiaDriver
 from agent.model.hca import Gid, Hca
 from agent.model.pod import Pod
 from agent.model.snapshot import Kernel, Snapshot

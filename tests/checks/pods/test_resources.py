@@ -6,9 +6,8 @@ import pytest
 
 from agent.checks.rule import Verdict
 from agent.model.host import ContainerToolkit, HostSettings, RuntimeConfig
-from agent.model.node import NodeStatus
+from agent.model.node import NodeOffer, NodeStatus, PlacedDevice
 from agent.model.pod import AssignedDevices, Container, ContainerKind, Pod
-from agent.model.pod_resources import NodeOffer, PlacedDevice
 from tests.checks.gpu_pods import found, missing, node, observed, pod, trainer, verdict
 from tests.checks.judge import GIB, TRAINER, healthy, result
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.simulate.trace_csv import TraceFile, parse
+from agent.cli.simulate.workload import TraceFile, parse
 from agent.errors import InputError
 
 PODS = "num_gpu,gpu_milli,creation_time,scheduled_time,deletion_time\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.render import Style
+from agent.cli.output import Style
 from agent.cli.topo.matrix import legend, text
 from agent.machines.bundled import machine
 from agent.model.numa import CpuSet

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from agent.cli.render import Style
+from agent.cli.output import Style
 from agent.cli.topo.matrix import NOT_REPORTED, text
 from agent.machines.bundled import machine
 from agent.probes.importers.topo_m import parse_topo_m

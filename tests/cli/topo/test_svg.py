@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.svg import palette
+from agent.cli.svg import canvas
 from agent.cli.topo.devices import row_name
 from agent.cli.topo.svg import draw
 from agent.errors import DecodeError
@@ -55,7 +55,7 @@ def test_every_gpu_and_nic_is_drawn_once(snapshot: Snapshot) -> None:
 
 @every_snapshot
 def test_no_box_lies_on_another(snapshot: Snapshot) -> None:
-    fills = {palette.GPU_FILL, palette.NIC_FILL, palette.SWITCH_FILL, palette.CPU_FILL}
+    fills = {canvas.GPU_FILL, canvas.NIC_FILL, canvas.SWITCH_FILL, canvas.CPU_FILL}
     legend = "18"
     boxes = [
         box
@@ -121,7 +121,7 @@ def test_a_gpu_with_fewer_nvlinks_than_the_others_stands_out() -> None:
     base = machine("dgx-h100")
     links = [link for link in base.nvlinks or () if link.gpu != 5 or link.link < 12]
     root = _root(replace(base, nvlinks=tuple(links)))
-    bad = [text.text for text in root.iter(f"{SVG}text") if text.get("fill") == palette.BAD]
+    bad = [text.text for text in root.iter(f"{SVG}text") if text.get("fill") == canvas.BAD]
     assert bad == ["12 links"]
 
 
@@ -129,7 +129,7 @@ def test_curves_have_a_width_for_each_number_of_links() -> None:
     curves = [
         (path.findtext(f"{SVG}title") or "", path.get("stroke-width"))
         for path in _root(machine("dgx-1v")).iter(f"{SVG}path")
-        if path.get("stroke") == palette.NVLINK and path.find(f"{SVG}title") is not None
+        if path.get("stroke") == canvas.NVLINK and path.find(f"{SVG}title") is not None
     ]
     assert len(curves) == 16
     assert {(title.split(": ")[1], width) for title, width in curves} == {
@@ -141,11 +141,11 @@ def test_curves_have_a_width_for_each_number_of_links() -> None:
 def test_a_way_stands_out(cli: Cli) -> None:
     plain = cli("topo", "tree", "-o", "svg", "--machine", "dgx-1v").out
     marked = cli("topo", "path", "GPU1", "NIC3", "-o", "svg", "--machine", "dgx-1v").out
-    assert palette.WAY not in plain
+    assert canvas.WAY not in plain
     cards = [
         box.findtext(f"{SVG}title")
         for box in ET.fromstring(marked).iter(f"{SVG}rect")
-        if box.get("stroke") == palette.WAY and box.get("rx") == "6"
+        if box.get("stroke") == canvas.WAY and box.get("rx") == "6"
     ]
     assert [(title or "").split()[0] for title in cards] == ["GPU1", "NIC3"]
 

@@ -7,8 +7,8 @@ from jsonschema import Draft202012Validator
 
 from agent.cli.topo.containment import BranchKind, containment
 from agent.cli.topo.hops import hops
-from agent.cli.topo.memory_nodes import memory_nodes
 from agent.cli.topo.path import way
+from agent.cli.topo.text import memory_nodes
 from agent.cli.topo.tree import tree
 from agent.model.codec import encode
 from agent.model.gpu import Gpu

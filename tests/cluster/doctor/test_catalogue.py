@@ -11,7 +11,7 @@ from agent.checks import catalogue
 from agent.cluster.doctor.catalogue import RULES, examine, examined_to_plain
 from agent.cluster.doctor.rule import ClusterArea, ClusterRule
 from agent.cluster.gang import group
-from scripts.docs.doctor_page import page
+from scripts.docs.checks import doctor_page
 from tests.cluster.examined import cluster, nodes
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -29,13 +29,13 @@ def test_every_area_has_a_rule() -> None:
 
 
 def test_the_page_in_docs_is_the_generated_one() -> None:
-    assert (DOCS / "doctor.md").read_text("utf-8") == page()
+    assert (DOCS / "doctor.md").read_text("utf-8") == doctor_page()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_every_url_leads_to_a_heading(rule: ClusterRule) -> None:
     file, _, anchor = rule.url.partition("#")
-    headings = {line.removeprefix("## ").lower() for line in page().splitlines()}
+    headings = {line.removeprefix("## ").lower() for line in doctor_page().splitlines()}
     assert (DOCS.parent / file).exists()
     assert anchor in headings
 

@@ -4,8 +4,8 @@ import pytest
 
 from agent.checks.engine import Result
 from agent.checks.rule import Verdict
-from agent.cluster.cluster import Cluster
-from agent.cluster.levels_in_use import (
+from agent.cluster.cluster import Cluster, Topology
+from agent.cluster.levels import (
     FROM_LABELS,
     WITH_NVLINK,
     WITHOUT_NVLINK,
@@ -13,7 +13,6 @@ from agent.cluster.levels_in_use import (
     levels_in_use,
 )
 from agent.cluster.node import ClusterNode
-from agent.cluster.topology import Topology
 from tests.cluster.examined import nodes, observed, result
 from tests.cluster.labelled import DOMAIN, HOSTNAME, PARTITION, ZONE, bare, labelled, with_labels
 from tests.cluster.labelled import without as lacking

@@ -7,7 +7,7 @@ import pytest
 from agent.checks.rule import Verdict
 from agent.cluster.cluster import Cluster
 from agent.cluster.doctor import gangs as doctor_gangs
-from agent.cluster.doctor.capacity import Largest, is_closed, largest
+from agent.cluster.doctor.gangs import Largest, is_closed, largest
 from agent.cluster.gang import Gang, group
 from agent.cluster.node import ClusterNode
 from tests.cluster.examined import cluster, nodes, observed, result

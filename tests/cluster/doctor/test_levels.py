@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Verdict
-from agent.cluster.cluster import Cluster
+from agent.cluster.cluster import Cluster, Topology
 from agent.cluster.doctor.catalogue import RULES, examine
-from agent.cluster.levels_in_use import FROM_LABELS, levels_in_use
-from agent.cluster.topology import Topology
+from agent.cluster.levels import FROM_LABELS, levels_in_use
 from tests.cluster.examined import LEVELS, cluster, nodes, observed, result
 from tests.cluster.labelled import (
     CLIQUE,

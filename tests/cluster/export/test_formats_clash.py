@@ -1,7 +1,7 @@
 """Values that a scheduler would misread, and what `export` says of them."""
 
 from agent.cluster.export.formats import ExportOptions, export
-from agent.cluster.levels_clash import DotClash, SharedValue, dot_clashes, same_hosts, shared_values
+from agent.cluster.levels import DotClash, SharedValue, dot_clashes, same_hosts, shared_values
 from agent.cluster.node import ClusterNode
 from tests.cluster.labelled import CLUSTER, DOMAIN, HOSTNAME, PARTITION, RUNAI, bare, tray
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from agent.cluster.levels import Choice, choose
-from agent.cluster.levels_rules import check_levels
+from agent.cluster.levels import Choice, check_levels, choose
 from agent.errors import InputError
 from agent.labels.rules import DEFAULT_PREFIX, LabelRules
 from tests.cluster.labelled import (

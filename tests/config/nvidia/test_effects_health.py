@@ -5,8 +5,8 @@ Compared with ``internal/rm/health.go`` of k8s-device-plugin v0.19.0.
 
 import pytest
 
-from agent.config.nvidia.health import MILD
-from agent.config.xid_classes import LAST_XID
+from agent.config.nvidia.effects import MILD
+from agent.config.policies import LAST_XID
 from agent.health.status import HealthClass
 from agent.health.xid import xid
 from tests.config.resolving import resolve

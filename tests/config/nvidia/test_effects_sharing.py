@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.config.sharing import TimeSlicing
+from agent.config.policies import TimeSlicing
 from agent.errors import InputError
 from tests.config.resolving import resolve, said
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.sharing import TimeSlicing
+from agent.config.policies import TimeSlicing
 from agent.errors import InputError
 from tests.config.resolving import STRATEGY, resolve, said
 

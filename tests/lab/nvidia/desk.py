@@ -11,12 +11,11 @@ from typing import Any, Protocol
 
 import grpc
 
-from agent.deviceplugin.capabilities import read_minors
-from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.devices import PluginDevice, read_minors
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration_part import CHANNEL_OPTIONS
+from agent.deviceplugin.registration import CHANNEL_OPTIONS
 from agent.probes.capture.archive import unpack
 from tests.fake_nvml.build import NAME, library
 from tests.fake_nvml.fake import FakeNvml

@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from agent.model.gpu import Gpu
-from agent.model.mig import MigInstance
+from agent.model.gpu import Gpu, MigInstance
 from tests.compose import h100_mig
 from tests.compose.machine import Machine
 from tests.compose.mig import H100_80, Profile, partitioned

@@ -5,7 +5,7 @@ from typing import Any
 
 from agent.cluster.export.formats import Exported, ExportOptions, export
 from agent.kubeapi.apply import connection
-from agent.publish.labels.cluster_nodes import cluster_nodes
+from agent.publish.labels.cleanup import cluster_nodes
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster
 

@@ -15,8 +15,8 @@ from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
-from agent.publish.labels.label_wish import LabelWish
 from agent.publish.labels.node import NodeLabelPublisher
+from agent.publish.labels.output import LabelWish
 from tests.lab.api import Api, Object
 from tests.lab.cluster import Cluster
 from tests.lab.pods import GPU

@@ -5,16 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.gpu import Fabric, FabricState, Gpu
+from agent.model.gpu import Fabric, FabricState, Gpu, Mig, MigInstance
 from agent.model.hca import Gid, Hca, HcaPort
-from agent.model.mig import Mig, MigInstance
 from agent.model.pod import AssignedDevices, Container, Pod
 from agent.model.snapshot import Kernel, ProbeIssue, Snapshot
 from agent.probes.capture.archive import Entry
 from agent.probes.capture.raw import RawCapture
 from agent.probes.capture.scrub import Substitutes, command_line, scrubbed
 from agent.probes.capture.scrub_files import scrub_raw
-from agent.probes.sysfs.pci_vpd import is_nvlink_management, parse_vpd
+from agent.probes.sysfs.pci_config import is_nvlink_management, parse_vpd
 from tests.probes.kubelet.kubelet_host import CONFIG, read_whole
 
 UUID = "GPU-7a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"

@@ -13,13 +13,11 @@ from agent.model.kubelet_state import (
     KubeletState,
     MemoryState,
 )
-from agent.model.node import NodeStatus
+from agent.model.node import NodeOffer, NodeStatus, PlacedDevice
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, Container, Pod
-from agent.model.pod_resources import NodeOffer, PlacedDevice
 from agent.model.snapshot import ProbeIssue, Snapshot
-from agent.probes.capture.scrub import Substitutes, scrubbed
-from agent.probes.capture.scrub_pods import variable
+from agent.probes.capture.scrub import Substitutes, scrubbed, variable
 
 STATIC_UID = "0123456789abcdef" * 2
 GPU = "GPU-7a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.model.host import ContainerToolkit
-from agent.probes.host.host_toolkit import read_toolkit
+from agent.probes.host.runtimes import read_toolkit
 from tests.probes.host.host_parts import HostTree, files_of
 
 PACKAGED = "etc/nvidia-container-runtime/"

@@ -6,7 +6,7 @@ import pytest
 
 from agent.model.host import IdleState
 from agent.model.numa import CpuSet, CpuTopology
-from agent.probes.host.host_cpus import (
+from agent.probes.host.settings import (
     energy_preferences,
     frequency_drivers,
     idle_states,

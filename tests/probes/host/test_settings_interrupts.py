@@ -6,7 +6,7 @@ from agent.model.hca import Hca
 from agent.model.host import Interrupts
 from agent.model.numa import CpuSet
 from agent.model.pci import PciAddress
-from agent.probes.host.host_interrupts import hca_interrupts
+from agent.probes.host.settings import hca_interrupts
 from tests.probes.host.host_parts import HostTree, files_of
 
 ADDRESS = "0000:1b:00.0"

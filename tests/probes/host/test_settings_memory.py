@@ -3,8 +3,7 @@
 import pytest
 
 from agent.model.host import SwapArea
-from agent.probes.host.host_cgroup import cgroup_version
-from agent.probes.host.host_swap import swap_areas
+from agent.probes.host.settings import cgroup_version, swap_areas
 from tests.probes.host.host_parts import HostTree, files_of
 
 HEADER = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.errors import DecodeError
 from agent.probes.importers.nccl_xml import parse_nccl_xml
-from agent.probes.importers.nccl_xml_tree import MAX_BYTES
+from agent.probes.importers.nccl_xml_devices import MAX_BYTES
 from agent.topology.matrix import matrix
 from tests.probes.importers.mutations import damage, mutated
 from tests.probes.importers.nccl_xml_text import BY_HAND, DUMP

@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import DecodeError
 from agent.model.kubelet import KubeletSettings, ReservedMemory
-from agent.probes.kubelet.configz import settings_from_configz
+from agent.probes.kubelet.api import settings_from_configz
 
 ANSWER = {
     "kubeletconfig": {

@@ -9,8 +9,7 @@ import pytest
 from agent.errors import UnreadableError
 from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import ProbeIssue, Snapshot
-from agent.probes.kubelet.kubelet_answers import with_running
-from agent.probes.kubelet.running_kubelet import AGAIN_S, RETRY_S, RunningKubelet
+from agent.probes.kubelet.api import AGAIN_S, RETRY_S, RunningKubelet, with_running
 
 ON_DISK = KubeletSettings(
     source="/k",

@@ -8,7 +8,7 @@ import pytest
 from agent.model.codec import decode, encode
 from agent.model.kubelet_keys import MAX_ODD_KEYS, OddKey
 from agent.model.snapshot import Snapshot
-from agent.probes.kubelet.kubelet_keys import MAX_LENGTH
+from agent.probes.kubelet.file import MAX_LENGTH
 from tests.probes.kubelet.kubelet_host import CONFIG, DROP_INS, HEADER, process, read_whole, refused
 
 MAIN = f"/{CONFIG}"

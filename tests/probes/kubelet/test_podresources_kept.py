@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from agent.errors import UnreadableError
+from agent.model.node import NodeOffer, PlacedDevice, PodHolding
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedMemory
-from agent.model.pod_resources import NodeOffer, PlacedDevice, PodHolding
 from agent.probes.kubelet.pb import podresources_pb2 as pb
 from agent.probes.kubelet.podresources import PodResources
 from tests.deviceplugin.eventually import eventually

@@ -3,17 +3,20 @@
 They tell everything that NVML can, also what no one machine has at once.
 """
 
-from agent.model.driver import ConfidentialCompute
 from agent.model.gpu import (
     C2c,
+    ConfidentialCompute,
     EccErrors,
     Fabric,
     FabricState,
     Gpu,
+    Mig,
+    MigAttributes,
+    MigInstance,
+    MigPlacement,
     RemappedRows,
     Virtualization,
 )
-from agent.model.mig import Mig, MigAttributes, MigInstance, MigPlacement
 from agent.model.numa import CpuSet
 from agent.model.nvlink import (
     Closeness,

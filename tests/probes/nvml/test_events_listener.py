@@ -14,8 +14,7 @@ import pytest
 
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.probes.nvml import events as nvml_events
-from agent.probes.nvml.events import EventListener
-from agent.probes.nvml.nvml_event_set import EventsRefused
+from agent.probes.nvml.events import EventListener, EventsRefused
 from agent.probes.nvml.reading import read_nvml
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.build import NAME

@@ -11,8 +11,8 @@ from agent.model.codec import decode, from_plain, to_plain
 from agent.model.gpu import Gpu
 from agent.model.nvlink import NvLink, P2pStatus, PeerAccess
 from agent.model.snapshot import ProbeIssue, Snapshot
-from agent.probes.nvml.nvml_last_known import with_last_known
 from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.supervisor import with_last_known
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.conftest import Supervise
 from tests.probes.nvml.nvml_pair import ANSWERS, READING

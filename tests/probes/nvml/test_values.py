@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from agent.model.driver import ConfidentialCompute
-from agent.model.gpu import Fabric, FabricState, RemappedRows, Virtualization
-from agent.model.mig import MigPlacement
+from agent.model.gpu import (
+    ConfidentialCompute,
+    Fabric,
+    FabricState,
+    MigPlacement,
+    RemappedRows,
+    Virtualization,
+)
 from agent.model.numa import CpuSet
 from agent.model.nvlink import Closeness, P2pStatus, PeerKind
 from agent.model.pci import PciAddress

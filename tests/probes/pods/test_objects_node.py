@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import DecodeError
 from agent.model.node import NodeStatus
-from agent.probes.pods.node_object import node_status_from_object
+from agent.probes.pods.objects import node_status_from_object
 
 NODE = {
     "metadata": {

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.model.numa import CpuSet, CpuTopology, Socket
-from agent.probes.sysfs.cpu import read_cpu
-from agent.probes.sysfs.cpuinfo import CpuModel, parse_cpuinfo
+from agent.probes.sysfs.cpu import CpuModel, parse_cpuinfo, read_cpu
 
 
 def cpu(number: int, core: str, package: str, socket: int, *, l3: str | None = None) -> str:

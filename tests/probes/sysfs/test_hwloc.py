@@ -15,8 +15,8 @@ from agent.model.hca import Hca
 from agent.model.numa import CpuSet, CpuTopology, NumaNode
 from agent.model.pci import PciAddress
 from agent.probes.sysfs.cpu import read_cpu
+from agent.probes.sysfs.kernel import gpu_memory_nodes
 from agent.probes.sysfs.numa import read_numa
-from agent.probes.sysfs.nvidia_driver import gpu_memory_nodes
 from agent.probes.sysfs.pcie import PciTree
 from agent.probes.sysfs.rdma import read_rdma
 from tests.probes.sysfs.hwloc_facts import (

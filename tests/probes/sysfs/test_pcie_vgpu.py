@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.pci import VgpuHost
-from agent.probes.sysfs.pci_vgpu import vgpu_host
-from agent.probes.sysfs.pcie import PciTree
+from agent.probes.sysfs.pcie import PciTree, vgpu_host
 from tests.probes.sysfs.pci_tree import GPU_PLACE, TREE, placed
 
 AT = 0xA0

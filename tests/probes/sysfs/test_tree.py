@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.probes.sysfs.memo import Memo
-from agent.probes.sysfs.tree import Tree
+from agent.probes.sysfs.tree import Memo, Tree
 
 
 @pytest.fixture

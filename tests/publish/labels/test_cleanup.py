@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiUnavailable
-from agent.publish.labels.cleanup import Cleaned, clean
-from agent.publish.labels.labelled_nodes import nodes_with_labels
-from agent.publish.labels.output import LabelOutput
-from agent.publish.labels.output_names import OUTPUTS, own_namespace
+from agent.publish.labels.cleanup import Cleaned, clean, nodes_with_labels
+from agent.publish.labels.output import OUTPUTS, LabelOutput, own_namespace
 from agent.publish.labels.outputs import label_outputs
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi, serving
 from tests.kubeapi.fake_node_features import FakeFeatures

@@ -6,8 +6,7 @@ import pytest
 
 from agent.cluster import kinds
 from agent.errors import ApiUnavailable
-from agent.publish.labels.cluster_nodes import NODES, cluster_nodes
-from agent.publish.labels.cluster_objects import cluster_objects
+from agent.publish.labels.cleanup import NODES, cluster_nodes, cluster_objects
 from tests.kubeapi.fake_api_server import DirectApi
 from tests.kubeapi.fake_lists import FakeLists
 

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import ApiUnavailable
-from agent.publish.labels.node_feature import LONGEST_NODE, NodeFeaturePublisher
+from agent.publish.labels.nfd import LONGEST_NODE, NodeFeaturePublisher
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi, serving
 from tests.kubeapi.fake_node_features import FakeFeatures
 from tests.publish.desired_labels import wish

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.publish.labels.label_wish import LabelWish
 from agent.publish.labels.node import NodeLabelPublisher
+from agent.publish.labels.output import LabelWish
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi
 from tests.publish.desired_labels import wish
 

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import ApiUnavailable
-from agent.kubeapi.owned import labelled
+from agent.kubeapi.apply import labelled
 from agent.publish.labels.node import NodeLabelPublisher
 from agent.publish.labels.output import LabelChanges
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi, Reply, serving

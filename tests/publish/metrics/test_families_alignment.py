@@ -1,6 +1,6 @@
 """Metrics of measured alignment and of rejected pods."""
 
-from agent.publish.metrics.alignment_families import ALIGNMENT_FAMILIES
+from agent.publish.metrics.families import ALIGNMENT_FAMILIES
 from agent.publish.metrics.state import MetricsState
 
 STATE = MetricsState(

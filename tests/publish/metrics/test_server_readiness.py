@@ -7,7 +7,7 @@ import pytest
 from agent.machines.bundled import machine
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.snapshot import Snapshot
-from agent.publish.metrics.readiness import PATIENCE, not_ready
+from agent.publish.metrics.server import PATIENCE, not_ready
 
 GPUS = machine("l40s-pcie-4")
 ONLY_ON_PCI = dataclasses.replace(GPUS, gpus=(), pci_gpus=tuple(g.pci for g in GPUS.gpus if g.pci))

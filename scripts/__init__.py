@@ -1,0 +1,1 @@
+"""Commands and generators of the project itself."""

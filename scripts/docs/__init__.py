@@ -1,0 +1,1 @@
+"""Generators of the reference pages; no part of the wheel."""
