@@ -204,7 +204,7 @@ def _container(share: Share) -> ContainerAdmission:
     )
 
 
-# An admission as JSON's own types; docs/schema/admit.json describes them.
+# An admission as JSON's own types; docs/reference/schema/admit.json describes them.
 
 SCHEMA = "nodetopo/admit/v1"
 

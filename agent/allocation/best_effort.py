@@ -178,7 +178,7 @@ def set_scores(pairs: PairScores, order: Sequence[int]) -> list[int]:
 
 LARGEST = 12
 """Free GPUs up to which this imitation answers. The library itself needs 2 to 40 s of CPU for 2
-to 5 of 16 (docs/bench.md), and from 13 on overwrites divisions that it still compares."""
+to 5 of 16 (docs/internals/bench.md), and from 13 on overwrites divisions that it still compares."""
 
 
 REMEMBERED = 5

@@ -1,6 +1,6 @@
 """Bandwidths that an operator measured on a machine; they win over every model.
 
-The table is a document of this shape, as YAML or JSON (docs/placement.md)::
+The table is a document of this shape, as YAML or JSON (docs/internals/placement.md)::
 
     kind: nodetopo-bandwidth-table
     version: 1
@@ -39,7 +39,7 @@ LOWEST_GB_S = 0.1
 
 _KEYS = ("kind", "version", "machine", "unit", "pairs", "sets")
 _ENTRY_KEYS = ("gpus", "bandwidth")
-_CURE = "docs/placement.md describes the bandwidth table"
+_CURE = "docs/internals/placement.md describes the bandwidth table"
 
 Gpus = frozenset[int]
 """GPU indices."""

@@ -9,7 +9,7 @@ from agent.allocation.measured import Measured
 
 
 class Policy(StrEnum):
-    """Which term decides first; docs/placement.md says when to take which."""
+    """Which term decides first; docs/internals/placement.md says when to take which."""
 
     BEST = "best"
     NUMA_FIRST = "numa-first"
@@ -42,7 +42,7 @@ TERMS: Mapping[Policy, tuple[str, ...]] = MappingProxyType(
 )
 """The fields of :class:`agent.allocation.score.Score` that a policy compares, the first that
 differs decides. ``best`` is the order that lost the least bandwidth of some 35 tried on traces
-(docs/placement.md); the others move what their name says to the front."""
+(docs/internals/placement.md); the others move what their name says to the front."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from agent.model.codec import to_plain
 from agent.model.snapshot import Snapshot
 
 SCHEMA = "nodetopo/checks/v1"
-"""Names the JSON shape of a report, described by ``docs/schema/checks.json``."""
+"""Names the JSON shape of a report, described by ``docs/reference/schema/checks.json``."""
 
 _BROKEN: Mapping[Severity, Verdict] = MappingProxyType(
     {Severity.ERROR: Verdict.FAIL, Severity.WARNING: Verdict.WARN},

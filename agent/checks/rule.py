@@ -10,7 +10,7 @@ from agent.model.gpu import Gpu
 from agent.model.hca import Hca, HcaPort
 from agent.model.snapshot import Snapshot
 
-PAGE = "docs/checks.md"
+PAGE = "docs/reference/checks.md"
 """Where every rule is described, under a heading that is its code."""
 
 

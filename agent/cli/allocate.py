@@ -227,7 +227,7 @@ def _shared(
 # An allocation in all formats.
 
 SCHEMA = "nodetopo/allocate/v1"
-"""Names the JSON shape, described by ``docs/schema/allocate.json``."""
+"""Names the JSON shape, described by ``docs/reference/schema/allocate.json``."""
 
 
 def show_allocation(snapshot: Snapshot, args: Namespace) -> None:
@@ -353,7 +353,7 @@ def _known(value: int | None) -> str:
 # What NVIDIA's device plugin would take, beside what we would, in all formats.
 
 NVIDIA_TEXT_SCHEMA = "nodetopo/allocate-nvidia/v1"
-"""Names the JSON shape, described by ``docs/schema/allocate-nvidia.json``."""
+"""Names the JSON shape, described by ``docs/reference/schema/allocate-nvidia.json``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from agent.cli.parser import Parser, add_command, add_output
 from agent.cli.source import add_source, load
 
 SCHEMA = "nodetopo/nccl-xml/v1"
-"""Names the JSON shape, described by ``docs/schema/nccl-xml.json``."""
+"""Names the JSON shape, described by ``docs/reference/schema/nccl-xml.json``."""
 
 
 def add(parser: Parser) -> None:

@@ -141,7 +141,7 @@ def add_nvidia_flags(parser: Parser) -> None:
     NVIDIA's plugin takes one dash for two, as every program that uses Go's package ``flag``.
     """
     group = parser.add_argument_group(
-        "NVIDIA's device plugin", "its flags and variables; docs/configuration.md has them all"
+        "NVIDIA's device plugin", "its flags and variables; see docs/operate/configuration.md"
     )
     own = {key(name): name for name in options()}
     for name in NAMES:

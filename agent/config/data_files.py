@@ -71,7 +71,7 @@ def _yaml(text: str, cure: str) -> object:
 
 # The file of measured bandwidths, as YAML or JSON.
 
-_CURE = "correct the file; docs/placement.md describes it"
+_CURE = "correct the file; docs/internals/placement.md describes it"
 
 
 def load(path: Path) -> BandwidthTable:
@@ -97,7 +97,7 @@ def parse(name: str, text: str) -> BandwidthTable:
 
 # The file that says where nodes stand in their cluster, as YAML or JSON.
 
-_LEVELS_CURE = "correct the file; docs/topology-labels.md describes it"
+_LEVELS_CURE = "correct the file; docs/reference/topology-labels.md describes it"
 
 
 def load_levels(path: Path) -> LevelFile:

@@ -22,7 +22,7 @@ MAX_ALIASES = 100
 _MOST_SHOWN = 60
 """Characters of a value in a message."""
 
-_CURE = "correct the file; docs/configuration.md describes it"
+_CURE = "correct the file; docs/operate/configuration.md describes it"
 _STANDARD = "tag:yaml.org,2002:"
 _MERGE = _STANDARD + "merge"
 _READ = ("int", "float", "bool", "null")

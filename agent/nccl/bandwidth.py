@@ -1,7 +1,7 @@
 """What NCCL takes each kind of link to carry: gigabytes per second, one direction.
 
 All figures: NVIDIA/nccl 2.30.7 ``src/graph/topo.h`` and ``topo.cc``. They order NCCL's choices
-and are below what links reach; docs/topology.md says more.
+and are below what links reach; docs/internals/topology.md says more.
 """
 
 from collections.abc import Mapping

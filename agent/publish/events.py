@@ -58,7 +58,7 @@ class NodeEvent:
     """What a person should learn about the node.
 
     Attributes:
-        reason: short, CamelCase; see the table in ``docs/operations.md``.
+        reason: short, CamelCase; see the table in ``docs/operate/runbook.md``.
         message: a sentence for a person.
         is_warning: Warning, else Normal.
         key: what it is about, such as a GPU; Events of one reason and key are joined.

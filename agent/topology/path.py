@@ -32,7 +32,7 @@ def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closenes
 
     ``None`` when a path is unknown; when the devices hang under different host bridges and
     the NUMA node of either is unknown, which leaves NODE and SYS apart (nvidia-smi was seen
-    to print either then, docs/topology.md); when the source names no host bridge and the
+    to print either then, docs/internals/topology.md); when the source names no host bridge and the
     devices share no switch, which leaves PHB and NODE apart.
 
     Args:

@@ -19,9 +19,9 @@ device, *does not apply* and counts neither way. Exit status: 0 nothing failed, 
 2 bad usage or input, 3 nothing failed but something is unknown.
 
 What a rule needs stands with it; without one of these it is unknown. Some of it is in reach only
-with a component of the DaemonSet ([operations.md](operations.md#install)): `configz` for the
-settings in force and metrics of the kubelet, `host-audit` for the container runtime, toolkit, CDI,
-swap and interrupts, `host-devices` for device nodes.
+with a component of the DaemonSet ([install.md](../operate/install.md#components)): `configz` for
+the settings in force and metrics of the kubelet, `host-audit` for the container runtime, toolkit,
+CDI, swap and interrupts, `host-devices` for device nodes.
 
 `--only` takes areas (the first column of the output) and codes.
 
@@ -53,7 +53,7 @@ kubelet's metrics are asked, so rules on requests and limits of pods, among othe
 there. Metrics: `nodetopo_checks{report,verdict}` counts verdicts, those that do not apply as
 `skipped`; `nodetopo_check_broken{report,code,verdict}` is 1 for each check that fails or warns and
 is not waived. What `audit` finds broken is a line in the log when it changes, `node audited`.
-[operations.md](operations.md#alerts) has an alert.
+[alerts.md](../operate/alerts.md) has an alert.
 
 ## All checks
 """

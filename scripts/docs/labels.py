@@ -1,11 +1,11 @@
-"""The reference page of the labels, ``docs/labels.md``, made from the catalogue."""
+"""The reference page of the labels, ``docs/reference/labels.md``, made from the catalogue."""
 
 from agent.labels.catalogue import CATALOGUE
 from agent.labels.label import LabelRow
 from agent.labels.levels import MAX_TIERS, PLATFORMS, Platform
 from agent.labels.topology_ok import REASON_KEY
 
-# The page on the topology family, ``docs/topology-labels.md``, with the table of platforms.
+# The page on the topology family, ``docs/reference/topology-labels.md``, with its platforms.
 
 _USES = (
     (
@@ -47,6 +47,8 @@ What each label of `gpu.topology/` says is in [labels.md](labels.md); this page 
 are for. The prefix can be changed. All values are static: no counters, no times, nothing that
 changes with a pod, because a scheduler such as Kueue rebuilds its tree whenever a label of a
 node changes.
+
+This page is generated from `agent/labels/levels.py`.
 
 """
 
@@ -157,7 +159,7 @@ runs both on the same machines and compares them key by key. Different on purpos
 
 Of ours, `nvidia.com/nvlink.version` and `nvidia.com/nvswitch.present` are no labels of GFD's.
 
-`docs/labels.md` is generated from `agent/labels/catalogue.py`.
+`docs/reference/labels.md` is generated from `agent/labels/catalogue.py`.
 
 | Label | Meaning | Source | Different values in a cluster |
 | --- | --- | --- | --- |

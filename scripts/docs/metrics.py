@@ -1,4 +1,4 @@
-"""The reference page of the metrics, ``docs/metrics.md``, made from the families."""
+"""The reference page of the metrics, ``docs/reference/metrics.md``, made from the families."""
 
 from agent.publish.metrics.families import FAMILIES, Family
 
@@ -15,10 +15,11 @@ the process.
   only for what was seen. No pod is named.
 - `process_*` are those of the Prometheus client library: CPU, memory, open files, start time.
 
-The same address serves `/healthz` and `/readyz`: [operations.md](operations.md#ready-and-alive).
-Alerting rules to start from: [operations.md](operations.md#alerts).
+The same address serves `/healthz` and `/readyz`:
+[runbook.md](../operate/runbook.md#readiness-and-liveness).
+Alerting rules to start from: [alerts.md](../operate/alerts.md).
 
-`docs/metrics.md` is generated from `agent/publish/metrics/families.py`.
+`docs/reference/metrics.md` is generated from `agent/publish/metrics/families.py`.
 
 | Metric | Type | Labels | Meaning |
 | --- | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""What `docs/simulate.md` promises of our placement on traces, at a size that CI can afford.
+"""What `docs/reference/simulate.md` promises of our placement on traces, at a size fit for CI.
 
 The built-in workloads, ten seeds as in the full table, a tenth of its jobs. Nothing is left
 to chance: the seeds are fixed. Cells are small, so one alone moves more than in the full table.

@@ -10,7 +10,7 @@ from agent.checks.rule import Area, Rule
 from agent.errors import InputError
 from scripts.docs.checks import page
 
-PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "checks.md"
 
 
 def test_no_two_rules_share_a_code() -> None:

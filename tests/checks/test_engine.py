@@ -15,7 +15,7 @@ from agent.checks.waivers import Terms, Waiver
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import healthy, with_gpu
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "checks.json"
+SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schema" / "checks.json"
 TERMS = Terms(
     waivers=(
         Waiver(code="PCI-002", reason="known", until=date(2027, 1, 31)),
@@ -131,7 +131,7 @@ def test_the_plain_report_carries_all_that_a_program_needs() -> None:
                 "accepted": [],
                 "expired": None,
                 "hint": rule("PCI-002").remedy,
-                "url": "docs/checks.md#pci-002",
+                "url": "docs/reference/checks.md#pci-002",
             }
         ],
         "summary": {

@@ -29,7 +29,7 @@ spec:
 """
 FITS = _POD.format(name="fits", gpus=4)
 WIDE = _POD.format(name="wide", gpus=6)
-_DOCS = Path(__file__).parents[2] / "docs"
+_DOCS = Path(__file__).parents[2] / "docs" / "reference"
 _SCHEMA = _DOCS / "schema" / "admit.json"
 
 

@@ -11,7 +11,7 @@ from tests.cli.conftest import Cli
 
 DGX = ("allocate", "--machine", "dgx-1v")
 SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs" / "schema" / "allocate.json").read_text("utf-8")
+    (Path(__file__).parents[2] / "docs/reference/schema/allocate.json").read_text("utf-8")
 )
 TABLE = """
 kind: nodetopo-bandwidth-table

@@ -11,7 +11,7 @@ from agent.machines.bundled import machine
 from tests.cli.conftest import Cli
 
 SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs" / "schema" / "allocate-nvidia.json").read_text("utf-8")
+    (Path(__file__).parents[2] / "docs/reference/schema/allocate-nvidia.json").read_text("utf-8")
 )
 
 

@@ -11,7 +11,7 @@ from agent.machines.bundled import machine
 from tests.cli.conftest import Cli
 
 SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs" / "schema" / "allocate.json").read_text("utf-8")
+    (Path(__file__).parents[2] / "docs/reference/schema/allocate.json").read_text("utf-8")
 )
 REPLICAS = ("--machine", "dgx-1v", "--replicas", "4")
 IDS = tuple(gpu.id for gpu in machine("dgx-1v").gpus)

@@ -18,7 +18,7 @@ from tests.cluster.labelled import CLIQUE, CLUSTER, HOSTNAME, PARTITION, ZONE, w
 from tests.kubeapi.fake_api_server import serving
 from tests.kubeapi.fake_lists import FakeLists
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "doctor.json"
+SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schema" / "doctor.json"
 NODES = "/api/v1/nodes"
 (KAI_GROUPS,) = KAI_POD_GROUP.paths()
 (KAI_TOPOLOGIES,) = KAI_TOPOLOGY.paths()

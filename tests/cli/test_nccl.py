@@ -13,7 +13,7 @@ from agent.nccl.xml import topology_xml
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES, Outcome
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "nccl-xml.json"
+SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schema" / "nccl-xml.json"
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("topo", "matrix"),
     ("topo", "tree"),

@@ -1,4 +1,4 @@
-"""The JSON that other programs rely on has the shape that `docs/schema` promises."""
+"""The JSON that other programs rely on has the shape that `docs/reference/schema` promises."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES
 
-SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
+SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schema"
 PROMISED = (
     ("topo-matrix", ("topo", "matrix")),
     ("topo-matrix", ("topo", "matrix", "--nccl")),

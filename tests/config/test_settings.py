@@ -16,7 +16,7 @@ from agent.config.settings import key, options
 from agent.errors import InputError
 from tests.kubeapi.fake_watch import FakeWatch, watched
 
-PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "configuration.md"
 OWN = {key(name) for name in options()}
 FLAGS = [(name, flag) for name in NAMES for flag in name.flags if flag not in OWN]
 GOOD = {Kind.SWITCH: "false", Kind.NUMBERS: "0", Kind.DURATION: "1m", Kind.TEXT: "/a/kubelet.sock"}
@@ -250,11 +250,11 @@ def table(heading: str) -> list[str]:
 
 
 def test_the_page_has_every_name_and_what_it_comes_to() -> None:
-    assert table("Every setting of NVIDIA's") == list(rows())
+    assert table("All settings of NVIDIA's plugin") == list(rows())
 
 
 def test_the_page_has_every_setting_of_ours_as_its_help_has_it() -> None:
-    assert table("Every setting of ours") == [
+    assert table("All settings") == [
         f"| `{key(name)}` | {explanation(name, option)} |" for name, option in options().items()
     ]
 
@@ -270,6 +270,6 @@ def test_the_help_has_the_words_of_a_setting_and_its_default(
 
 def test_the_page_has_every_setting_that_takes_a_new_start() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    _before, _heading, section = text.partition("take effect when the daemon starts anew")
+    _before, _heading, section = text.partition("take effect when the daemon restarts")
     listed = re.findall(r"`([a-z-]+)`", section.partition("\n\n")[0])
     assert listed == [key(name) for name, option in options().items() if not option.is_live]

@@ -31,7 +31,7 @@ def brought(*components: str) -> set[tuple[str, str, str]]:
 
 
 def test_the_components_bring_what_the_documentation_names_and_no_more() -> None:
-    text = (ROOT / "docs" / "zones.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "zones.md").read_text("utf-8")
     (block,) = re.findall(r"```yaml\n(rules:.*?)```", text, re.DOTALL)
     named, base = triples(yaml.safe_load(block)["rules"]), brought()
     assert brought("zones", "observed-placement") == base | named

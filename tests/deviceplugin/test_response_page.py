@@ -1,4 +1,4 @@
-"""docs/allocate.md says what the code does, as far as a program can tell."""
+"""docs/reference/allocate.md says what the code does, as far as a program can tell."""
 
 import re
 from dataclasses import fields
@@ -13,7 +13,7 @@ from agent.deviceplugin.response import IMEX_CHANNELS, NCCL_DIRECTORY, VISIBLE_D
 from agent.deviceplugin.settings import Feature, Strategy
 from agent.nccl.container import FILE_NAME
 
-PAGE = (Path(__file__).parents[2] / "docs/allocate.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/allocate.md").read_text("utf-8")
 
 
 def test_every_strategy_and_feature_has_a_row() -> None:

@@ -1,4 +1,4 @@
-"""The parts of docs/placement.md that the program knows better: its tables and outputs."""
+"""The parts of docs/internals/placement.md that the program prints: its tables and outputs."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from agent.allocation.terms import LARGEST_ENUMERATED, LARGEST_MESH
 from tests.allocation.peer_vectors import Gpus, Step, Vector, vectors
 from tests.allocation.vector_machines import machine
 
-PAGE = Path(__file__).parents[2] / "docs" / "placement.md"
+PAGE = Path(__file__).parents[2] / "docs" / "internals" / "placement.md"
 
 MEANING: Mapping[str, str] = MappingProxyType(
     {

@@ -1,65 +1,82 @@
-"""``docs/faults.md`` and ``docs/conformance.md``: every test that they name is there."""
+"""Every promise of ``faults.md`` and every case of ``conformance.md`` has a test that exists.
+
+Tests are found by name, wherever they live.
+"""
 
 import ast
 import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from scripts.docs.fault_tests import files_of_tests, names_by_fault, page
 
 _ROOT = Path(__file__).parents[2]
-_PAGES = ("faults.md", "conformance.md")
-_ID = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+_DOCS = _ROOT / "docs" / "internals"
+_NAME = re.compile(r"`(test_\w+)`")
 _CASES = 21
 """Upstream's cases: ten and one in device_plugin_test.go, one in device_manager_test.go, seven in
 device_plugin_failures_test.go, two in device_plugin_failures_pod_status_test.go (v1.36.3)."""
 
 
-def _rows(page: str) -> list[list[str]]:
-    """Return the cells of every row of every table of *page*, headings left out."""
-    text = _ROOT.joinpath("docs", page).read_text("utf-8")
+def _rows(name: str) -> list[list[str]]:
+    """Return the cells of every row of every table of the page *name*, headings left out."""
+    text = (_DOCS / name).read_text("utf-8")
     tables = re.findall(r"^\|.*\|\n\|[-|]+\|\n((?:\|.*\|\n)+)", text, re.MULTILINE)
     lines = [line for table in tables for line in table.splitlines()]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 @cache
-def _tests(path: str) -> dict[str, str]:
-    """Return the docstring of every test in the file at *path*, by its name."""
-    tree = ast.parse(_ROOT.joinpath(path).read_text("utf-8"))
-    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
-    return {function.name: ast.get_docstring(function) or "" for function in functions}
+def _docstrings(name: str) -> list[str]:
+    """Return the docstrings of all tests called *name*."""
+    trees = (ast.parse((_ROOT / file).read_text("utf-8")) for file in files_of_tests()[name])
+    return [
+        ast.get_docstring(node) or ""
+        for tree in trees
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
 
 
-@pytest.mark.parametrize("page", _PAGES)
-def test_every_test_that_a_page_names_is_there(page: str) -> None:
-    named = _ID.findall(_ROOT.joinpath("docs", page).read_text("utf-8"))
+def test_every_test_named_for_a_promise_exists() -> None:
+    named = [name for names in names_by_fault().values() for name in names]
 
-    missing = [f"{path}::{name}" for path, name in named if name not in _tests(path)]
     assert named
-    assert missing == []
+    assert [name for name in named if name not in files_of_tests()] == []
 
 
-@pytest.mark.parametrize("page", _PAGES)
-def test_every_row_names_a_test(page: str) -> None:
-    rows = _rows(page)
+def test_every_promise_leads_to_its_tests() -> None:
+    links = [re.findall(r"\(fault-tests\.md#([\w-]+)\)", row[2]) for row in _rows("faults.md")]
 
-    assert rows
-    assert [row for row in rows if not _ID.search(" ".join(row[1:]))] == []
+    assert links == [[fault] for fault in names_by_fault()]
 
 
-def test_every_upstream_case_is_told_anew_once() -> None:
+def test_the_list_of_tests_is_the_generated_one(*, update_golden: bool) -> None:
+    written = _DOCS / "fault-tests.md"
+    if update_golden:
+        written.write_text(page(), "utf-8")
+
+    assert written.read_text("utf-8") == page()
+
+
+def test_every_upstream_case_is_repeated_once() -> None:
     cases = [row[0] for row in _rows("conformance.md")]
 
     assert len(cases) == len(set(cases)) == _CASES
 
 
+def test_every_test_of_an_upstream_case_exists() -> None:
+    named = [_NAME.findall(row[1]) for row in _rows("conformance.md")]
+
+    assert [names for names in named if len(names) != 1 or names[0] not in files_of_tests()] == []
+
+
 def test_each_test_quotes_the_upstream_case_beside_which_it_is_listed() -> None:
     wrong = []
     for case, test, _ in _rows("conformance.md"):
-        ((path, name),) = _ID.findall(test)
-        quoted = re.search(r'It "(.+)"\.', _tests(path)[name])
-        parts = quoted[1].split("…") if quoted else ["nothing"]
+        (name,) = _NAME.findall(test)
+        quoted = [re.search(r'It "(.+)"\.', text) for text in _docstrings(name)]
+        parts = quoted[0][1].split("…") if quoted and quoted[0] else ["nothing"]
         if not all(part.strip(" ()") in case for part in parts):
             wrong.append((case, name))
 

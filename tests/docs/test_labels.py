@@ -4,7 +4,7 @@ from pathlib import Path
 
 from scripts.docs.labels import page
 
-PAGE = Path(__file__).parents[2] / "docs" / "labels.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "labels.md"
 
 
 def test_the_page_in_docs_is_the_generated_one() -> None:

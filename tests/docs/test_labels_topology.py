@@ -8,7 +8,7 @@ from agent.labels.levels import PLATFORMS
 from agent.labels.rules import DEFAULT_PREFIX
 from scripts.docs.labels import topology_page
 
-PAGE = Path(__file__).parents[2] / "docs" / "topology-labels.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "topology-labels.md"
 
 
 def test_the_page_in_docs_is_the_generated_one() -> None:

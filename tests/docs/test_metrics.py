@@ -12,7 +12,7 @@ DOCS = ROOT / "docs"
 
 def test_the_page_in_docs_is_the_generated_one() -> None:
     # To refresh: python -c "from scripts.docs.metrics import page; print(page(), end='')"
-    assert (DOCS / "metrics.md").read_text("utf-8") == page()
+    assert (DOCS / "reference" / "metrics.md").read_text("utf-8") == page()
 
 
 def test_the_page_counts_the_series_of_a_gpu_and_of_a_resource() -> None:
@@ -29,7 +29,7 @@ def test_no_name_is_given_twice() -> None:
 
 
 def test_every_metric_in_the_documentation_exists() -> None:
-    pages = [ROOT / "README.md", *DOCS.glob("*.md")]
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
     named = {
         name
         for one in pages

@@ -9,7 +9,7 @@ from agent.health.status import HealthClass
 from agent.health.xid import MAX_CODES, OTHER, REPEATED, ROWS, SILENT, TABLE, Row, told_apart, xid
 from scripts.docs.health import page
 
-PAGE = Path(__file__).parents[2] / "docs" / "health.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "health.md"
 
 FOLLOWS = {
     "RESTART_APP": HealthClass.APP,

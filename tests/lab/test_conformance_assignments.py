@@ -1,7 +1,7 @@
 """Who holds which GPU, through restarts of containers, of the kubelet and of our daemon.
 
 The cases are those of Kubernetes' own end-to-end tests of device plugins (v1.36.3,
-test/e2e_node/device_plugin_test.go), told anew about our daemon; ``docs/conformance.md``
+test/e2e_node/device_plugin_test.go), told anew about our daemon; ``docs/internals/conformance.md``
 lists them all. Theirs look into a container's files for its device; containers have no files
 here, and it is what the kubelet told the runtime that counts.
 """

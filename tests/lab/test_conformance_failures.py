@@ -2,8 +2,8 @@
 
 The cases are those of Kubernetes' own end-to-end tests of device plugins (v1.36.3,
 test/e2e_node/device_plugin_failures_test.go), told anew about our daemon; see
-``docs/conformance.md``. Their plugin is made to fail; ours is not, so a tap between it and the
-kubelet fails in its place. Where theirs stays away for good, ours must register again.
+``docs/internals/conformance.md``. Their plugin is made to fail; ours is not, so a tap between it
+and the kubelet fails in its place. Where theirs stays away for good, ours must register again.
 """
 
 import shutil

@@ -2,8 +2,8 @@
 
 The cases are those of Kubernetes' own end-to-end tests of device plugins (v1.36.3,
 test/e2e_node/device_plugin_failures_test.go and device_plugin_failures_pod_status_test.go),
-told anew about our daemon; see ``docs/conformance.md``. Their plugin is told which device is
-unhealthy; our daemon has to find out from the driver.
+told anew about our daemon; see ``docs/internals/conformance.md``. Their plugin is told which
+device is unhealthy; our daemon has to find out from the driver.
 """
 
 import pytest

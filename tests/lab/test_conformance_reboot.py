@@ -2,8 +2,8 @@
 
 The cases are those of Kubernetes' own end-to-end tests (v1.36.3, test/e2e_node/
 device_plugin_test.go and device_manager_test.go), told anew about our daemon; see
-``docs/conformance.md``. A pod that the kubelet admits before a plugin has registered fails, and
-no plugin can help that; ours promises what comes after.
+``docs/internals/conformance.md``. A pod that the kubelet admits before a plugin has registered
+fails, and no plugin can help that; ours promises what comes after.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""What the driver and the hardware do to the node: ``docs/faults.md`` lists the faults."""
+"""What the driver and the hardware do to the node; the list is ``docs/internals/faults.md``."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What restarts, upgrades and a lost directory do to the node: ``docs/faults.md`` lists them."""
+"""What restarts, upgrades and a lost directory do to the node: ``docs/internals/faults.md``."""
 
 import shutil
 from collections.abc import Iterator

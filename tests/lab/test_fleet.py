@@ -1,6 +1,6 @@
 """A small fleet on a real API server: who asks how often. Counts, no times.
 
-The large one is ``python -m tests.bench.fleet``; docs/load.md has what it found.
+The large one is ``python -m tests.bench.fleet``; docs/internals/load.md has what it found.
 """
 
 from collections import Counter

@@ -21,7 +21,7 @@ from tests.lab.machine_node import Node
 from tests.lab.waiting import wait_for
 
 COLLECTION = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
-_DOCS = Path(__file__).parents[2] / "docs" / "zones.md"
+_DOCS = Path(__file__).parents[2] / "docs" / "reference" / "zones.md"
 _RBAC = "rbac.authorization.k8s.io"
 _NAME = "zones"
 

@@ -1,6 +1,6 @@
 """Derived levels beside what nvidia-smi printed on the same or the same kind of machine.
 
-docs/topology.md lists every difference; this holds them to that list.
+docs/internals/topology.md lists every difference; this holds them to that list.
 """
 
 from collections import Counter

@@ -11,7 +11,7 @@ from agent.simulate.contest import OURS
 from agent.simulate.outcome import Row
 
 SCHEMA = "nodetopo/trace/v1"
-"""Names the JSON shape, described by ``docs/schema/trace.json``."""
+"""Names the JSON shape, described by ``docs/reference/schema/trace.json``."""
 
 _COLUMNS = (
     ("GB/s", "mean_gb_s", "{:.1f}"),

@@ -20,7 +20,7 @@ from agent.topology.matrix import SELF, DeviceKind, Matrix, matrix
 from agent.topology.matrix import Device as Row
 
 SCHEMA = "nodetopo/topo-matrix/v1"
-"""Names the JSON shape, described by ``docs/schema/topo-matrix.json``."""
+"""Names the JSON shape, described by ``docs/reference/schema/topo-matrix.json``."""
 
 
 NOT_REPORTED = "?"

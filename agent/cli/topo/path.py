@@ -16,7 +16,7 @@ from agent.topology.links import active_links, nvlinks_between
 from agent.topology.matrix import pci_closeness, word
 
 SCHEMA = "nodetopo/topo-path/v1"
-"""Names the JSON shape, described by ``docs/schema/topo-path.json``."""
+"""Names the JSON shape, described by ``docs/reference/schema/topo-path.json``."""
 
 
 def run(args: Namespace) -> int:

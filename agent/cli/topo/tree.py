@@ -18,7 +18,7 @@ from agent.topology.domains import interconnect, islands
 from agent.topology.links import nvlinks_between
 
 SCHEMA = "nodetopo/topo-tree/v1"
-"""Names the JSON shape, described by ``docs/schema/topo-tree.json``."""
+"""Names the JSON shape, described by ``docs/reference/schema/topo-tree.json``."""
 
 
 def run(args: Namespace) -> int:

@@ -10,7 +10,7 @@ from agent.cluster.doctor import nodes as doctor_owners
 from agent.cluster.doctor.rule import ClusterRule
 
 SCHEMA = "nodetopo/doctor/v1"
-"""Names the JSON shape of a report, described by ``docs/schema/doctor.json``."""
+"""Names the JSON shape of a report, described by ``docs/reference/schema/doctor.json``."""
 
 RULES: tuple[ClusterRule, ...] = (
     *levels.RULES,

@@ -7,7 +7,7 @@ from enum import StrEnum
 from agent.checks.rule import Claim, Finding
 from agent.cluster.cluster import Cluster
 
-PAGE = "docs/doctor.md"
+PAGE = "docs/reference/doctor.md"
 """Where every rule is described, under a heading that is its code."""
 
 

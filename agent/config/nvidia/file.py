@@ -295,7 +295,7 @@ def _places_read(name: Name, given: str, origin: str, place: Place) -> Given:
     try:
         return Given(value=text_read(name, given), origin=origin, place=place)
     except ValueError as error:
-        cure = f"docs/configuration.md has what {name.name} may be"
+        cure = f"docs/operate/configuration.md has what {name.name} may be"
         raise InputError(f"{origin}: {given!r} is {error}", cure) from None
 
 

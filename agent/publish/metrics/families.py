@@ -223,7 +223,7 @@ ALIGNMENT_FAMILIES = (
         name="pods_misaligned",
         text="Running pods whose GPUs, CPUs, memory or HCAs are on different NUMA nodes, by the "
         "first cause: the code of a rule (`nodetopo explain CODE`), or a word of "
-        "`docs/alignment.md`",
+        "`docs/reference/alignment.md`",
         labels=("reason",),
         samples=lambda state: by_name(state.pods_misaligned),
     ),
@@ -291,7 +291,7 @@ GPU_FAMILIES = (
     ),
     Family(
         name="gpu_recovery_action",
-        text="What the driver asks for: 0 for nothing; docs/health.md has the others",
+        text="What the driver asks for: 0 for nothing; docs/operate/health.md has the others",
         labels=("gpu",),
         samples=_each(lambda gpu, _node: gpu.recovery_action),
     ),

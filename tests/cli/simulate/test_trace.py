@@ -20,7 +20,7 @@ from agent.simulate.contest import POLICIES
 from tests.cli.conftest import Cli
 from tests.strategies import node
 
-SCHEMA = Path(__file__).parents[3] / "docs" / "schema" / "trace.json"
+SCHEMA = Path(__file__).parents[3] / "docs" / "reference" / "schema" / "trace.json"
 FAST = ("simulate", "trace", "--machine", "dgx-1v", "--jobs", "80", "--seeds", "2")
 OF_BEST = (
     "mean_of_best",

@@ -15,7 +15,7 @@ from scripts.docs.checks import doctor_page
 from tests.cluster.examined import cluster, nodes
 
 DOCS = Path(__file__).parents[3] / "docs"
-SCHEMA = json.loads((DOCS / "schema" / "doctor.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((DOCS / "reference" / "schema" / "doctor.json").read_text(encoding="utf-8"))
 
 
 def test_no_code_is_given_twice_nor_to_a_rule_about_nodes() -> None:
@@ -29,7 +29,7 @@ def test_every_area_has_a_rule() -> None:
 
 
 def test_the_page_in_docs_is_the_generated_one() -> None:
-    assert (DOCS / "doctor.md").read_text("utf-8") == doctor_page()
+    assert (DOCS / "reference" / "doctor.md").read_text("utf-8") == doctor_page()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)

@@ -218,6 +218,6 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
 def test_a_node_has_few_series() -> None:
     with served(with_health({})) as server:
         _, text = fetch(server.url)
-    # As docs/metrics.md has it: 20 of the node, 9 of each GPU, one of each HCA; no resource here.
+    # As docs/reference/metrics.md has it: 20 of the node, 9 of each GPU, one of each HCA.
     series = [line for line in text.splitlines() if line.startswith("nodetopo_")]
     assert len(series) <= 20 + 9
