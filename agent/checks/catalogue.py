@@ -1,6 +1,6 @@
-"""All rules in the order of a report, and how a person finds one."""
+"""All rules in the order of a report, and how to find one by its code or area."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TypeVar
 
@@ -43,18 +43,17 @@ def rule(code: str) -> Rule:
 
 
 def by_code(code: str, claims: Iterable[_Claim]) -> _Claim:
-    """Return the one of *claims* with *code*, in either case.
+    """Return the claim with *code*, in either case.
 
     Raises:
         InputError: there is none.
     """
     known = {claim.code: claim for claim in claims}
-    found = known.get(code.strip().upper())
-    if found is None:
-        close = get_close_matches(code.upper(), known, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+    claim = known.get(code.strip().upper())
+    if claim is None:
+        hint = _suggestion(code.upper(), known)
         raise InputError(f"unknown check {code!r}", f"{hint}`nodetopo explain` lists all")
-    return found
+    return claim
 
 
 def select(rules: Iterable[Rule], only: Iterable[str]) -> tuple[Rule, ...]:
@@ -73,11 +72,11 @@ def _area_or_code(name: str) -> str:
         return name.lower()
     if name.upper() in {rule.code for rule in RULES}:
         return name.upper()
-    cure = _cure(name.lower(), areas, "subjects are codes and")
+    hint = _suggestion(name.lower(), areas)
+    cure = f"{hint}subjects are codes and: {', '.join(areas)}"
     raise InputError(f"unknown subject {name!r}", cure)
 
 
-def _cure(name: str, known: Sequence[str], lead: str) -> str:
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}{lead}: {', '.join(known)}"
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}? " if close else ""

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from agent.checks.inputs import Inputs, because
+from agent.checks.inputs import because
 from agent.checks.kubelet.inputs import version
+from agent.checks.rule import Missing
 from agent.model.kubernetes import MILLICORES
 from agent.model.pod import Container, Pod
 from agent.model.qos import PodLevel, pod_level
@@ -69,16 +70,16 @@ def level(snapshot: Snapshot) -> PodLevel | None:
     return pod_level(version(snapshot), None if settings is None else settings.feature_gates)
 
 
-def missing_pods(snapshot: Snapshot) -> Inputs:
+def missing_pods(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Need pods to be read."""
     reason = because(snapshot, "pods") or because(snapshot, "podresources")
-    return (f"pods were not read{reason}",) if snapshot.pods is None else ()
+    return (Missing(f"pods were not read{reason}"),) if snapshot.pods is None else ()
 
 
-def missing_specs(snapshot: Snapshot) -> Inputs:
+def missing_specs(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Need pods, and of each container whether it uses GPUs."""
     return missing_pods(snapshot) + tuple(
-        f"resources of container {container.name} in {pod_name(pod)}"
+        Missing(f"resources of container {container.name} in {pod_name(pod)}")
         for pod in live(snapshot)
         for container in pod.containers
         if uses_gpus(container) is None

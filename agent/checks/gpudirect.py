@@ -1,15 +1,13 @@
 """Rules on what RDMA to and from GPU memory needs."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from agent.checks.inputs import (
-    Inputs,
     adapters,
     because,
     confidential,
-    first_of,
     missing_gpus,
     missing_hcas,
     no_adapters,
@@ -18,18 +16,23 @@ from agent.checks.inputs import (
 )
 from agent.checks.pcie_paths import is_translated
 from agent.checks.rdma_ports import is_efa
-from agent.checks.rule import Area, Finding, Rule, Severity, Suite
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.snapshot import Snapshot
 
-# A rule on parameters of NVIDIA's kernel module that cost bandwidth.
+FIRST_KERNEL = (5, 12)
+"""Linux release since which RDMA drivers take dma-buf (NVIDIA GPUDirect RDMA documentation)."""
+
+FIRST_CUDA = (11, 7)
+"""CUDA release since which the driver gives it (the same)."""
+
+FIRST_CAPABILITY = (7, 5)
+"""Compute capability of Turing, the first architecture of the open kernel module."""
 
 SOURCE = "/proc/driver/nvidia/params"
 
-
 _OVERRIDES = ("RegistryDwords", "RegistryDwordsPerDevice")
-
-
 _OVERRIDE = re.compile(r"([A-Za-z0-9_]{1,128}) *= *([A-Za-z0-9_]{1,128})")
+_RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +59,6 @@ def _is_off(value: str) -> bool:
     return value in ("0", "0x0")
 
 
-def _joins_nodes(snapshot: Snapshot) -> bool:
-    return any(gpu.fabric and gpu.fabric.cluster_uuid for gpu in snapshot.gpus)
-
-
 HARMS: tuple[Harm, ...] = (
     Harm(name="NvLinkDisable", hurts=_is_on, expected="0"),
     Harm(
@@ -70,194 +69,137 @@ HARMS: tuple[Harm, ...] = (
     Harm(name="RmNvlinkBandwidthLinkCount", hurts=_is_on, expected="0"),
     Harm(name="EnableMSI", hurts=_is_off, expected="1"),
     Harm(name="DmaRemapPeerMmio", hurts=_is_off, expected="1", applies=is_translated),
-    Harm(name="ImexChannelCount", hurts=_is_off, expected="2048", applies=_joins_nodes),
+    Harm(
+        name="ImexChannelCount",
+        hurts=_is_off,
+        expected="2048",
+        applies=lambda node: any(gpu.fabric and gpu.fabric.cluster_uuid for gpu in node.gpus),
+    ),
 )
 """NVIDIA/open-gpu-kernel-modules kernel-open/nvidia/nv-reg.h, where each is described: NVLink
 switched off, or with less of its bandwidth to save power; interrupts by wire; addresses of peers
 that an IOMMU does not know; no channel for memory shared across nodes."""
 
 
-def _harmful(snapshot: Snapshot) -> tuple[Finding, ...]:
-    return tuple(
-        Finding(
-            subject=f"NVreg_{harm.name} in {SOURCE}",
-            observed=value,
-            expected=harm.expected,
-        )
-        for harm in HARMS
-        if harm.applies(snapshot)
-        for value in dict.fromkeys(_values(_parameters(snapshot), harm.name))
-        if harm.hurts(value)
-    )
-
-
-def _parameters(snapshot: Snapshot) -> Mapping[str, str]:
-    return (snapshot.nvidia.parameters if snapshot.nvidia else None) or {}
-
-
-def _values(parameters: Mapping[str, str], name: str) -> Iterator[str]:
-    """Yield the parameter's value, and those that its two lists of overrides give it."""
-    if name in parameters:
-        yield parameters[name]
-    for source in _OVERRIDES:
-        for key, value in _OVERRIDE.findall(parameters.get(source, "")):
-            if key == name:
-                yield value
-
-
-def _parameters_missing(snapshot: Snapshot) -> Inputs:
-    is_known = snapshot.nvidia is not None and snapshot.nvidia.parameters is not None
-    absent = () if is_known else (f"driver parameters{because(snapshot, 'nvidia-driver')}",)
-    return missing_gpus(snapshot) + absent
-
-
-PARAMETERS_RULES: tuple[Rule, ...] = (
-    Rule(
-        code="GDR-002",
-        claim="no parameter of the NVIDIA driver takes bandwidth away",
-        why="Such parameters are set to save power or to work around a fault, and forgotten; "
-        "nothing else shows why NVLink is slow or gone.",
-        area=Area.GPUDIRECT,
-        suite=Suite.AUDIT,
-        severity=Severity.WARNING,
-        needs=_parameters_missing,
-        check=_harmful,
-        skips=no_gpus,
-        remedy="remove the option from /etc/modprobe.d and from the kernel's command line, then "
-        "load the driver anew or reboot",
-        reference="https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/"
-        "kernel-open/nvidia/nv-reg.h",
-    ),
+@rule(
+    "GDR-001",
+    Severity.ERROR,
+    claim="HCAs can reach GPU memory, through nvidia_peermem or dma-buf",
+    why="Without either, data between nodes goes through host memory: a fraction of the "
+    "bandwidth, and load on the CPU.",
+    remedy="install NVIDIA's open kernel module on Linux 5.12 or later, which has dma-buf; or "
+    "`modprobe nvidia_peermem` with DOCA-OFED's RDMA drivers",
+    reference="https://docs.nvidia.com/cuda/gpudirect-rdma/",
 )
+def peer_memory(snapshot: Snapshot) -> Judgement:
+    """Find that nvidia_peermem is not loaded, and that something stands in the way of dma-buf."""
+    hcas = adapters(snapshot)
+    reason = no_gpus(snapshot) or no_adapters(snapshot)
+    if reason is None and hcas and all(map(is_efa, hcas)):
+        reason = "EFA, whose driver has a way of its own"
+    if reason := reason or confidential(snapshot):
+        yield Skip(reason)
+        return
 
-
-FIRST_KERNEL = (5, 12)
-"""Linux release since which RDMA drivers take dma-buf (NVIDIA GPUDirect RDMA documentation)."""
-
-
-FIRST_CUDA = (11, 7)
-"""CUDA release since which the driver gives it (the same)."""
-
-
-FIRST_CAPABILITY = (7, 5)
-"""Compute capability of Turing, the first architecture of the open kernel module."""
-
-
-_RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
-
-
-_REFERENCE = "https://docs.nvidia.com/cuda/gpudirect-rdma/"
-
-
-def _peer_memory(snapshot: Snapshot) -> bool | None:
-    return None if snapshot.nvidia is None else snapshot.nvidia.peer_memory
-
-
-def _obstacles(snapshot: Snapshot) -> Iterator[str]:
-    """Yield what is known to stand in the way of dma-buf."""
-    release = _release(snapshot)
-    if release is not None and release < FIRST_KERNEL:
-        yield f"kernel {release[0]}.{release[1]} is older than 5.12"
-    if snapshot.nvidia is not None and snapshot.nvidia.is_open is False:
-        yield "the kernel module is the closed one"
-    if snapshot.cuda_version is not None and snapshot.cuda_version < FIRST_CUDA:
-        yield "the driver is older than CUDA 11.7"
-    if any(
-        it.compute_capability and it.compute_capability < FIRST_CAPABILITY for it in snapshot.gpus
-    ):
-        yield "a GPU is older than Turing"
-
-
-def _unknowns(snapshot: Snapshot) -> Iterator[str]:
-    """Yield what dma-buf depends on and is not known."""
-    if _release(snapshot) is None:
-        yield f"kernel release{because(snapshot, 'kernel')}"
-    if snapshot.nvidia is None or snapshot.nvidia.is_open is None:
-        yield f"kind of kernel module{because(snapshot, 'nvidia-driver')}"
+    # What is known to stand in the way of dma-buf, and what is not known.
+    obstacles: list[str] = []
+    unknown: list[Missing] = []
+    release = _RELEASE.match((snapshot.kernel.release if snapshot.kernel else None) or "")
+    if release is None:
+        unknown.append(Missing(f"kernel release{because(snapshot, 'kernel')}"))
+    elif (int(release[1]), int(release[2])) < FIRST_KERNEL:
+        obstacles.append(f"kernel {int(release[1])}.{int(release[2])} is older than 5.12")
+    is_open = None if snapshot.nvidia is None else snapshot.nvidia.is_open
+    if is_open is None:
+        unknown.append(Missing(f"kind of kernel module{because(snapshot, 'nvidia-driver')}"))
+    elif not is_open:
+        obstacles.append("the kernel module is the closed one")
     if snapshot.cuda_version is None:
-        yield f"CUDA version{because(snapshot, 'nvml')}"
-    yield from unknown_of(
-        "compute capability", (it.name for it in snapshot.gpus if it.compute_capability is None)
-    )
+        unknown.append(Missing(f"CUDA version{because(snapshot, 'nvml')}"))
+    elif snapshot.cuda_version < FIRST_CUDA:
+        obstacles.append("the driver is older than CUDA 11.7")
+    capabilities = {gpu.name: gpu.compute_capability for gpu in snapshot.gpus}
+    if any(it and it < FIRST_CAPABILITY for it in capabilities.values()):
+        obstacles.append("a GPU is older than Turing")
+    silent = (name for name, capability in capabilities.items() if capability is None)
+    unknown += unknown_of("compute capability", silent)
 
-
-def _release(snapshot: Snapshot) -> tuple[int, int] | None:
-    release = None if snapshot.kernel is None else snapshot.kernel.release
-    match = _RELEASE.match(release or "")
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def _without_a_way(snapshot: Snapshot) -> tuple[Finding, ...]:
-    obstacles = tuple(_obstacles(snapshot))
-    if _peer_memory(snapshot) is not False or not obstacles:
-        return ()
-    return (
-        Finding(
+    is_loaded = None if snapshot.nvidia is None else snapshot.nvidia.peer_memory
+    if is_loaded is False and obstacles:
+        yield Finding(
             subject="NVIDIA driver",
             observed=f"no nvidia_peermem, and no dma-buf: {', '.join(obstacles)}",
             expected="one of the two",
-        ),
-    )
+        )
+    yield from missing_gpus(snapshot)
+    yield from missing_hcas(snapshot)
+    if is_loaded is None and obstacles:
+        yield Missing(f"whether nvidia_peermem is loaded{because(snapshot, 'nvidia-driver')}")
+    if not is_loaded and not obstacles:
+        yield from unknown
 
 
-def _missing(snapshot: Snapshot) -> Inputs:
-    absent = missing_gpus(snapshot) + missing_hcas(snapshot)
-    if _peer_memory(snapshot):
-        return absent
-    is_barred = any(_obstacles(snapshot))
-    if _peer_memory(snapshot) is None and is_barred:
-        return (*absent, f"whether nvidia_peermem is loaded{because(snapshot, 'nvidia-driver')}")
-    return absent if is_barred else (*absent, *_unknowns(snapshot))
-
-
-def _no_peer_clients(snapshot: Snapshot) -> str | None:
-    found = adapters(snapshot)
-    is_own = bool(found) and all(map(is_efa, found))
-    return "EFA, whose driver has a way of its own" if is_own else None
-
-
-def _without_copies(snapshot: Snapshot) -> tuple[Finding, ...]:
-    if snapshot.host is None or snapshot.host.gdrcopy is not False:
-        return ()
-    return (Finding(subject="gdrdrv", observed="not loaded, or no /dev/gdrdrv", expected="loaded"),)
-
-
-def _missing_module(snapshot: Snapshot) -> Inputs:
-    is_known = snapshot.host is not None and snapshot.host.gdrcopy is not None
-    module = () if is_known else (f"whether gdrdrv is loaded{because(snapshot, 'host')}",)
-    return missing_gpus(snapshot) + missing_hcas(snapshot) + module
-
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        code="GDR-001",
-        claim="HCAs can reach GPU memory, through nvidia_peermem or dma-buf",
-        why="Without either, data between nodes goes through host memory: a fraction of the "
-        "bandwidth, and load on the CPU.",
-        area=Area.GPUDIRECT,
-        suite=Suite.AUDIT,
-        severity=Severity.ERROR,
-        needs=_missing,
-        check=_without_a_way,
-        skips=first_of(no_gpus, no_adapters, _no_peer_clients, confidential),
-        remedy="install NVIDIA's open kernel module on Linux 5.12 or later, which has dma-buf; or "
-        "`modprobe nvidia_peermem` with DOCA-OFED's RDMA drivers",
-        reference=_REFERENCE,
-    ),
-    *PARAMETERS_RULES,
-    Rule(
-        code="GDR-003",
-        claim="GDRCopy's module is loaded",
-        why="UCX, NVSHMEM and libraries on it copy small messages to GPU memory through it; NCCL "
-        "does not need it.",
-        area=Area.GPUDIRECT,
-        suite=Suite.AUDIT,
-        severity=Severity.INFO,
-        needs=_missing_module,
-        check=_without_copies,
-        skips=first_of(no_gpus, no_adapters),
-        remedy="where jobs use UCX or NVSHMEM, install GDRCopy and load gdrdrv; the GPU Operator "
-        "does so with gdrcopy.enabled=true",
-        reference="https://github.com/NVIDIA/gdrcopy",
-    ),
+@rule(
+    "GDR-002",
+    Severity.WARNING,
+    claim="no parameter of the NVIDIA driver takes bandwidth away",
+    why="Such parameters are set to save power or to work around a fault, and forgotten; "
+    "nothing else shows why NVLink is slow or gone.",
+    remedy="remove the option from /etc/modprobe.d and from the kernel's command line, then "
+    "load the driver anew or reboot",
+    reference="https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/"
+    "kernel-open/nvidia/nv-reg.h",
 )
+def driver_parameters(snapshot: Snapshot) -> Judgement:
+    """Find harmful parameters of NVIDIA's kernel module, also in its two lists of overrides."""
+    if reason := no_gpus(snapshot):
+        yield Skip(reason)
+        return
+    parameters = None if snapshot.nvidia is None else snapshot.nvidia.parameters
+    for harm in HARMS:
+        for value in _values(parameters or {}, harm.name) if harm.applies(snapshot) else ():
+            if harm.hurts(value):
+                yield Finding(
+                    subject=f"NVreg_{harm.name} in {SOURCE}",
+                    observed=value,
+                    expected=harm.expected,
+                )
+    yield from missing_gpus(snapshot)
+    if parameters is None:
+        yield Missing(f"driver parameters{because(snapshot, 'nvidia-driver')}")
+
+
+@rule(
+    "GDR-003",
+    Severity.INFO,
+    claim="GDRCopy's module is loaded",
+    why="UCX, NVSHMEM and libraries on it copy small messages to GPU memory through it; NCCL "
+    "does not need it.",
+    remedy="where jobs use UCX or NVSHMEM, install GDRCopy and load gdrdrv; the GPU Operator "
+    "does so with gdrcopy.enabled=true",
+    reference="https://github.com/NVIDIA/gdrcopy",
+)
+def gdrcopy(snapshot: Snapshot) -> Judgement:
+    """Find that gdrdrv is not loaded."""
+    if reason := no_gpus(snapshot) or no_adapters(snapshot):
+        yield Skip(reason)
+        return
+    is_loaded = None if snapshot.host is None else snapshot.host.gdrcopy
+    if is_loaded is False:
+        yield Finding(subject="gdrdrv", observed="not loaded, or no /dev/gdrdrv", expected="loaded")
+    yield from missing_gpus(snapshot)
+    yield from missing_hcas(snapshot)
+    if is_loaded is None:
+        yield Missing(f"whether gdrdrv is loaded{because(snapshot, 'host')}")
+
+
+RULES: tuple[Rule, ...] = (peer_memory, driver_parameters, gdrcopy)
+
+
+def _values(parameters: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Return the values that the parameter and its two lists of overrides give it, once each."""
+    values = [parameters[name]] if name in parameters else []
+    for source in _OVERRIDES:
+        overrides = _OVERRIDE.findall(parameters.get(source, ""))
+        values += [value for key, value in overrides if key == name]
+    return tuple(dict.fromkeys(values))

@@ -1,52 +1,37 @@
-"""What the rules on the kernel and on runtimes need of the host, and how they say it is missing."""
+"""What the rules on the kernel and on runtimes need of the host, and how a gap is named."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
-from agent.checks.inputs import Inputs
+from agent.checks.rule import Missing
 from agent.model.host import HostSettings
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
-
-T = TypeVar("T")
 
 CPU_STATE = "cpu_manager_state"
 """The kubelet's file that says which CPUs are whose."""
 
 
-def of_host(snapshot: Snapshot, part: Callable[[HostSettings], T | None]) -> T | None:
-    """Return a *part* of the host's settings; ``None`` where it was not read."""
-    return None if snapshot.host is None else part(snapshot.host)
+def host_of(snapshot: Snapshot) -> HostSettings:
+    """Return the host's settings; all are None where they were not read."""
+    return snapshot.host or HostSettings()
 
 
-def missing(snapshot: Snapshot, value: object, what: str, *places: str) -> Inputs:
-    """Return *what*, with the trouble that its files met, when *value* was not read.
+def unread(snapshot: Snapshot, what: str, *places: str) -> Missing:
+    """Return *what*, which was not read, with the trouble that its files met.
 
     Args:
         places: how the paths of its files begin, relative to their root.
     """
-    if value is not None:
-        return ()
     for issue in snapshot.issues:
         if places and issue.subject.startswith(places):
-            return (f"{what} ({issue.subject}: {issue.reason})",)
-    return (what,)
+            return Missing(f"{what} ({issue.subject}: {issue.reason})")
+    return Missing(what)
 
 
-def sysctl(snapshot: Snapshot, name: str) -> int | None:
-    """Return a number of ``/proc/sys``; ``None`` where it is not known or none."""
+def sysctl(snapshot: Snapshot, name: str) -> int | Missing:
+    """Return a number of ``/proc/sys``, or that it is missing."""
     value = ((snapshot.kernel.sysctls if snapshot.kernel else None) or {}).get(name, "")
-    return int(value) if value.isascii() and value.isdecimal() else None
-
-
-def missing_sysctl(name: str) -> Callable[[Snapshot], Inputs]:
-    """Need the number *name* of ``/proc/sys``."""
-    path = f"sys/{name.replace('.', '/')}"
-
-    def lacks(snapshot: Snapshot) -> Inputs:
-        return missing(snapshot, sysctl(snapshot, name), name, path)
-
-    return lacks
+    if value.isascii() and value.isdecimal():
+        return int(value)
+    return unread(snapshot, name, f"sys/{name.replace('.', '/')}")
 
 
 def cpu_list(text: str | None) -> CpuSet:
@@ -57,11 +42,8 @@ def cpu_list(text: str | None) -> CpuSet:
         return CpuSet()
 
 
-def cgroup_version(snapshot: Snapshot) -> int | None:
-    """Return the host's version of control groups."""
-    return of_host(snapshot, lambda host: host.cgroup_version)
-
-
-def missing_cgroup(snapshot: Snapshot) -> Inputs:
+def missing_cgroup(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Need the version of control groups."""
-    return missing(snapshot, cgroup_version(snapshot), "version of control groups", "fs/cgroup")
+    if host_of(snapshot).cgroup_version is not None:
+        return ()
+    return (unread(snapshot, "version of control groups", "fs/cgroup"),)

@@ -1,44 +1,52 @@
-"""Whether GPUs can hold certain MIG devices together, wherever instances may be placed."""
+"""Whether GPUs can hold certain MIG devices together, wherever instances may be placed.
+
+NVIDIA MIG User Guide, "Supported MIG Profiles": A100, H100, H200, B200 and their kin divide their
+memory in eight slices and their processors in seven; A30 and RTX PRO 6000 Blackwell in four. A
+profile is named after processors and memory, ``2g.20gb``, and its memory after the GPU's: names
+differ between products and drivers, shapes do not.
+"""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from agent.checks.pods.inputs import listed
 from agent.model.gpu import Gpu, Virtualization
-
-# What MIG profiles there are and where their instances fit, by the size of a GPU.
-#
-# NVIDIA MIG User Guide, "Supported MIG Profiles": A100, H100, H200, B200 and their kin divide their
-# memory in eight slices and their processors in seven; A30 and RTX PRO 6000 Blackwell in four. A
-# profile is named after processors and memory, ``2g.20gb``, and its memory after the GPU's: names
-# differ between products and drivers, shapes do not.
 
 MIB_PER_GIB = 1024
 """MiB in a GiB; profiles are named in GiB, though they say GB."""
-
 
 TOLERANCE = 0.1
 """How far the memory in a name may be from the share of the GPU's: drivers round, and differ in
 what they keep for themselves (GB200: 1g.23gb or 1g.24gb)."""
 
-
 SLACK_GIB = 1
 """The same for small profiles, such as 1g.5gb."""
 
+MOST_PROFILES = 4
+"""Profiles of one demand that are looked at; beyond, nothing is said."""
+
+MOST_GPUS = 32
+"""GPUs that are looked at."""
+
+MOST_STATES = 40
+"""What may be left to place, in different ways, after any number of GPUs; beyond, nothing is
+said. Demands of people stay far below: they name one profile or two."""
+
+Counts = tuple[int, ...]
+"""How many of each profile, in one order of profiles."""
 
 _NAME = re.compile(r"([1-9])g\.([1-9]\d{0,3})gb(?:[.+](me|me\.all|gfx)|(-me))?")
-
+_MEDIA = ("me", "me.all")
 
 _EIGHTHS = frozenset({(8, 0), (9, 0), (10, 0), (10, 3)})
-
+"""Compute capabilities of the GPUs that divide their memory in eight slices."""
 
 _QUARTERS = re.compile(r"\b(A30X?|RTX PRO 6000 Blackwell)\b")
-
+"""The products that divide it in four."""
 
 _OTHERS = re.compile(r"\b(RTX PRO 5000 Blackwell|RTX PRO 4500 Blackwell|Thor)\b")
-
-
-_MEDIA = ("me", "me.all")
+"""Products that can be divided in a way that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,6 @@ _OF_EIGHT: tuple[tuple[int, Shape], ...] = (
     (4, Shape(4, (0,))),
     (7, Shape(8, (0,))),
 )
-
 
 _OF_FOUR: tuple[tuple[int, Shape], ...] = (
     (1, Shape(1, (0, 1, 2, 3))),
@@ -100,15 +107,9 @@ def is_capable(gpu: Gpu) -> bool | None:
         return True
     if gpu.compute_capability is None or gpu.product is None:
         return None
-    if gpu.virtualization is Virtualization.VGPU:
-        return False
-    return None if _may_be(gpu) else False
-
-
-def _may_be(gpu: Gpu) -> bool:
-    name = gpu.product or ""
-    is_named = _QUARTERS.search(name) is not None or _OTHERS.search(name) is not None
-    return is_named or gpu.compute_capability in _EIGHTHS
+    is_named = _QUARTERS.search(gpu.product) or _OTHERS.search(gpu.product)
+    may_be = is_named or gpu.compute_capability in _EIGHTHS
+    return None if may_be and gpu.virtualization is not Virtualization.VGPU else False
 
 
 def geometry(gpu: Gpu) -> Geometry | None:
@@ -128,79 +129,91 @@ def is_name(text: str) -> bool:
 
 def profile(text: str, room: Geometry) -> Profile | None:
     """Return the profile *text* of a GPU; ``None`` when it has none of that size."""
-    found = _NAME.fullmatch(text)
-    if found is None:
+    match = _NAME.fullmatch(text)
+    if match is None:
         return None
-    compute, memory = int(found[1]), int(found[2])
+    compute, memory = int(match[1]), int(match[2])
     for count, shape in _OF_EIGHT if room.slices == 8 else _OF_FOUR:
         share = room.memory_gib * shape.slices / room.slices
         if count == compute and abs(memory - share) <= max(SLACK_GIB, share * TOLERANCE):
-            return Profile(text, shape, 1 if found[3] in _MEDIA else None)
+            return Profile(text, shape, 1 if match[3] in _MEDIA else None)
     return None
 
 
-MOST_PROFILES = 4
-"""Profiles of one demand that are looked at; beyond, nothing is said."""
+def impossible(rooms: Sequence[Geometry], wanted: Mapping[str, int]) -> str | None:
+    """Return what GPUs with *rooms* can hold instead of *wanted* (profile → count, some).
+
+    ``None`` when they can hold it, and when the search would take too long. The answer has the
+    sums that show why.
+    """
+    if not rooms:
+        return "GPUs that can be divided"
+    homes = {
+        name: next(((p, room) for room in rooms if (p := profile(name, room))), None)
+        for name in wanted
+    }
+    if strange := [name for name, home in homes.items() if home is None]:
+        products = listed(sorted({room.product for room in rooms}))
+        return f"profiles of {products}, of which {listed(strange)} is none"
+    if together(rooms, wanted) is not False:
+        return None
+    shapes = {name: (home[0], home[1]) for name, home in homes.items() if home is not None}
+    gpus = "1 GPU" if len(rooms) == 1 else f"{len(rooms)} GPUs"
+    if len(wanted) == 1:
+        ((name, (one, room)),) = shapes.items()
+        total = sum(_most(name, other) for other in rooms)
+        starts = ", ".join(map(str, one.shape.starts))
+        part = f"{one.shape.slices} of {room.slices} memory slices, from {starts} on"
+        media = "" if one.most is None else ", and the GPU's only media engines"
+        each = f"{_most(name, room)} on each, as one takes {part}{media}"
+        return f"at most {total} of {name} on {gpus}: {each}"
+    terms = {name: one.shape for name, (one, _) in shapes.items()}
+    need = sum(count * terms[name].slices for name, count in wanted.items())
+    have = sum(room.slices for room in rooms)
+    where = f"what {gpus} can hold together"
+    if need > have:
+        products = " + ".join(f"{count} * {terms[name].slices}" for name, count in wanted.items())
+        return f"{where}: this is {products} = {need} of {have} memory slices"
+    begins = "; ".join(
+        f"{name} begins at slice {', '.join(map(str, shape.starts))}"
+        for name, shape in terms.items()
+    )
+    return f"{where}: this is {need} of {have} memory slices, but {begins}"
 
 
-MOST_GPUS = 32
-"""GPUs that are looked at."""
-
-
-MOST_STATES = 40
-"""What may be left to place, in different ways, after any number of GPUs; beyond, nothing is
-said. Demands of people stay far below: they name one profile or two."""
-
-
-Counts = tuple[int, ...]
-"""How many of each profile, in one order of profiles."""
+def _most(name: str, room: Geometry) -> int:
+    """Return how many of one profile an empty GPU holds."""
+    return max(counts[0] for counts in fullest([profile(name, room)], room))
 
 
 def together(rooms: Sequence[Geometry], wanted: Mapping[str, int]) -> bool | None:
     """Return whether empty GPUs with *rooms* hold all of *wanted* (profile → count).
 
-    ``None`` when the search would take too long to tell.
+    ``None`` when the search would take too long.
     """
     names = sorted(name for name, count in wanted.items() if count > 0)
     if len(names) > MOST_PROFILES or len(rooms) > MOST_GPUS:
         return None
-    if _room_for(rooms, names, wanted) > sum(room.slices for room in rooms):
+    # The memory slices that *wanted* takes at least; none for a profile that no GPU has.
+    sizes = {
+        name: [p.shape.slices for room in rooms if (p := profile(name, room))] for name in names
+    }
+    least = sum(wanted[name] * min(sizes[name], default=0) for name in names)
+    if least > sum(room.slices for room in rooms):
         return False
     left = {tuple(wanted[name] for name in names)}
-    known = {room: fullest([profile(name, room) for name in names], room) for room in set(rooms)}
+    full = {room: fullest([profile(name, room) for name in names], room) for room in set(rooms)}
     for room in rooms:
-        left = _least(_after(one, full) for one in left for full in known[room])
-        if any(not any(one) for one in left):
+        left = _least(
+            tuple(max(count - placed, 0) for count, placed in zip(state, counts, strict=True))
+            for state in left
+            for counts in full[room]
+        )
+        if any(not any(state) for state in left):
             return True
         if len(left) > MOST_STATES:
             return None
     return not names
-
-
-def _room_for(rooms: Sequence[Geometry], names: Sequence[str], wanted: Mapping[str, int]) -> int:
-    """Return the memory slices that *wanted* takes at least; none for what no room has."""
-    return sum(
-        wanted[name]
-        * min((one.shape.slices for room in rooms if (one := profile(name, room))), default=0)
-        for name in names
-    )
-
-
-def _after(left: Counts, placed: Counts) -> Counts:
-    return tuple(max(one - other, 0) for one, other in zip(left, placed, strict=True))
-
-
-def _least(states: Iterable[Counts]) -> set[Counts]:
-    """Return those of *states* that leave something less than every other one does."""
-    kept: list[Counts] = []
-    for state in sorted(set(states), key=sum):
-        if not any(_covers(state, other) for other in kept):
-            kept.append(state)
-    return set(kept)
-
-
-def _covers(more: Counts, less: Counts) -> bool:
-    return all(one >= other for one, other in zip(more, less, strict=True))
 
 
 def fullest(profiles: Sequence[Profile | None], room: Geometry) -> frozenset[Counts]:
@@ -214,19 +227,29 @@ def fullest(profiles: Sequence[Profile | None], room: Geometry) -> frozenset[Cou
     for start in range(room.slices):
         for counts in ways[start]:
             ways[start + 1].add(counts)
-            for position, one in enumerate(profiles):
-                if one is not None and start in one.shape.starts and _may(one, counts[position]):
-                    ways[start + one.shape.slices].add(_one_more(counts, position))
-    return frozenset(one for one in ways[room.slices] if _is_full(one, ways[room.slices]))
-
-
-def _may(one: Profile, count: int) -> bool:
-    return one.most is None or count < one.most
-
-
-def _is_full(counts: Counts, every: Collection[Counts]) -> bool:
+            for position, each in enumerate(profiles):
+                if each is None or start not in each.shape.starts:
+                    continue
+                if each.most is None or counts[position] < each.most:
+                    ways[start + each.shape.slices].add(_one_more(counts, position))
     # Room may always stay empty, so that one more somewhere is in *every* too if it fits.
-    return not any(_one_more(counts, position) in every for position in range(len(counts)))
+    every = ways[room.slices]
+    return frozenset(
+        counts
+        for counts in every
+        if not any(_one_more(counts, position) in every for position in range(len(counts)))
+    )
+
+
+def _least(states: Iterable[Counts]) -> set[Counts]:
+    """Return those of *states* that leave something less than every other one does."""
+    kept: list[Counts] = []
+    for state in sorted(set(states), key=sum):
+        if not any(
+            all(count >= other for count, other in zip(state, less, strict=True)) for less in kept
+        ):
+            kept.append(state)
+    return set(kept)
 
 
 def _one_more(counts: Counts, position: int) -> Counts:

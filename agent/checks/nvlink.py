@@ -1,29 +1,13 @@
-"""Rules on NVLink: every link that is wired is up, and both ends count the same."""
+"""Rules on NVLinks: every link that is wired is up, clean, and open to peer access."""
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import combinations
 
-from agent.checks import (
-    nvlink_fabric,
-)
-from agent.checks import (
-    nvlink_fabric as nvlink_imex,
-)
-from agent.checks import (
-    nvlink_fabric as nvlink_manager,
-)
-from agent.checks.inputs import (
-    Inputs,
-    Way,
-    confidential,
-    gpu_label,
-    has_no_gpus,
-    statuses,
-    unknown_of,
-)
+from agent.checks.inputs import confidential, gpu_label, no_gpus, statuses, unknown_of
+from agent.checks.nvlink_fabric import fabric_manager, fabric_registration, imex_channels
 from agent.checks.nvlink_inputs import (
     active,
+    has_switches,
     is_module,
     knows_links,
     lost,
@@ -32,119 +16,194 @@ from agent.checks.nvlink_inputs import (
     modules_without_links,
     no_links,
 )
-from agent.checks.rule import Area, Finding, Rule, Severity, Suite
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.nvlink import NvLink, P2pStatus, PeerKind
 from agent.model.snapshot import Snapshot
-from agent.topology.links import Pair, direct_links, gpus_out_of_nvlink, switch_links
+from agent.topology.links import direct_links, gpus_out_of_nvlink, switch_links
 
-# A rule on NVLinks that work, and had to be repaired on the way.
+_NVLINK_API = "https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html"
 
 
-def _recovered(snapshot: Snapshot) -> tuple[Finding, ...]:
-    return tuple(
-        Finding(
-            subject=f"GPU{link.gpu} link {link.link}",
-            observed=f"{link.recoveries} recoveries from errors",
-            expected="none",
-        )
-        for link in active(snapshot)
-        if link.recoveries
+@rule(
+    "NVL-001",
+    Severity.ERROR,
+    claim="every NVLink of every GPU is active",
+    why="Collectives run at the speed of the slowest link, and a GPU that lost its links "
+    "falls back to PCIe without an error.",
+    remedy="look for XID 74 in the kernel log; on NVSwitch machines check that the fabric "
+    "manager runs in the driver's version; reset the GPUs, and if a link stays down have "
+    "the board serviced",
+    reference=_NVLINK_API,
+)
+def link_states(snapshot: Snapshot) -> Judgement:
+    """Find links that are down although they are wired, and GPUs behind NVSwitches without any."""
+    if reason := _no_nvlink(snapshot):
+        yield Skip(reason)
+        return
+    wired = _wired_gpus(snapshot)
+    divided = {gpu.pci for gpu in snapshot.gpus if gpu.is_divided and gpu.pci is not None}
+    for link in snapshot.nvlinks or ():
+        if link.is_active is False and link.gpu in wired and link.peer not in divided:
+            yield Finding(subject=_name(link), observed="inactive", expected="active")
+    if snapshot.nvlinks is not None and has_switches(snapshot):
+        listed = {link.gpu for link in snapshot.nvlinks} | _unread_gpus(snapshot)
+        for gpu in snapshot.gpus:
+            if gpu.index not in listed and not gpu.is_divided:
+                yield Finding(
+                    subject=gpu_label(gpu),
+                    observed="no NVLinks",
+                    expected="NVLinks to the NVSwitches of the node",
+                )
+    yield from _missing_states(snapshot)
+
+
+@rule(
+    "NVL-002",
+    Severity.ERROR,
+    claim="both ends of every NVLink count the same links",
+    why="A link that one end calls up and the other down carries nothing, and GPUs with "
+    "fewer links than their peers hold all of them back.",
+    remedy="reset both GPUs together; if the counts still differ have the link serviced",
+    reference=_NVLINK_API,
+)
+def link_counts(snapshot: Snapshot) -> Judgement:
+    """Find pairs of GPUs whose ends differ, and GPUs with fewer links to NVSwitches than others."""
+    if reason := _no_nvlink(snapshot):
+        yield Skip(reason)
+        return
+    links, divided = snapshot.nvlinks or (), _divided(snapshot)
+
+    # From GPU to GPU. Links that are down at both ends agree, and yet do not fit the wiring.
+    index = {gpu.pci: gpu.index for gpu in snapshot.gpus if gpu.pci is not None}
+    ends = [(link, (link.gpu, index[link.peer])) for link in links if link.peer in index]
+    wired = Counter(pair for _, pair in ends)
+    up = Counter(pair for link, pair in ends if link.is_active)
+    silent_pairs = {pair for link, pair in ends if link.is_active is None}
+    for a, b in sorted({(min(pair), max(pair)) for pair in wired}):
+        is_known = not {(a, b), (b, a)} & silent_pairs and not {a, b} & divided
+        expected = max(wired[a, b], wired[b, a])
+        if is_known and not up[a, b] == up[b, a] == expected:
+            yield Finding(
+                subject=f"GPU{a} and GPU{b}",
+                observed=f"{up[a, b]} up at GPU{a}, {up[b, a]} up at GPU{b}",
+                expected=f"{expected} at both",
+            )
+
+    # From GPUs to NVSwitches.
+    silent = {link.gpu for link in links if link.is_active is None}
+    silent |= _unread_gpus(snapshot) | divided
+    to_switches = [link for link in links if link.peer_kind is PeerKind.SWITCH]
+    most = max(Counter(link.gpu for link in to_switches).values(), default=0)
+    up_to_switches = Counter(link.gpu for link in to_switches if link.is_active)
+    for gpu in snapshot.gpus:
+        if up_to_switches[gpu.index] != most and gpu.index not in silent:
+            yield Finding(
+                subject=gpu_label(gpu),
+                observed=f"{up_to_switches[gpu.index]} links to NVSwitches up",
+                expected=f"{most}, as many as its peers have",
+            )
+
+    yield from _missing_states(snapshot)
+    # NVML names no far end for a link that is down.
+    wired_gpus = _wired_gpus(snapshot)
+    without_end = (
+        _name(link)
+        for link in links
+        if link.gpu in wired_gpus
+        and link.is_active is not None
+        and (link.peer_kind is None or (link.peer_kind is PeerKind.GPU and link.peer is None))
     )
+    yield from unknown_of("far end", without_end)
 
 
-def _missing(snapshot: Snapshot) -> Inputs:
-    silent = {f"GPU{link.gpu}" for link in active(snapshot) if link.recoveries is None}
-    names = [gpu.name for gpu in snapshot.gpus if gpu.name in silent or gpu.name in lost(snapshot)]
-    return missing_lists(snapshot) + unknown_of("recoveries of the NVLinks", names)
-
-
-RULE = Rule(
-    code="NVL-003",
+@rule(
+    "NVL-003",
+    Severity.WARNING,
     claim="no NVLink has had to recover from errors",
     why="A link that is trained anew after errors stops all traffic across it for a moment; one "
     "that needs it again and again is about to fail for good.",
-    area=Area.NVLINK,
-    suite=Suite.HEALTH,
-    severity=Severity.WARNING,
-    needs=_missing,
-    check=_recovered,
-    skips=no_links,
     remedy="watch whether the count grows (`nvidia-smi nvlink -e`); if it does, look for XID 74 "
     "or 144 to 150 in the kernel log, reset the GPUs, and have the board or bridge serviced",
     reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html",
 )
+def recoveries(snapshot: Snapshot) -> Judgement:
+    """Find links that work, and had to be repaired on the way."""
+    if reason := no_links(snapshot):
+        yield Skip(reason)
+        return
+    silent = {gpu.index for gpu in snapshot.gpus if gpu.is_lost}
+    for link in active(snapshot):
+        if link.recoveries is None:
+            silent.add(link.gpu)
+        elif link.recoveries:
+            yield Finding(
+                subject=_name(link),
+                observed=f"{link.recoveries} recoveries from errors",
+                expected="none",
+            )
+    names = (gpu.name for gpu in snapshot.gpus if gpu.index in silent)
+    yield from missing_lists(snapshot)
+    yield from unknown_of("recoveries of the NVLinks", names)
 
 
-# A rule on peer access over NVLink: links alone do not make it, the driver must allow it.
-
-
-def linked_pairs(snapshot: Snapshot) -> tuple[Pair, ...]:
-    """Return the pairs of GPUs that NVLinks join which are up, directly or through NVSwitches.
-
-    Without GPUs in MIG mode, which use no NVLink, and lost ones.
-    """
-    direct, switched = direct_links(snapshot), switch_links(snapshot)
-    out = gpus_out_of_nvlink(snapshot)
-    usable = [gpu.index for gpu in snapshot.gpus if gpu.index not in out]
-    return tuple(
-        (a, b)
-        for a, b in combinations(usable, 2)
-        if (direct[a, b] and direct[b, a]) or (switched[a] and switched[b])
-    )
-
-
-def _told(snapshot: Snapshot) -> Iterator[tuple[str, tuple[P2pStatus | None, ...]]]:
-    """Yield each linked pair with what the driver says of both ways over NVLink."""
-    known = statuses(snapshot, (Way.NVLINK,))
-    for a, b in linked_pairs(snapshot):
-        yield f"GPU{a} and GPU{b}", known(a, b)
-
-
-def _refused(snapshot: Snapshot) -> tuple[Finding, ...]:
-    return tuple(
-        Finding(subject=pair, observed=refusal, expected="peer access over NVLink")
-        for pair, told in _told(snapshot)
-        if (refusal := ", ".join(sorted({it.value for it in told if it and it != P2pStatus.OK})))
-    )
-
-
-def _peers_missing(snapshot: Snapshot) -> Inputs:
-    silent = (pair for pair, told in _told(snapshot) if None in told)
-    return missing_lists(snapshot) + unknown_of("peer access", (*silent, *lost(snapshot)))
-
-
-def _no_pairs(snapshot: Snapshot) -> str | None:
-    is_without = knows_links(snapshot) and not linked_pairs(snapshot)
-    return "no GPUs joined by NVLink" if is_without else None
-
-
-def _skips(snapshot: Snapshot) -> str | None:
-    return no_links(snapshot) or confidential(snapshot) or _no_pairs(snapshot)
-
-
-PEERS_RULE = Rule(
-    code="NVL-005",
+@rule(
+    "NVL-005",
+    Severity.ERROR,
     claim="the driver allows peer access over every NVLink",
     why="GPUs that may not reach each other over NVLink exchange data through PCIe or host memory, "
     "without an error.",
-    area=Area.NVLINK,
-    suite=Suite.HEALTH,
-    severity=Severity.ERROR,
-    needs=_peers_missing,
-    check=_refused,
-    skips=_skips,
     remedy="see `nvidia-smi topo -p2p n`; check the state of the fabric (NVL-004), the driver's "
     "parameters (GDR-002) and the kernel log, then reset the GPUs",
     reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
 )
+def peer_access(snapshot: Snapshot) -> Judgement:
+    """Find pairs that NVLinks join, directly or through NVSwitches, and the driver keeps apart.
+
+    GPUs in MIG mode, which use no NVLink, and lost ones are left out.
+    """
+    direct, switched = direct_links(snapshot), switch_links(snapshot)
+    out = gpus_out_of_nvlink(snapshot)
+    pairs = [
+        (a, b)
+        for a, b in combinations([gpu.index for gpu in snapshot.gpus if gpu.index not in out], 2)
+        if (direct[a, b] and direct[b, a]) or (switched[a] and switched[b])
+    ]
+    reason = no_links(snapshot) or confidential(snapshot)
+    if reason is None and not pairs and knows_links(snapshot):
+        reason = "no GPUs joined by NVLink"
+    if reason:
+        yield Skip(reason)
+        return
+    silent = []
+    between = statuses(snapshot, "nvlink")
+    for a, b in pairs:
+        name, answers = f"GPU{a} and GPU{b}", between(a, b)
+        if None in answers:
+            silent.append(name)
+        if refusals := sorted({it.value for it in answers if it and it != P2pStatus.OK}):
+            yield Finding(
+                subject=name,
+                observed=", ".join(refusals),
+                expected="peer access over NVLink",
+            )
+    yield from missing_lists(snapshot)
+    yield from unknown_of("peer access", (*silent, *lost(snapshot)))
 
 
-_REFERENCE = "https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html"
+RULES: tuple[Rule, ...] = (
+    link_states,
+    link_counts,
+    recoveries,
+    fabric_registration,
+    peer_access,
+    fabric_manager,
+    imex_channels,
+)
 
 
-def _has_switches(snapshot: Snapshot) -> bool:
-    links = snapshot.nvlinks or ()
-    return bool(snapshot.nvswitches) or any(link.peer_kind is PeerKind.SWITCH for link in links)
+def _no_nvlink(snapshot: Snapshot) -> str | None:
+    is_without = snapshot.nvlinks == () and not has_switches(snapshot) and knows_links(snapshot)
+    return no_gpus(snapshot) or ("no NVLink" if is_without else None)
 
 
 def _wired_gpus(snapshot: Snapshot) -> frozenset[int]:
@@ -155,9 +214,13 @@ def _wired_gpus(snapshot: Snapshot) -> frozenset[int]:
     names its far end is wired. In MIG mode a GPU uses no link.
     """
     whole = {gpu.index for gpu in snapshot.gpus} - _divided(snapshot)
-    if _has_switches(snapshot):
+    if has_switches(snapshot):
         return frozenset(whole)
-    linked = {link.gpu for link in snapshot.nvlinks or () if link.is_active or _has_peer(link)}
+    linked = {
+        link.gpu
+        for link in snapshot.nvlinks or ()
+        if link.is_active or link.peer is not None or link.peer_kind is not None
+    }
     is_alone = len(snapshot.gpus) == 1  # a virtual machine may own one module of a board
     modules = {gpu.index for gpu in snapshot.gpus if is_module(gpu) and not is_alone}
     return frozenset(whole & (linked | modules))
@@ -167,35 +230,8 @@ def _divided(snapshot: Snapshot) -> frozenset[int]:
     return frozenset(gpu.index for gpu in snapshot.gpus if gpu.is_divided)
 
 
-def _has_peer(link: NvLink) -> bool:
-    return link.peer is not None or link.peer_kind is not None
-
-
-def _inactive(snapshot: Snapshot) -> tuple[Finding, ...]:
-    wired = _wired_gpus(snapshot)
-    divided = {gpu.pci for gpu in snapshot.gpus if gpu.is_divided and gpu.pci is not None}
-    return tuple(
-        Finding(subject=_name(link), observed="inactive", expected="active")
-        for link in snapshot.nvlinks or ()
-        if link.is_active is False and link.gpu in wired and link.peer not in divided
-    ) + tuple(_without_links(snapshot))
-
-
-def _without_links(snapshot: Snapshot) -> Iterator[Finding]:
-    if snapshot.nvlinks is None or not _has_switches(snapshot):
-        return
-    known = {link.gpu for link in snapshot.nvlinks} | _unread_gpus(snapshot)
-    for gpu in snapshot.gpus:
-        if gpu.index not in known and not gpu.is_divided:
-            yield Finding(
-                subject=gpu_label(gpu),
-                observed="no NVLinks",
-                expected="NVLinks to the NVSwitches of the node",
-            )
-
-
 def _unread_gpus(snapshot: Snapshot) -> frozenset[int]:
-    """Return the GPUs that are lost, or of which NVML would tell nothing about any link."""
+    """Return the GPUs that are lost, or of which NVML gave the state of no link."""
     linked = {link.gpu for link in snapshot.nvlinks or ()}
     refused = {
         issue.subject.split()[0]
@@ -209,132 +245,23 @@ def _unread_gpus(snapshot: Snapshot) -> frozenset[int]:
     )
 
 
-def _missing_states(snapshot: Snapshot) -> Inputs:
+def _missing_states(snapshot: Snapshot) -> tuple[Missing, ...]:
+    """Return the links and GPUs whose state is not known, or not whether they are wired."""
     absent = missing_links(snapshot)
     if snapshot.nvlinks is None:
         return absent
-    silent = [_name(link) for link in snapshot.nvlinks if link.is_active is None]
+    silent = (_name(link) for link in snapshot.nvlinks if link.is_active is None)
     unread = [f"GPU{gpu}" for gpu in sorted(_unread_gpus(snapshot))]
-    if not _has_switches(snapshot):  # behind NVSwitches it is a finding
+    if not has_switches(snapshot):  # behind NVSwitches it is a finding
         unread += [name for name in modules_without_links(snapshot) if name not in unread]
-    return (
-        *absent,
-        *((f"state of {', '.join(silent)}",) if silent else ()),
-        *((f"NVLinks of {', '.join(unread)}",) if unread else ()),
-        *_missing_wiring(snapshot),
-    )
-
-
-def _missing_wiring(snapshot: Snapshot) -> Inputs:
-    """Name the GPUs of which nobody can tell whether a bridge is absent or dead."""
+    # Nobody can tell whether the bridge of a PCIe card is absent or dead.
     wired = _wired_gpus(snapshot)
-    down = {link.gpu for link in snapshot.nvlinks or () if link.is_active is False}
+    down = {link.gpu for link in snapshot.nvlinks if link.is_active is False}
     down -= wired | _divided(snapshot)
     names = ", ".join(f"GPU{gpu}" for gpu in sorted(down))
-    return (f"whether {names} should be bridged",) if down and wired else ()
-
-
-def _unequal(snapshot: Snapshot) -> tuple[Finding, ...]:
-    return (*_unequal_pairs(snapshot), *_unequal_switch_links(snapshot))
-
-
-def _unequal_pairs(snapshot: Snapshot) -> Iterator[Finding]:
-    index = {gpu.pci: gpu.index for gpu in snapshot.gpus if gpu.pci is not None}
-    direct = [link for link in snapshot.nvlinks or () if link.peer in index]
-    wired = Counter((link.gpu, index[link.peer]) for link in direct if link.peer)
-    silent = {(link.gpu, index[link.peer]) for link in direct if link.peer and _is_silent(link)}
-    up = Counter((link.gpu, index[link.peer]) for link in direct if link.peer and link.is_active)
-    for a, b in sorted({(min(pair), max(pair)) for pair in wired}):
-        # Links that are down at both ends agree, and yet are not what the wiring gives.
-        expected = max(wired[a, b], wired[b, a])
-        is_told = not {(a, b), (b, a)} & silent and not {a, b} & _divided(snapshot)
-        if not is_told or up[a, b] == up[b, a] == expected:
-            continue
-        yield Finding(
-            subject=f"GPU{a} and GPU{b}",
-            observed=f"{up[a, b]} up at GPU{a}, {up[b, a]} up at GPU{b}",
-            expected=f"{expected} at both",
-        )
-
-
-def _unequal_switch_links(snapshot: Snapshot) -> Iterator[Finding]:
-    links = [link for link in snapshot.nvlinks or () if link.peer_kind is PeerKind.SWITCH]
-    silent = {link.gpu for link in snapshot.nvlinks or () if _is_silent(link)}
-    silent |= _unread_gpus(snapshot) | _divided(snapshot)
-    wired = Counter(link.gpu for link in links)
-    up = Counter(link.gpu for link in links if link.is_active)
-    expected = max(wired.values(), default=0)
-    for gpu in snapshot.gpus:
-        if up[gpu.index] != expected and gpu.index not in silent:
-            yield Finding(
-                subject=gpu_label(gpu),
-                observed=f"{up[gpu.index]} links to NVSwitches up",
-                expected=f"{expected}, as many as its peers have",
-            )
-
-
-def _is_silent(link: NvLink) -> bool:
-    return link.is_active is None
-
-
-def _missing_ends(snapshot: Snapshot) -> Inputs:
-    """Need the far end of every wired link; NVML names none for a link that is down."""
-    wired = _wired_gpus(snapshot)
-    ends = [
-        _name(link)
-        for link in snapshot.nvlinks or ()
-        if link.gpu in wired
-        and link.is_active is not None
-        and (link.peer_kind is None or (link.peer_kind is PeerKind.GPU and link.peer is None))
-    ]
-    return _missing_states(snapshot) + ((f"far end of {', '.join(ends)}",) if ends else ())
-
-
-def _no_nvlink(snapshot: Snapshot) -> str | None:
-    if has_no_gpus(snapshot):
-        return "no GPU"
-    is_without = snapshot.nvlinks == () and not _has_switches(snapshot)
-    return "no NVLink" if is_without and knows_links(snapshot) else None
+    bridges = (Missing(f"whether {names} should be bridged"),) if down and wired else ()
+    return absent + unknown_of("state", silent) + unknown_of("NVLinks", unread) + bridges
 
 
 def _name(link: NvLink) -> str:
     return f"GPU{link.gpu} link {link.link}"
-
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        code="NVL-001",
-        claim="every NVLink of every GPU is active",
-        why="Collectives run at the speed of the slowest link, and a GPU that lost its links "
-        "falls back to PCIe without an error.",
-        area=Area.NVLINK,
-        suite=Suite.HEALTH,
-        severity=Severity.ERROR,
-        needs=_missing_states,
-        check=_inactive,
-        skips=_no_nvlink,
-        remedy="look for XID 74 in the kernel log; on NVSwitch machines check that the fabric "
-        "manager runs in the driver's version; reset the GPUs, and if a link stays down have "
-        "the board serviced",
-        reference=_REFERENCE,
-    ),
-    Rule(
-        code="NVL-002",
-        claim="both ends of every NVLink count the same links",
-        why="A link that one end calls up and the other down carries nothing, and GPUs with "
-        "fewer links than their peers hold all of them back.",
-        area=Area.NVLINK,
-        suite=Suite.HEALTH,
-        severity=Severity.ERROR,
-        needs=_missing_ends,
-        check=_unequal,
-        skips=_no_nvlink,
-        remedy="reset both GPUs together; if the counts still differ have the link serviced",
-        reference=_REFERENCE,
-    ),
-    RULE,
-    nvlink_fabric.RULE,
-    PEERS_RULE,
-    nvlink_manager.MANAGER_RULE,
-    nvlink_imex.IMEX_RULE,
-)

@@ -1,26 +1,29 @@
-"""Devices behind one PCIe switch: data between them need not go up to the CPU."""
+"""Devices behind one PCIe switch, whose traffic need not go up to the CPU, and PCI-006."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
 from agent.checks.inputs import (
-    Inputs,
     because,
     gpu_label,
-    has_no_gpus,
     hca_label,
     missing_gpus,
     missing_hcas,
     missing_machine,
+    no_gpus,
     own_adapters,
     unknown_of,
     virtual_machine,
 )
-from agent.checks.rule import Area, Finding, Rule, Severity, Suite
+from agent.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from agent.model.pci import IommuType, PciAddress, PciFunction, PciPath
 from agent.model.snapshot import Snapshot
 from agent.topology.path import shared_hops
+
+TRANSLATING = (IommuType.DMA, IommuType.DMA_FQ)
+"""Group types whose addresses are translated (kernel Documentation/ABI/testing/
+sysfs-kernel-iommu_groups)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,7 @@ class Device:
     """A GPU, an HCA, or a Data Direct function.
 
     Attributes:
-        label: how a finding names it.
+        label: its name in a finding.
         gpu: index, for a GPU.
     """
 
@@ -36,6 +39,11 @@ class Device:
     path: PciPath | None
     function: PciFunction | None
     gpu: int | None = None
+
+    @property
+    def max_payload(self) -> int | None:
+        """The maximum payload in bytes."""
+        return None if self.function is None else self.function.max_payload
 
 
 def devices(snapshot: Snapshot) -> tuple[Device, ...]:
@@ -61,12 +69,12 @@ def switch_pairs(snapshot: Snapshot) -> tuple[tuple[Device, Device], ...]:
 
     Those with HCAs come first: their traffic has no other way.
     """
-    found = [
+    pairs = (
         (a, b)
         for a, b in combinations(devices(snapshot), 2)
         if a.gpu is not None and a.path and b.path and shared_hops(a.path, b.path)
-    ]
-    return tuple(sorted(found, key=lambda pair: pair[1].gpu is not None))
+    )
+    return tuple(sorted(pairs, key=lambda pair: pair[1].gpu is not None))
 
 
 def ports_between(a: Device, b: Device) -> Iterator[PciAddress]:
@@ -77,47 +85,24 @@ def ports_between(a: Device, b: Device) -> Iterator[PciAddress]:
     yield from (*a.path.hops[shared:-1], *b.path.hops[shared:-1])
 
 
-def missing_pairs(snapshot: Snapshot) -> Inputs:
+def missing_pairs(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Return what is not known of who shares a switch with whom, on real hardware."""
-    homeless = [device.label for device in devices(snapshot) if device.path is None]
+    bridges = Missing(f"PCI bridges{because(snapshot, 'pcie')}")
     return (
         *missing_gpus(snapshot),
         *missing_hcas(snapshot),
         *missing_machine(snapshot),
-        *unknown_of("place on the PCI bus", homeless),
-        *((f"PCI bridges{because(snapshot, 'pcie')}",) if snapshot.bridges is None else ()),
+        *unknown_of("place on the PCI bus", (it.label for it in devices(snapshot) if not it.path)),
+        *((bridges,) if snapshot.bridges is None else ()),
     )
 
 
 def no_pairs(snapshot: Snapshot) -> str | None:
-    """Return why rules about such pairs say nothing here."""
-    if has_no_gpus(snapshot):
-        return "no GPU"
-    if (reason := virtual_machine(snapshot)) is not None:
+    """Return why rules about such pairs do not apply."""
+    if reason := no_gpus(snapshot) or virtual_machine(snapshot):
         return reason
     is_without = not missing_pairs(snapshot) and not switch_pairs(snapshot)
     return "no GPU shares a PCIe switch with an HCA or another GPU" if is_without else None
-
-
-# A rule on the IOMMU: addresses that it translates send peer traffic through the CPU.
-
-TRANSLATING = (IommuType.DMA, IommuType.DMA_FQ)
-"""Group types whose addresses are translated (kernel Documentation/ABI/testing/
-sysfs-kernel-iommu_groups)."""
-
-
-def _translated(snapshot: Snapshot) -> tuple[Finding, ...]:
-    return tuple(
-        Finding(
-            subject=device.label,
-            observed=f"IOMMU group {device.function.iommu_group} translates "
-            f"({device.function.iommu_type.value})",
-            expected="identity, or no IOMMU",
-        )
-        for device in devices(snapshot)
-        if device.function is not None and device.function.iommu_type in TRANSLATING
-        if device.function.iommu_type is not None
-    )
 
 
 def is_translated(snapshot: Snapshot) -> bool:
@@ -125,48 +110,40 @@ def is_translated(snapshot: Snapshot) -> bool:
     return any(it.function and it.function.iommu_type in TRANSLATING for it in devices(snapshot))
 
 
-def _missing(snapshot: Snapshot) -> Inputs:
-    return (
-        *missing_gpus(snapshot),
-        *missing_hcas(snapshot),
-        *missing_machine(snapshot),
-        *unknown_of(f"IOMMU group{because(snapshot, 'pcie')}", _unread(snapshot)),
-    )
-
-
-def _unread(snapshot: Snapshot) -> Iterator[str]:
-    for device in devices(snapshot):
-        if device.function is None or _hides_its_type(device):
-            yield device.label
-
-
-def _hides_its_type(device: Device) -> bool:
-    function = device.function
-    return function is not None and function.iommu_group is not None and not function.iommu_type
-
-
-def _skips(snapshot: Snapshot) -> str | None:
-    if has_no_gpus(snapshot):
-        return "no GPU"
-    if any(gpu.c2c and gpu.c2c.is_enabled for gpu in snapshot.gpus):
-        return "GPUs that share addresses with the CPU"
-    if snapshot.hcas is not None and len(devices(snapshot)) == 1:
-        return "no peer of the GPU"
-    return virtual_machine(snapshot)
-
-
-RULE = Rule(
-    code="PCI-006",
+@rule(
+    "PCI-006",
+    Severity.WARNING,
     claim="the IOMMU passes the addresses of GPUs and HCAs through",
     why="Peer traffic with translated addresses goes through the CPU, slowly, and with some "
     "drivers not at all.",
-    area=Area.PCIE,
-    suite=Suite.AUDIT,
-    severity=Severity.WARNING,
-    needs=_missing,
-    check=_translated,
-    skips=_skips,
     remedy="boot with `iommu=pt` (on Arm `iommu.passthrough=1`), or switch the IOMMU off in the "
     "firmware",
     reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
 )
+def iommu_translation(snapshot: Snapshot) -> Judgement:
+    """Find devices whose addresses the IOMMU translates."""
+    peers = devices(snapshot)
+    reason = no_gpus(snapshot)
+    if reason is None and any(gpu.c2c and gpu.c2c.is_enabled for gpu in snapshot.gpus):
+        reason = "GPUs that share addresses with the CPU"
+    if reason is None and snapshot.hcas is not None and len(peers) == 1:
+        reason = "no peer of the GPU"
+    if reason := reason or virtual_machine(snapshot):
+        yield Skip(reason)
+        return
+    unread = []
+    for device in peers:
+        function = device.function
+        kind = None if function is None else function.iommu_type
+        if function is None or (function.iommu_group is not None and kind is None):
+            unread.append(device.label)
+        elif kind in TRANSLATING:
+            yield Finding(
+                subject=device.label,
+                observed=f"IOMMU group {function.iommu_group} translates ({kind.value})",
+                expected="identity, or no IOMMU",
+            )
+    yield from missing_gpus(snapshot)
+    yield from missing_hcas(snapshot)
+    yield from missing_machine(snapshot)
+    yield from unknown_of(f"IOMMU group{because(snapshot, 'pcie')}", unread)

@@ -1,21 +1,22 @@
-"""A rule as data: what it claims, what it needs to know, and what breaks the claim."""
+"""What a rule is: a claim about a node, and a generator that judges a snapshot by it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca, HcaPort
 from agent.model.snapshot import Snapshot
 
 PAGE = "docs/reference/checks.md"
-"""Where every rule is described, under a heading that is its code."""
+"""The page that describes every rule, under a heading that is its code."""
 
 
 class Verdict(StrEnum):
-    """What became of a rule; UNKNOWN means that an input is missing, and is never a pass."""
+    """The result of a rule; UNKNOWN means that an input is missing, and is never a pass."""
 
     PASS = "pass"  # noqa: S105 - a verdict, not a password
     WARN = "warn"
@@ -24,7 +25,7 @@ class Verdict(StrEnum):
 
 
 class Severity(StrEnum):
-    """What findings make of the verdict: a failure, a warning, or a remark on a pass."""
+    """The verdict when there are findings: a failure, a warning, or a remark on a pass."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -61,8 +62,8 @@ class Suite(StrEnum):
 class Finding:
     """One thing that breaks a claim.
 
-    The texts may hold names that a machine or a stranger's file chose: treat them as data
-    and neutralise control characters before a terminal sees them.
+    The texts may hold names from a machine or from an untrusted file: escape control characters
+    before printing them to a terminal.
     """
 
     subject: str
@@ -70,15 +71,35 @@ class Finding:
     expected: str
 
 
+class Missing(str):
+    """The name of an input that the snapshot lacks: ``port states of mlx5_0``."""
+
+    __slots__ = ()
+
+
+class Skip(NamedTuple):
+    """Why a rule does not apply to this node, such as ``no RDMA device``."""
+
+    reason: str
+
+
+Judgement: TypeAlias = Iterator[Finding | Missing | Skip]
+"""What a rule yields about a snapshot.
+
+A :class:`Skip` stands alone and comes first. Findings are what the known part of the snapshot
+proves, in order; nothing is guessed about the unknown part, which is named by :class:`Missing`.
+A rule that yields nothing passes.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(ABC):
-    """What is claimed, of a node or of a cluster, and what there is to say about it.
+    """A claim about a node or a cluster, and how to explain it.
 
     Attributes:
         code: stable for ever, e.g. ``NVL-001``; never given to another claim.
-        claim: how the world is when the rule passes.
+        claim: the state of the world when the rule passes.
         why: what is lost when it does not hold.
-        area: what it is about, the unit of ``--only``.
         remedy: what to do about a finding.
         reference: the text that the claim rests on.
     """
@@ -86,15 +107,19 @@ class Claim(ABC):
     code: str
     claim: str
     why: str
-    area: StrEnum
     severity: Severity
     remedy: str
     reference: str
 
     @property
     @abstractmethod
+    def area(self) -> StrEnum:
+        """The subject of the claim, the unit of ``--only``."""
+
+    @property
+    @abstractmethod
     def command(self) -> str:
-        """The command that judges it."""
+        """The command that runs it."""
 
     @property
     @abstractmethod
@@ -102,32 +127,54 @@ class Claim(ABC):
         """Its own section in the documentation."""
 
 
-def _always_applies(_snapshot: Snapshot) -> str | None:
-    return None
+_AREAS = {
+    "GPU": Area.GPU,
+    "MIG": Area.MIG,
+    "NVL": Area.NVLINK,
+    "PCI": Area.PCIE,
+    "NUM": Area.NUMA,
+    "RDM": Area.RDMA,
+    "GDR": Area.GPUDIRECT,
+    "KRN": Area.KERNEL,
+    "RUN": Area.RUNTIME,
+    "KUB": Area.KUBELET,
+    "PLG": Area.PLUGIN,
+    "QOS": Area.QOS,
+    "POD": Area.PODS,
+    "ALN": Area.ALIGNMENT,
+}
+"""The area of a rule by the first letters of its code."""
+
+_LAST_ABOUT_HARDWARE = {"GPU": 5, "NVL": 5, "PCI": 4, "NUM": 2, "RDM": 5}
+"""The last rule of each area that `health` runs; those after it, and all others, are `audit`'s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Claim):
     """A claim about a node that can be checked on a snapshot.
 
+    Area and suite follow from the code.
+
     Attributes:
-        needs: names the inputs that the snapshot lacks; empty when everything is known,
-            which includes that the rule does not apply to this node.
-        check: the findings that the known part of the snapshot proves, in its order;
-            it guesses nothing about the unknown part.
-        skips: why the claim says nothing about this node, such as ``no RDMA device``;
-            ``None`` where it applies, and where that is not known.
+        judge: yields what breaks the claim, what is missing, or why it does not apply.
     """
 
-    area: Area
-    suite: Suite
-    needs: Callable[[Snapshot], tuple[str, ...]]
-    check: Callable[[Snapshot], tuple[Finding, ...]]
-    skips: Callable[[Snapshot], str | None] = _always_applies
+    judge: Callable[[Snapshot], Judgement]
+
+    @property
+    def area(self) -> Area:
+        """The subject of the rule, the unit of ``--only``."""
+        return _AREAS[self.code[:3]]
+
+    @property
+    def suite(self) -> Suite:
+        """Whether the rule is about hardware or about settings and pods."""
+        is_health = int(self.code[4:]) <= _LAST_ABOUT_HARDWARE.get(self.code[:3], 0)
+        return Suite.HEALTH if is_health else Suite.AUDIT
 
     @property
     def command(self) -> str:
-        """The command that judges it."""
+        """The command that runs it."""
         return self.suite.value
 
     @property
@@ -136,21 +183,42 @@ class Rule(Claim):
         return f"{PAGE}#{self.code.lower()}"
 
 
-# What a rule has to know, told by the rule itself: what it misses of a node that tells nothing.
+def rule(
+    code: str,
+    severity: Severity,
+    *,
+    claim: str,
+    why: str,
+    remedy: str,
+    reference: str,
+) -> Callable[[Callable[[Snapshot], Judgement]], Rule]:
+    """Return a decorator that makes a generator function the rule *code*."""
+
+    def decorated(judge: Callable[[Snapshot], Judgement]) -> Rule:
+        return Rule(
+            code=code,
+            severity=severity,
+            claim=claim,
+            why=why,
+            remedy=remedy,
+            reference=reference,
+            judge=judge,
+        )
+
+    return decorated
+
+
+# The inputs of a rule follow from what it misses on nodes of which nothing is known.
 
 _GPUS = (Gpu(index=0), Gpu(index=1))
-
-
 _HCA = Hca(name="HCA", ports=(HcaPort(number=1),))
-
 
 SILENT: tuple[Snapshot, ...] = (
     Snapshot(gpus=_GPUS),
     Snapshot(gpus=_GPUS, hcas=(_HCA,)),
 )
-"""Nodes of which nothing is known but that they have GPUs, and in the second one that there is an
-HCA: what is needed of HCAs is asked only where there are some."""
-
+"""Nodes of which only the number of GPUs is known, and in the second one that there is an HCA:
+rules need something of HCAs only where there are some."""
 
 _WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -165,18 +233,15 @@ _WORDS: Mapping[str, str] = MappingProxyType(
 def needed(rule: Rule) -> tuple[str, ...]:
     """Return the inputs without which *rule* is unknown, as a person reads them, each once.
 
-    Some are asked for only once others are known; those of a device that a job asks for are
+    Some inputs are needed only where others are known; those of a device that a job asks for are
     named by the report.
     """
-    found = (name for snapshot in SILENT for name in _of(rule, snapshot))
-    return tuple(dict.fromkeys(map(_general, found)))
-
-
-def _of(rule: Rule, snapshot: Snapshot) -> tuple[str, ...]:
-    return rule.needs(snapshot) if rule.skips(snapshot) is None else ()
-
-
-def _general(name: str) -> str:
-    for one, every in _WORDS.items():
-        name = name.replace(one, every)
-    return name
+    names = []
+    for snapshot in SILENT:
+        for part in rule.judge(snapshot):
+            if isinstance(part, Missing):
+                name = str(part)
+                for words, general in _WORDS.items():
+                    name = name.replace(words, general)
+                names.append(name)
+    return tuple(dict.fromkeys(names))

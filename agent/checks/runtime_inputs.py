@@ -1,19 +1,18 @@
 """What the rules on container runtimes share."""
 
-from agent.checks.inputs import Inputs, no_gpus
-from agent.checks.kernel_inputs import missing, of_host
-from agent.model.host import CdiSpec, ContainerToolkit, RuntimeConfig
+from agent.checks.inputs import no_gpus
+from agent.checks.kernel_inputs import host_of, unread
+from agent.checks.rule import Missing
+from agent.model.host import CdiSpec, RuntimeConfig
 from agent.model.kubernetes import release
 from agent.model.snapshot import Snapshot
 
-NOT_NVIDIAS = "no runtime here runs NVIDIA's program"
 _CONTAINERD = "containerd"
 _CDI_SINCE = (2, 0)
 """containerd release with CDI on unless stated otherwise (containerd docs/cri/config.md)."""
 
 _CDI_MODES = ("cdi", "jit-cdi")
 _JIT_CDI_SINCE = (1, 18)
-_LEGACY = "legacy"
 
 _NVIDIA = "nvidia.com"
 DEVICE_PLUGIN = "device-plugin."
@@ -24,34 +23,32 @@ _OF_PLUGINS = ("k8s.", DEVICE_PLUGIN)
 ``k8s.device-plugin.nvidia.com/gpu`` and ``k8s.gpu.nvidia.com/claim``, and ours."""
 
 
-def configs(snapshot: Snapshot) -> tuple[RuntimeConfig, ...] | None:
-    """Return the runtimes' configurations."""
-    return of_host(snapshot, lambda host: host.runtime_configs)
+def configs(snapshot: Snapshot) -> tuple[RuntimeConfig, ...]:
+    """Return the runtimes' configurations; none where they were not read."""
+    return host_of(snapshot).runtime_configs or ()
 
 
-def missing_configs(snapshot: Snapshot) -> Inputs:
+def missing_configs(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Need the runtimes' configurations."""
+    if host_of(snapshot).runtime_configs is not None:
+        return ()
     what = "configuration of the container runtime"
-    return missing(snapshot, configs(snapshot), what, "etc/containerd", "etc/crio", "var/lib")
+    return (unread(snapshot, what, "etc/containerd", "etc/crio", "var/lib"),)
 
 
-def toolkit(snapshot: Snapshot) -> ContainerToolkit | None:
-    """Return the settings of NVIDIA's container toolkit."""
-    return of_host(snapshot, lambda host: host.toolkit)
-
-
-def missing_toolkit(snapshot: Snapshot) -> Inputs:
+def missing_toolkit(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Need the settings of NVIDIA's container toolkit."""
+    if host_of(snapshot).toolkit is not None:
+        return ()
     what = "config.toml of NVIDIA's container toolkit"
-    places = ("etc/nvidia-container-runtime", "usr/local/nvidia")
-    return missing(snapshot, toolkit(snapshot), what, *places)
+    return (unread(snapshot, what, "etc/nvidia-container-runtime", "usr/local/nvidia"),)
 
 
 def without_toolkit(snapshot: Snapshot) -> str | None:
-    """Tell that no container goes through NVIDIA's toolkit, where that is known."""
-    known = configs(snapshot)
+    """Return why rules about NVIDIA's toolkit do not apply: no container goes through it."""
+    known = host_of(snapshot).runtime_configs
     if known is not None and not any(config.nvidia_runtimes for config in known):
-        return NOT_NVIDIAS
+        return "no runtime here runs NVIDIA's program"
     return no_gpus(snapshot)
 
 
@@ -61,34 +58,36 @@ def edits_specifications(snapshot: Snapshot) -> bool:
     In mode ``legacy`` a hook adds them behind runc's back. Mode ``auto``, the default, was that
     until toolkit 1.18 made it ``jit-cdi`` (nvidia-container-toolkit CHANGELOG.md, v1.18.0-rc.1).
     """
-    settings = toolkit(snapshot)
-    if settings is None or not any(config.nvidia_runtimes for config in configs(snapshot) or ()):
+    settings = host_of(snapshot).toolkit
+    if settings is None or not any(config.nvidia_runtimes for config in configs(snapshot)):
         return False
     if settings.mode in _CDI_MODES:
         return True
-    known = release(settings.version)
-    return settings.mode in (None, "auto") and known is not None and known >= _JIT_CDI_SINCE
+    version = release(settings.version)
+    return settings.mode in (None, "auto") and version is not None and version >= _JIT_CDI_SINCE
 
 
-def specs(snapshot: Snapshot) -> tuple[CdiSpec, ...] | None:
-    """Return the CDI specifications."""
-    return of_host(snapshot, lambda host: host.cdi_specs)
+def is_legacy(snapshot: Snapshot) -> bool:
+    """Return whether NVIDIA's runtime is known to leave GPUs to a hook that knows no CDI."""
+    settings = host_of(snapshot).toolkit
+    return settings is not None and settings.mode == "legacy"
 
 
-def missing_specs(snapshot: Snapshot) -> Inputs:
+def missing_specs(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Need the CDI specifications."""
-    return missing(snapshot, specs(snapshot), "CDI specifications", "etc/cdi", "run/cdi")
+    if host_of(snapshot).cdi_specs is not None:
+        return ()
+    return (unread(snapshot, "CDI specifications", "etc/cdi", "run/cdi"),)
 
 
 def of_gpus(snapshot: Snapshot) -> tuple[CdiSpec, ...]:
-    """Return the specifications of NVIDIA's devices, whoever wrote them."""
-    return tuple(spec for spec in specs(snapshot) or () if _is_of_gpus(spec))
-
-
-def _is_of_gpus(spec: CdiSpec) -> bool:
-    vendor = (spec.kind or "").partition("/")[0]
-    is_nvidias = vendor == _NVIDIA or vendor.endswith(f".{_NVIDIA}")
-    return is_nvidias or spec.driver_version is not None
+    """Return the CDI specifications of NVIDIA's devices, whoever wrote them."""
+    return tuple(
+        spec
+        for spec in host_of(snapshot).cdi_specs or ()
+        if spec.driver_version is not None
+        or f".{(spec.kind or '').partition('/')[0]}".endswith(f".{_NVIDIA}")
+    )
 
 
 def of_plugins(snapshot: Snapshot) -> tuple[CdiSpec, ...]:
@@ -103,32 +102,14 @@ def has_cdi(snapshot: Snapshot, config: RuntimeConfig) -> bool | None:
     """
     if config.cdi is not None or config.name != _CONTAINERD:
         return config.cdi
-    told = snapshot.node_status.container_runtime if snapshot.node_status else None
-    name, _, version = (told or "").partition("://")
+    runtime = snapshot.node_status.container_runtime if snapshot.node_status else None
+    name, _, version = (runtime or "").partition("://")
     known = release(version) if name == _CONTAINERD else None
     return None if known is None else known >= _CDI_SINCE
 
 
-def goes_without_cdi(snapshot: Snapshot) -> bool:
-    """Return whether it is known that no container here gets devices by CDI.
-
-    NVIDIA's own runtime heeds specifications in every mode but ``legacy``, for pods that name a
-    device as CDI does.
-    """
-    known = configs(snapshot)
-    if not known or any(has_cdi(snapshot, config) is not False for config in known):
-        return False
-    return is_legacy(snapshot) or not any(config.nvidia_runtimes for config in known)
-
-
-def is_legacy(snapshot: Snapshot) -> bool:
-    """Return whether NVIDIA's runtime is known to leave GPUs to a hook that knows no CDI."""
-    settings = toolkit(snapshot)
-    return settings is not None and settings.mode == _LEGACY
-
-
-def missing_cdi(snapshot: Snapshot) -> Inputs:
+def missing_cdi(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Need to know of each configuration whether CDI is on."""
-    silent = [one.path for one in configs(snapshot) or () if has_cdi(snapshot, one) is None]
-    unknown = (f"whether CDI is on by {', '.join(silent)} (version of containerd)",)
-    return missing_configs(snapshot) + (unknown if silent else ())
+    silent = [it.path for it in configs(snapshot) if has_cdi(snapshot, it) is None]
+    unknown = Missing(f"whether CDI is on by {', '.join(silent)} (version of containerd)")
+    return missing_configs(snapshot) + ((unknown,) if silent else ())

@@ -1,4 +1,4 @@
-"""The terms on which a node is judged: severities of its owner, and findings that are accepted."""
+"""What the owner of a node overrides: severities of rules, and findings that are accepted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ class Waiver:
     """A verdict that is accepted for a while.
 
     Attributes:
-        reason: why, for those who read the report.
-        until: the last day on which it holds.
+        reason: why, as the report prints it.
+        until: the last day on which it is in force.
         subject: which findings, as a shell pattern of their subject (``GPU3*``); ``None`` for
             all, and for what is unknown.
     """
@@ -26,7 +26,7 @@ class Waiver:
     subject: str | None = None
 
     def covers(self, finding: Finding) -> bool:
-        """Return whether *finding* is among those that are accepted."""
+        """Return whether *finding* is accepted."""
         return self.subject is None or fnmatchcase(finding.subject, self.subject)
 
     def __str__(self) -> str:
@@ -35,11 +35,11 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the owner of a node says about rules, by code; the codes are known ones.
+    """Overrides of rules by code; the codes are known ones.
 
     Attributes:
-        severities: instead of the rules' own.
-        today: on which *waivers* are judged.
+        severities: in place of the rules' own.
+        today: the day that decides which *waivers* are in force.
     """
 
     severities: Mapping[str, Severity] = field(default_factory=lambda: MappingProxyType({}))
@@ -47,12 +47,12 @@ class Terms:
     today: date = date.min
 
     def in_force(self, code: str) -> tuple[Waiver, ...]:
-        """Return the waivers of *code* that still hold."""
-        return tuple(one for one in self.waivers if one.code == code and one.until >= self.today)
+        """Return the waivers of *code* that are in force."""
+        return tuple(it for it in self.waivers if it.code == code and it.until >= self.today)
 
     def expired(self, code: str) -> tuple[Waiver, ...]:
-        """Return the waivers of *code* that hold no more."""
-        return tuple(one for one in self.waivers if one.code == code and one.until < self.today)
+        """Return the waivers of *code* that have expired."""
+        return tuple(it for it in self.waivers if it.code == code and it.until < self.today)
 
 
 USUAL = Terms()

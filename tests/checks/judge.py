@@ -6,6 +6,7 @@ from functools import cache
 
 from agent.checks.catalogue import rule
 from agent.checks.engine import Result, evaluate
+from agent.checks.rule import Finding, Missing, Rule, Severity, Skip
 from agent.machines.bundled import machine
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca
@@ -135,6 +136,19 @@ def healthy(name: str = "dgx-h100") -> Snapshot:
 def result(code: str, snapshot: Snapshot) -> Result:
     """Return what becomes of the rule *code* on *snapshot*."""
     return evaluate(snapshot, (rule(code),)).results[0]
+
+
+def yielding(*parts: Finding | Missing | Skip, severity: Severity = Severity.ERROR) -> Rule:
+    """Return a rule that yields *parts* on every node."""
+    return Rule(
+        code="GPU-001",
+        claim="all is well",
+        why="it matters",
+        severity=severity,
+        judge=lambda _: iter(parts),
+        remedy="repair it",
+        reference="https://example.org/",
+    )
 
 
 def with_gpu(snapshot: Snapshot, index: int, change: Callable[[Gpu], Gpu]) -> Snapshot:

@@ -10,10 +10,10 @@ import pytest
 
 from agent.checks.catalogue import HEALTH, RULES, rule
 from agent.checks.engine import Summary, evaluate, report_to_plain
-from agent.checks.rule import Area, Finding, Rule, Severity, Suite, Verdict
+from agent.checks.rule import Finding, Missing, Rule, Severity, Skip, Verdict
 from agent.checks.waivers import Terms, Waiver
 from agent.model.snapshot import Snapshot
-from tests.checks.judge import healthy, with_gpu
+from tests.checks.judge import healthy, with_gpu, yielding
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schema" / "checks.json"
 TERMS = Terms(
@@ -27,18 +27,8 @@ FOUND = Finding(subject="it", observed="this", expected="that")
 
 
 def a_rule(severity: Severity, *, finds: bool, misses: bool) -> Rule:
-    return Rule(
-        code="TST-001",
-        claim="all is well",
-        why="it matters",
-        area=Area.GPU,
-        suite=Suite.HEALTH,
-        severity=severity,
-        needs=lambda _: ("an input",) if misses else (),
-        check=lambda _: (FOUND,) if finds else (),
-        remedy="repair it",
-        reference="https://example.org/",
-    )
+    parts = [FOUND] * finds + [Missing("an input")] * misses
+    return yielding(*parts, severity=severity)
 
 
 def lost(snapshot: Snapshot) -> Snapshot:
@@ -69,19 +59,15 @@ def test_the_verdict_follows_from_severity_findings_and_knowledge(
     assert report.results[0].verdict is verdict
 
 
-def test_a_rule_that_says_nothing_about_the_node_neither_passes_nor_fails() -> None:
-    broken = replace(a_rule(Severity.ERROR, finds=True, misses=True), skips=lambda _: "no GPU")
-    report = evaluate(Snapshot(), (broken,))
+def test_a_rule_that_does_not_apply_neither_passes_nor_fails() -> None:
+    report = evaluate(Snapshot(), (yielding(Skip("no GPU")),))
     (found,) = report.results
     assert (found.verdict, found.skipped, found.findings) == (Verdict.PASS, "no GPU", ())
     assert report.summary == Summary(passed=0, warned=0, failed=0, unknown=0, waived=0, skipped=1)
 
 
-def test_an_input_that_two_needs_miss_is_named_once_in_its_first_place() -> None:
-    rule_ = replace(
-        a_rule(Severity.ERROR, finds=False, misses=True),
-        needs=lambda _: ("GPUs", "NUMA nodes", "GPUs"),
-    )
+def test_an_input_that_is_missing_twice_is_named_once() -> None:
+    rule_ = yielding(Missing("GPUs"), Missing("NUMA nodes"), Missing("GPUs"))
     (result,) = evaluate(healthy(), [rule_]).results
     assert result.missing == ("GPUs", "NUMA nodes")
 

@@ -4,8 +4,15 @@ from itertools import combinations
 
 import pytest
 
-from agent.checks.mig import impossible
-from agent.checks.mig_packing import Counts, Geometry, Profile, fullest, profile, together
+from agent.checks.mig_packing import (
+    Counts,
+    Geometry,
+    Profile,
+    fullest,
+    impossible,
+    profile,
+    together,
+)
 
 H100 = Geometry("NVIDIA H100 80GB HBM3", 8, 81559 / 1024)
 A30 = Geometry("NVIDIA A30", 4, 24.0)

@@ -1,4 +1,4 @@
-"""Which GPUs and HCAs the devices of a container are, and on which NUMA nodes."""
+"""GPUs and HCAs of a container with their NUMA nodes, and NVLink inside a set of GPUs."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,11 +14,9 @@ from agent.model.pod import Container
 from agent.model.snapshot import Snapshot
 from agent.topology.links import Pair, usable_nvlinks_between
 
-# NVLink inside a set of GPUs, and what the machine could give to a set of that size.
-
 
 class NvlinkSets:
-    """Answers for the GPUs of one snapshot, named by index."""
+    """NVLink inside sets of GPUs of a snapshot, which are named by index."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._links: Mapping[Pair, int | None] = usable_nvlinks_between(snapshot)
@@ -93,7 +91,7 @@ class HeldGpu:
         name: ``GPU<index>``, or the id of the device where the snapshot has no such GPU.
         gpu: ``None`` for such a one.
         is_whole: neither a MIG device nor a replica.
-        node: its NUMA node; ``None`` where nothing tells.
+        node: its NUMA node; ``None`` where it is not known.
     """
 
     name: str
@@ -104,66 +102,74 @@ class HeldGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldHca:
-    """An HCA that a container holds; *node* is ``None`` where nothing tells."""
+    """An HCA that a container holds; *node* is ``None`` where it is not known."""
 
     name: str
     node: int | None
 
 
 class DevicePlaces:
-    """Finds the devices of one snapshot.
+    """Finds the devices of a snapshot.
 
-    Our own map of the machine goes first. What the kubelet says of a device, which is what its
-    plugin told, counts where our map has nothing.
+    The snapshot's own topology comes first. What a plugin reported to the kubelet of a device
+    counts where the topology has nothing.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._cpu_nodes = {
             node.id: node.cpus for node in snapshot.numa_nodes or () if len(node.cpus)
         }
-        # Firmware tells the nodes of devices seldom where there is one node.
+        # Firmware seldom states the node of a device where there is only one.
         self._only: Nodes = tuple(self._cpu_nodes) if len(self._cpu_nodes) == 1 else ()
         self._gpus = dict(_gpu_ids(snapshot.gpus))
         self._hcas = dict(_hca_ids(snapshot.hcas or ()))
-        self._told = _told(snapshot)
+        self._reported = _reported_nodes(snapshot)
 
     def gpus(self, container: Container) -> tuple[HeldGpu, ...]:
         """Return the GPUs of *container*, each once, by index; unknown ones last."""
-        found: dict[str, HeldGpu] = {}
+        held: dict[str, HeldGpu] = {}
         for resource, name in _ids(container):
             original = name.partition(REPLICA)[0]
             gpu = self._gpus.get(original)
             if gpu is None and not is_gpu_resource(resource):
                 continue
             known = name if gpu is None else gpu.name
+            node = None if gpu is None else self.gpu_node(gpu)
             is_whole = gpu is not None and name == gpu.uuid
-            before = found.get(known)
-            found[known] = HeldGpu(
+            before = held.get(known)
+            held[known] = HeldGpu(
                 name=known,
                 gpu=gpu,
                 is_whole=is_whole and (before is None or before.is_whole),
-                node=self._node(gpu, resource, name),
+                node=self.reported(resource, name) if node is None else node,
             )
-        return tuple(sorted(found.values(), key=_gpu_order))
+        return tuple(
+            sorted(
+                held.values(),
+                key=lambda it: (it.gpu is None, it.gpu.index if it.gpu else 0, it.name),
+            )
+        )
 
     def hcas(self, container: Container) -> tuple[HeldHca, ...]:
         """Return the HCAs of *container*, each once, by name.
 
         A device of the RDMA shared device plugin is a number and stands for every HCA of its pool:
-        it tells of no place, and is left out.
+        it has no place, and is left out.
         """
-        found: dict[str, HeldHca] = {}
+        held: dict[str, HeldHca] = {}
         for resource, name in _ids(container):
             if (hca := self._hcas.get(_key(name))) is not None:
-                node = hca.numa_node
-                node = self.told(resource, name) if node is None else node
-                found[hca.name] = HeldHca(name=hca.name, node=node)
-            elif _RDMA.search(resource) and self._is_told(resource, name):
-                found[name] = HeldHca(name=name, node=self.told(resource, name))
-        return tuple(found[name] for name in sorted(found))
+                reported = self.reported(resource, name)
+                node = reported if hca.numa_node is None else hca.numa_node
+                held[hca.name] = HeldHca(name=hca.name, node=node)
+            elif _RDMA.search(resource) and (
+                PciAddress.parse_or_none(name) is not None or self._reported.get((resource, name))
+            ):
+                held[name] = HeldHca(name=name, node=self.reported(resource, name))
+        return tuple(held[name] for name in sorted(held))
 
     def gpu_node(self, gpu: Gpu) -> int | None:
-        """Return the NUMA node of *gpu* by our own map; ``None`` where it does not tell."""
+        """Return the NUMA node of *gpu* by the topology; ``None`` where it is not known."""
         if gpu.numa_node in self._cpu_nodes:
             return gpu.numa_node
         near = self._only or tuple(
@@ -173,29 +179,21 @@ class DevicePlaces:
         )
         return near[0] if len(near) == 1 else None
 
-    def told(self, resource: str, name: str) -> int | None:
+    def reported(self, resource: str, name: str) -> int | None:
         """Return the one NUMA node that the kubelet has for a device; ``None`` for none or several.
 
-        A plugin that does not know says several or none.
+        A plugin that does not know reports several or none.
         """
-        nodes = self._only or self._told.get((resource, name), ())
+        nodes = self._only or self._reported.get((resource, name), ())
         return nodes[0] if len(nodes) == 1 else None
 
     def lacks_node(self, container: Container) -> bool:
-        """Return whether the kubelet was told no NUMA node of a GPU or HCA of *container*."""
+        """Return whether a plugin reported no NUMA node for a GPU or HCA of *container*."""
         return any(
-            self._told.get((resource, name)) == ()
+            self._reported.get((resource, name)) == ()
             for resource, name in _ids(container)
             if is_gpu_resource(resource) or _key(name) in self._hcas or _RDMA.search(resource)
         )
-
-    def _is_told(self, resource: str, name: str) -> bool:
-        is_address = PciAddress.parse_or_none(name) is not None
-        return is_address or bool(self._told.get((resource, name)))
-
-    def _node(self, gpu: Gpu | None, resource: str, name: str) -> int | None:
-        node = None if gpu is None else self.gpu_node(gpu)
-        return self.told(resource, name) if node is None else node
 
 
 def _gpu_ids(gpus: Iterable[Gpu]) -> Iterator[tuple[str, Gpu]]:
@@ -223,23 +221,19 @@ def _key(name: str) -> str:
     return name if address is None else str(address)
 
 
-def _told(snapshot: Snapshot) -> Mapping[tuple[str, str], Nodes]:
+def _reported_nodes(snapshot: Snapshot) -> Mapping[tuple[str, str], Nodes]:
     """Return the NUMA nodes that the kubelet has for each device, by resource and id."""
-    found: dict[tuple[str, str], set[int]] = {}
+    reported: dict[tuple[str, str], set[int]] = {}
     state = snapshot.kubelet_state
     for held in () if state is None or state.devices is None else state.devices.held:
         for key, names in held.ids.items():
             for name in names:
-                nodes = found.setdefault((held.resource, name), set())
+                nodes = reported.setdefault((held.resource, name), set())
                 nodes.update({int(key)} if _NODE.fullmatch(key) else ())
     for device in () if snapshot.offer is None else snapshot.offer.devices:
-        found.setdefault((device.resource, device.id), set()).update(device.numa_nodes)
-    return {device: tuple(sorted(nodes)) for device, nodes in found.items()}
+        reported.setdefault((device.resource, device.id), set()).update(device.numa_nodes)
+    return {device: tuple(sorted(nodes)) for device, nodes in reported.items()}
 
 
 def _ids(container: Container) -> Iterator[tuple[str, str]]:
     return ((one.resource, name) for one in container.devices or () for name in one.ids)
-
-
-def _gpu_order(held: HeldGpu) -> tuple[bool, int, str]:
-    return held.gpu is None, 0 if held.gpu is None else held.gpu.index, held.name

@@ -1,18 +1,15 @@
-"""What a running container really got, by NUMA node: one row of the audit's table."""
+"""The alignment of a running container: one row of the audit's table, and its CPUs and memory."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from agent.model.kubelet_state import CpuState
 from agent.model.numa import CpuSet
 from agent.model.pod import Container
 from agent.model.snapshot import Snapshot
 
-# Which CPUs a container may run on, and from which NUMA nodes it can have memory.
-#
-# What the cgroup says is in force, whatever the kubelet meant; where cgroups are not known, what
-# the kubelet gave counts, and what it leaves to all who have nothing of their own.
+# CPUs and memory of a container. The cgroup decides where it is known; otherwise what the kubelet
+# assigned, or what it leaves to all containers without CPUs of their own.
 
 NONE = "none"
 """The CPU Manager's policy that gives no exclusive CPUs."""
@@ -58,15 +55,19 @@ def cpus_of(container: Container, snapshot: Snapshot) -> Cpus:
     cpus = container.cpuset
     if cpus is None and container.cpus is not None:
         cpus = container.cpus if are_own else shared_cpus(snapshot)
-    return Cpus(cpus=cpus, are_own=are_own, count=count, nodes=_nodes_of(cpus, snapshot))
+    nodes = cpu_nodes(snapshot)
+    if nodes is not None and len(nodes) > 1:
+        known = snapshot.numa_nodes or ()
+        nodes = None if cpus is None else tuple(sorted(n.id for n in known if len(n.cpus & cpus)))
+    return Cpus(cpus=cpus, are_own=are_own, count=count, nodes=nodes)
 
 
 def shared_cpus(snapshot: Snapshot) -> CpuSet | None:
-    """Return the CPUs of containers without CPUs of their own; ``None`` where nothing tells."""
-    state = None if snapshot.kubelet_state is None else snapshot.kubelet_state.cpu
+    """Return the CPUs of containers without CPUs of their own; ``None`` where they are unknown."""
     if cpu_policy(snapshot) == NONE:
         return all_cpus(snapshot)
-    return None if state is None else _default(state)
+    state = None if snapshot.kubelet_state is None else snapshot.kubelet_state.cpu
+    return None if state is None or not state.default else state.default
 
 
 def cpu_policy(snapshot: Snapshot) -> str | None:
@@ -118,22 +119,8 @@ def memory_of(container: Container, snapshot: Snapshot) -> Memory:
     return Memory(is_bound=is_bound, nodes=nodes, size=size)
 
 
-def _default(state: CpuState) -> CpuSet | None:
-    return state.default if state.default is None or len(state.default) else None
-
-
-def _nodes_of(cpus: CpuSet | None, snapshot: Snapshot) -> tuple[int, ...] | None:
-    everywhere = cpu_nodes(snapshot)
-    if everywhere is None or len(everywhere) == 1:
-        return everywhere
-    if cpus is None:
-        return None
-    nodes = snapshot.numa_nodes or ()
-    return tuple(sorted(node.id for node in nodes if len(node.cpus & cpus)))
-
-
 class Alignment(StrEnum):
-    """Whether all of it is together; UNKNOWN where something is not known and nothing is apart."""
+    """Whether everything is on the same NUMA nodes; UNKNOWN where nothing known is apart."""
 
     ALIGNED = "aligned"
     MISALIGNED = "misaligned"
@@ -186,8 +173,8 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
-    """Something that had to be known, for people; *part* is ``None`` where nothing can be told."""
+class MissingInput:
+    """An input that is not known, as people read it; *part* is ``None`` where nothing is known."""
 
     part: Part | None
     what: str
@@ -209,7 +196,7 @@ class PodAlignment:
         hcas: names, by name; the device's id where the snapshot has no such HCA.
         hca_nodes: empty without HCAs.
         nvlink: ``None`` for fewer than two whole GPUs, and where links are not known.
-        apart: what is not together, by :class:`Part`; :attr:`nvlink` has no say in it.
+        apart: what is not aligned, by :class:`Part`, regardless of :attr:`nvlink`.
     """
 
     namespace: str
@@ -227,11 +214,11 @@ class PodAlignment:
     hca_nodes: tuple[int, ...] | None = None
     nvlink: NvlinkSpan | None = None
     apart: tuple[Apart, ...] = ()
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingInput, ...] = ()
 
     @property
     def verdict(self) -> Alignment:
-        """What is proven outranks what is not known beside it."""
+        """Proven misalignment outranks missing inputs."""
         if self.apart:
             return Alignment.MISALIGNED
         return Alignment.UNKNOWN if self.missing else Alignment.ALIGNED
@@ -244,35 +231,35 @@ class PodAlignment:
 
 def to_plain(row: PodAlignment) -> dict[str, Any]:
     """Return *row* in JSON's own types, with ``null`` for what is not known."""
+
+    def nodes(known: tuple[int, ...] | None) -> list[int] | None:
+        return None if known is None else list(known)
+
     return {
         "namespace": row.namespace,
         "pod": row.pod,
         "container": row.container,
         "uid": row.uid,
         "gpus": list(row.gpus),
-        "gpu_nodes": _nodes(row.gpu_nodes),
+        "gpu_nodes": nodes(row.gpu_nodes),
         "cpus": None if row.cpus is None else str(row.cpus),
         "exclusive_cpus": row.has_own_cpus,
-        "cpu_nodes": _nodes(row.cpu_nodes),
+        "cpu_nodes": nodes(row.cpu_nodes),
         "memory_bound": row.is_memory_bound,
-        "memory_nodes": _nodes(row.memory_nodes),
+        "memory_nodes": nodes(row.memory_nodes),
         "hcas": list(row.hcas),
-        "hca_nodes": _nodes(row.hca_nodes),
+        "hca_nodes": nodes(row.hca_nodes),
         "nvlink": None if row.nvlink is None else row.nvlink.value,
         "verdict": row.verdict.value,
         "apart": [
             {
-                "part": one.part.value,
-                "observed": one.observed,
-                "expected": one.expected,
-                "causes": [cause.code for cause in one.causes],
+                "part": part.part.value,
+                "observed": part.observed,
+                "expected": part.expected,
+                "causes": [cause.code for cause in part.causes],
             }
-            for one in row.apart
+            for part in row.apart
         ],
         "causes": [{"code": cause.code, "text": cause.text} for cause in row.causes],
-        "missing": [one.what for one in row.missing],
+        "missing": [unknown.what for unknown in row.missing],
     }
-
-
-def _nodes(nodes: tuple[int, ...] | None) -> list[int] | None:
-    return None if nodes is None else list(nodes)

@@ -1,8 +1,8 @@
-"""What is apart of what a container holds, where the machine could have had it together.
+"""What a container holds on other NUMA nodes than it could, and why.
 
-Everything is judged by the NUMA nodes of the GPUs, or without GPUs of the HCAs: the CPUs are to be
-on all of them and on no other. What could not be otherwise is no fault: GPUs that are more than a
-NUMA node has, CPUs that are more than theirs have, HCAs where there are none near the GPUs.
+The NUMA nodes of the GPUs, or without GPUs of the HCAs, decide: the CPUs should be on all of them
+and on no others. What could not be otherwise is no fault: more GPUs than a NUMA node has, more CPUs
+than those nodes have, HCAs where there are none near the GPUs.
 """
 
 from collections import Counter
@@ -23,15 +23,14 @@ from agent.checks.alignment.record import (
     cpu_policy,
     memory_policy,
 )
-from agent.model.kubelet import KubeletSettings
+from agent.model.kubernetes import MILLICORES
 from agent.model.pod import Container, Pod
 from agent.model.qos import QosClass, asks_as_a_pod, class_of, pod_level
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import socket_of_node
 
-# Why something of a running container is apart: the rule that explains it, or a word.
-#
-# The words are for what no rule can say of a node: what the moment of admission was like.
+# Why something of a running container is apart: the code of the rule that explains it, or a word
+# where no rule can, such as what the node was like at admission.
 
 NO_CPU_MANAGER = Cause(
     code="KUB-001", text="the CPU Manager has the policy none: nobody has CPUs of their own"
@@ -122,12 +121,9 @@ KNOWN: tuple[Cause, ...] = (
 Causes = tuple[Cause, ...]
 
 
-_MILLICORES = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Explaining:
-    """Explains one container of one pod of one snapshot."""
+    """Explains the placement of a container."""
 
     pod: Pod
     container: Container
@@ -137,7 +133,19 @@ class Explaining:
     def cpus(self, *, is_packed: bool) -> Causes:
         """Explain CPUs that are apart; *is_packed* where they are all near some of the GPUs."""
         if not self.container.cpus:
-            return self._shared_cpus()
+            manager = (NO_CPU_MANAGER,) if cpu_policy(self.snapshot) == NONE else ()
+            is_guaranteed, is_pod_level = self._is_guaranteed, asks_as_a_pod(self.pod)
+            requests, is_whole = self.container.requests, None
+            if requests is not None:
+                asked = requests.get("cpu", 0)
+                is_whole = asked > 0 and asked % MILLICORES == 0
+            causes = (
+                *manager,
+                *((NOT_GUARANTEED,) if is_guaranteed is False else ()),
+                *((NOT_WHOLE,) if is_whole is False and not is_pod_level else ()),
+                *((POD_LEVEL,) if is_guaranteed and is_pod_level else ()),
+            )
+            return causes or ((SHARES,) if None in (is_guaranteed, is_whole) else (UNEXPLAINED,))
         cpuset = self.container.cpuset
         if cpuset is not None and not cpuset <= self.container.cpus:
             return (UNEXPLAINED,)
@@ -158,52 +166,30 @@ class Explaining:
         held = self.places.gpus(self.container)
         if any(one.gpu is not None and one.gpu.numa_node is None for one in held):
             return (UNKNOWN_NODE,)
-        told = (NO_NODE,) if self.places.lacks_node(self.container) else ()
+        unreported = (NO_NODE,) if self.places.lacks_node(self.container) else ()
         match self._policy:
             case "none":
-                return (NO_TOPOLOGY_MANAGER, *told)
+                return (NO_TOPOLOGY_MANAGER, *unreported)
             case "best-effort":
-                return told or (FRAGMENTED,)
+                return unreported or (FRAGMENTED,)
             case None:
-                return told or (UNTOLD,)
-        return told or (UNEXPLAINED,)
-
-    def _shared_cpus(self) -> Causes:
-        manager = (NO_CPU_MANAGER,) if cpu_policy(self.snapshot) == NONE else ()
-        pod = (NOT_GUARANTEED,) if self._is_guaranteed is False else ()
-        whole = (NOT_WHOLE,) if self._asks_whole is False and not asks_as_a_pod(self.pod) else ()
-        level = (POD_LEVEL,) if self._is_guaranteed and asks_as_a_pod(self.pod) else ()
-        found = (*manager, *pod, *whole, *level)
-        if found:
-            return found
-        is_unclear = None in (self._is_guaranteed, self._asks_whole)
-        return (SHARES,) if is_unclear else (UNEXPLAINED,)
+                return unreported or (UNTOLD,)
+        return unreported or (UNEXPLAINED,)
 
     @property
     def _policy(self) -> str | None:
-        settings = self._settings
+        settings = self.snapshot.kubelet
         return None if settings is None else settings.topology_manager_policy
 
     @property
-    def _settings(self) -> KubeletSettings | None:
-        return self.snapshot.kubelet
-
-    @property
     def _is_guaranteed(self) -> bool | None:
-        settings, status = self._settings, self.snapshot.node_status
+        settings, status = self.snapshot.kubelet, self.snapshot.node_status
         version = None if settings is None else settings.version
         if version is None and status is not None:
             version = status.kubelet_version
         level = pod_level(version, None if settings is None else settings.feature_gates)
-        found = class_of(self.pod, level)
-        return None if found is None else found == QosClass.GUARANTEED
-
-    @property
-    def _asks_whole(self) -> bool | None:
-        if self.container.requests is None:
-            return None
-        asked = self.container.requests.get("cpu", 0)
-        return asked > 0 and asked % _MILLICORES == 0
+        qos = class_of(self.pod, level)
+        return None if qos is None else qos == QosClass.GUARANTEED
 
 
 MAX_CHOICES = 1000
@@ -218,7 +204,7 @@ Nodes = Collection[int]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What one machine could give."""
+    """What a machine could give a container."""
 
     snapshot: Snapshot
     places: DevicePlaces
@@ -299,8 +285,8 @@ class Machine:
 
     def _gpu_nodes(self) -> dict[int, int]:
         """Return the NUMA nodes of the machine's GPUs, by index, where known."""
-        found = {gpu.index: self.places.gpu_node(gpu) for gpu in self.snapshot.gpus}
-        return {index: node for index, node in found.items() if node is not None}
+        nodes = {gpu.index: self.places.gpu_node(gpu) for gpu in self.snapshot.gpus}
+        return {index: node for index, node in nodes.items() if node is not None}
 
     def _is_worth_it(self, held: Sequence[HeldGpu], needed: int) -> bool:
         """Return whether NVLink joins *held*, and no so many on *needed* NUMA nodes."""
@@ -350,9 +336,9 @@ class Machine:
 
 
 def on(nodes: Collection[int]) -> str:
-    """Return *nodes* in words."""
-    found = sorted(nodes)
-    return f"on NUMA node{'s' if len(found) != 1 else ''} {', '.join(map(str, found)) or 'none'}"
+    """Return *nodes* as a phrase."""
+    names = ", ".join(map(str, sorted(nodes))) or "none"
+    return f"on NUMA node{'s' if len(nodes) != 1 else ''} {names}"
 
 
 def _fewest(counts: Counter[int], size: int) -> int:

@@ -1,12 +1,12 @@
-"""Rules on the kubelet's state files: whether it starts with what they say."""
+"""Rules on the kubelet's files: keys without effect, and state files that stop its start."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from agent.checks.inputs import Inputs, because, missing_gpus, missing_numa_nodes, no_gpus
+from agent.checks.inputs import because, missing_gpus, missing_numa_nodes, no_gpus
 from agent.checks.kubelet.cpu_manager import reserved_cpus
 from agent.checks.kubelet.inputs import amount, is_on, lacking, place, reserved, starting, version
-from agent.checks.rule import Area, Finding, Rule, Severity, Suite
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_keys import (
     KEYS,
@@ -21,10 +21,8 @@ from agent.model.kubelet_keys import (
 )
 from agent.model.kubelet_state import CpuState, MemoryState
 from agent.model.kubernetes import MILLICORES, Release, release
-from agent.model.numa import CpuSet, NumaNode
+from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
-
-# Rules on the keys of the kubelet's files: whether what they state takes effect.
 
 PLACEMENT = frozenset(
     """
@@ -35,25 +33,16 @@ PLACEMENT = frozenset(
 )
 """Keys that decide which CPUs, memory and devices a pod gets, with all that is inside them."""
 
-
 NEAR = 0.9
 """How alike two names are of which one is a slip of the other: one letter of a dozen. No key is as
 near to one of placement, so that a newer release has hardly one either."""
 
-
 _FLAGS = {"reservedcpus": "reservedSystemCPUs", "podmaxpids": "podPidsLimit"}
 """Flags whose key has another name (cmd/kubelet/app/options/options.go), without dashes."""
 
-
 _UNKNOWN = "unknown to the kubelet, without effect"
-
-
 _INDEX = re.compile(r"\[[0-9]+\]")
-
-
 _TASK = "https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/"
-
-
 _REMEDY = (
     "write the key as the kubelet has it, or take it out (`journalctl -u kubelet | grep strict` "
     "names those of the file of --config), then restart the kubelet; where that changes the policy "
@@ -62,98 +51,68 @@ _REMEDY = (
 )
 
 
-def _kept(snapshot: Snapshot) -> tuple[OddKey, ...] | None:
+@rule(
+    "KUB-030",
+    Severity.ERROR,
+    claim="no key of the kubelet's files misspells one that decides placement",
+    why="The kubelet starts with a key that it does not know, and goes by the default of the "
+    "one that was meant: of the file of --config its log has one line, of drop-ins none.",
+    remedy=_REMEDY,
+    reference=_TASK,
+)
+def misspelt_keys(snapshot: Snapshot) -> Judgement:
+    """Look for keys of placement that are misspelt or hidden."""
+    odd_keys = _odd_keys(snapshot)
+    yield from _missing_keys(snapshot)
+    for odd in odd_keys or ():
+        if (finding := _misspelling(odd)) is not None:
+            yield finding
+
+
+@rule(
+    "KUB-031",
+    Severity.WARNING,
+    claim="every key of the kubelet's files takes effect",
+    why="The kubelet passes over a key that its release does not know, all but the last of a "
+    "key that is stated twice, and in drop-ins what is hidden by the same key in another case.",
+    remedy=_REMEDY,
+    reference=_TASK,
+)
+def keys_without_effect(snapshot: Snapshot) -> Judgement:
+    """Look for all other keys that have no effect; of some only the release can tell."""
+    odd_keys, number = _odd_keys(snapshot) or (), release(version(snapshot))
+    yield from _missing_keys(snapshot)
+    if number is not None and number < OLDEST:
+        yield Missing(f"keys of kubelets before {_dotted(OLDEST)}")
+    else:
+        # The release decides where a key is known to some releases only, or to none.
+        names = {odd: _name(odd) for odd in odd_keys if not odd.is_repeated and _slip(odd) is None}
+        dated = [odd for odd, name in names.items() if name is None or name in SINCE]
+        if number is None and dated:
+            yield Missing("version of the kubelet")
+        elif number is not None and number > NEWEST:
+            for odd in dated:
+                if names[odd] is None:
+                    yield Missing(f"{odd.path}, unknown here")
+    for odd in odd_keys:
+        if _misspelling(odd) is None and (finding := _without_effect(odd, number)) is not None:
+            yield finding
+
+
+def _odd_keys(snapshot: Snapshot) -> tuple[OddKey, ...] | None:
     """Return the odd keys; ``None`` where they are not known, or more than any capture has."""
     settings = starting(snapshot)
     odd = settings.odd_keys if settings else None
     return odd if odd is not None and len(odd) <= MAX_ODD_KEYS else None
 
 
-def _keys(snapshot: Snapshot) -> tuple[OddKey, ...]:
-    return _kept(snapshot) or ()
-
-
-def _missing(snapshot: Snapshot) -> Inputs:
-    if _kept(snapshot) is not None:
-        return ()
-    return (f"keys of the kubelet's files{because(snapshot, 'kubelet')}",)
-
-
-def _release(snapshot: Snapshot) -> Release | None:
-    return release(version(snapshot))
-
-
-def _needs_release(snapshot: Snapshot) -> Inputs:
-    """Need a known release where a key's meaning depends on it."""
-    found, absent = _release(snapshot), _missing(snapshot)
-    if found is not None and found < OLDEST:
-        return (*absent, f"keys of kubelets before {_words(OLDEST)}")
-    dated = [odd for odd in _keys(snapshot) if _is_dated(odd)]
-    if found is None:
-        return (*absent, *(("version of the kubelet",) if dated else ()))
-    if found <= NEWEST:
-        return absent
-    return (*absent, *(f"{odd.path}, unknown here" for odd in dated if _name(odd) is None))
-
-
-def _is_dated(odd: OddKey) -> bool:
-    """Return whether the release decides what the kubelet makes of a key."""
-    if odd.is_repeated or _slip(odd) is not None:
-        return False
-    name = _name(odd)
-    return name is None or name in SINCE
-
-
-def _object(odd: OddKey) -> Keys:
-    """Return the keys of the object that has *odd*."""
-    known = KEYS
-    for name in filter(None, _INDEX.sub("", odd.within).split(".")):
-        known = known.get(name, {})
-    return known
-
-
-def _name(odd: OddKey) -> str | None:
-    """Return the key that the kubelet takes *odd* for; ``None`` where it knows none."""
-    return spelled(odd.key, _object(odd), any_case=odd.is_drop_in)
-
-
-def _bare(key: str) -> str:
-    return key.replace("-", "").replace("_", "").lower()
-
-
-def _slip(odd: OddKey) -> str | None:
-    """Return the way down to the key of which *odd* is surely a slip, in whatever release."""
-    if _name(odd) is not None:
-        return None
-    beside, bare = _object(odd), _bare(odd.key)
-    found = next((name for name in beside if _bare(name) == bare), None)
-    if found is None and not odd.within:
-        found = _FLAGS.get(bare)
-    found = found or closest(odd.key, beside, NEAR)
-    if found is None:
-        return next((name for name in PLACEMENT if _bare(name) == bare), None)
-    return f"{_INDEX.sub('', odd.within)}.{found}" if odd.within else found
-
-
-def _guess(odd: OddKey) -> str | None:
-    """Return the way down to a key that may be meant."""
-    bare = _bare(odd.key)
-    elsewhere = [path for path, name in _paths(KEYS) if _bare(name) == bare]
-    return elsewhere[0] if len(elsewhere) == 1 else closest(odd.key, _object(odd))
-
-
-def _paths(known: Keys, lead: str = "") -> Iterator[tuple[str, str]]:
-    for name, inner in known.items():
-        yield f"{lead}{name}", name
-        yield from _paths(inner, f"{lead}{name}.")
-
-
-def _misspelt(snapshot: Snapshot) -> tuple[Finding, ...]:
-    return tuple(found for odd in _keys(snapshot) if (found := _misspelling(odd)) is not None)
+def _missing_keys(snapshot: Snapshot) -> Iterator[Missing]:
+    if _odd_keys(snapshot) is None:
+        yield Missing(f"keys of the kubelet's files{because(snapshot, 'kubelet')}")
 
 
 def _misspelling(odd: OddKey) -> Finding | None:
-    """Find a key that was to be one of placement, and has no effect."""
+    """Return the finding of a key meant for placement that has no effect."""
     if odd.is_repeated:
         return None
     name, meant = _name(odd), _slip(odd)
@@ -165,14 +124,8 @@ def _misspelling(odd: OddKey) -> Finding | None:
     return _finding(odd, _UNKNOWN, meant)
 
 
-def _passed_over(snapshot: Snapshot) -> tuple[Finding, ...]:
-    found = _release(snapshot)
-    judged = (_other(odd, found) for odd in _keys(snapshot) if _misspelling(odd) is None)
-    return tuple(finding for finding in judged if finding is not None)
-
-
-def _other(odd: OddKey, found: Release | None) -> Finding | None:
-    """Find a key that has no effect, or another one than it seems."""
+def _without_effect(odd: OddKey, number: Release | None) -> Finding | None:
+    """Return the finding of a key without effect, or with another effect than it seems."""
     if odd.is_repeated:
         return _finding(odd, "stated twice, of which the last counts", "stated once")
     name, meant = _name(odd), _slip(odd)
@@ -181,259 +134,217 @@ def _other(odd: OddKey, found: Release | None) -> Finding | None:
         return _finding(odd, observed, name)
     since = None if name is None else SINCE.get(name)
     if since is not None:
-        if found is None or found >= since:
+        if number is None or number >= since:
             return None
-        observed = f"unknown to Kubernetes {_words(found)}, without effect"
-        return _finding(odd, observed, f"Kubernetes {_words(since)} or newer")
-    if meant is None and (found is None or not OLDEST <= found <= NEWEST):
+        observed = f"unknown to Kubernetes {_dotted(number)}, without effect"
+        return _finding(odd, observed, f"Kubernetes {_dotted(since)} or newer")
+    if meant is not None:
+        return _finding(odd, _UNKNOWN, meant)
+    if number is None or not OLDEST <= number <= NEWEST:
         return None
-    guess = _guess(odd)
+    bare = _bare(odd.key)
+    elsewhere = [path for path, name in _paths(KEYS) if _bare(name) == bare]
+    guess = elsewhere[0] if len(elsewhere) == 1 else closest(odd.key, _siblings(odd))
     expected = f"perhaps {guess}" if guess else "a key of KubeletConfiguration v1beta1"
-    return _finding(odd, _UNKNOWN, meant or expected)
+    return _finding(odd, _UNKNOWN, expected)
 
 
 def _finding(odd: OddKey, observed: str, expected: str) -> Finding:
     return Finding(subject=f"{odd.path} in {odd.file}", observed=observed, expected=expected)
 
 
-def _words(found: Release) -> str:
-    return f"{found[0]}.{found[1]}"
+def _siblings(odd: OddKey) -> Keys:
+    """Return the known keys of the object that has *odd*."""
+    known = KEYS
+    for name in filter(None, _INDEX.sub("", odd.within).split(".")):
+        known = known.get(name, {})
+    return known
 
 
-KEYS_RULES: tuple[Rule, ...] = (
-    Rule(
-        code="KUB-030",
-        claim="no key of the kubelet's files misspells one that decides placement",
-        why="The kubelet starts with a key that it does not know, and goes by the default of the "
-        "one that was meant: of the file of --config its log has one line, of drop-ins none.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.ERROR,
-        needs=_missing,
-        check=_misspelt,
-        remedy=_REMEDY,
-        reference=_TASK,
-    ),
-    Rule(
-        code="KUB-031",
-        claim="every key of the kubelet's files takes effect",
-        why="The kubelet passes over a key that its release does not know, all but the last of a "
-        "key that is stated twice, and in drop-ins what is hidden by the same key in another case.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.WARNING,
-        needs=_needs_release,
-        check=_passed_over,
-        remedy=_REMEDY,
-        reference=_TASK,
-    ),
-)
+def _name(odd: OddKey) -> str | None:
+    """Return the key that the kubelet takes *odd* for; ``None`` where it knows none."""
+    return spelled(odd.key, _siblings(odd), any_case=odd.is_drop_in)
 
 
-_ROOT = "/var/lib/kubelet"
-"""The default of ``--root-dir``, where the state files lie."""
+def _slip(odd: OddKey) -> str | None:
+    """Return the path of the key of which *odd* is surely a slip, in whatever release."""
+    if _name(odd) is not None:
+        return None
+    known, bare = _siblings(odd), _bare(odd.key)
+    meant = next((name for name in known if _bare(name) == bare), None)
+    if meant is None and not odd.within:
+        meant = _FLAGS.get(bare)
+    meant = meant or closest(odd.key, known, NEAR)
+    if meant is None:
+        return next((name for name in PLACEMENT if _bare(name) == bare), None)
+    return f"{_INDEX.sub('', odd.within)}.{meant}" if odd.within else meant
 
 
-_CPU_POLICY = "cpuManagerPolicy"
+def _bare(key: str) -> str:
+    return key.replace("-", "").replace("_", "").lower()
 
 
-_MEMORY_POLICY = "memoryManagerPolicy"
+def _paths(known: Keys, lead: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path and name of each key in *known* and below."""
+    for name, inner in known.items():
+        yield f"{lead}{name}", name
+        yield from _paths(inner, f"{lead}{name}.")
 
 
-_MEMORY = "memory"
-
-
-_POD_MANAGERS = "PodLevelResourceManagers"
-
-
-_STRICT = "strict-cpu-reservation"
+def _dotted(number: Release) -> str:
+    return f"{number[0]}.{number[1]}"
 
 
 _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
 
 
-def _file(settings: KubeletSettings, name: str) -> str:
-    return f"{(settings.root_directory or _ROOT).rstrip('/')}/{name}"
-
-
-def _missing_state(snapshot: Snapshot, name: str) -> str:
-    return f"{name}{because(snapshot, 'kubelet')}"
-
-
-def _cpu_state(snapshot: Snapshot) -> CpuState | None:
-    return snapshot.kubelet_state.cpu if snapshot.kubelet_state else None
-
-
-def _needs_cpu(snapshot: Snapshot) -> Inputs:
-    settings, state = starting(snapshot), _cpu_state(snapshot)
-    absent = missing_gpus(snapshot) + lacking(snapshot, settings, _CPU_POLICY)
-    if state is None:
-        return (*absent, _missing_state(snapshot, "cpu_manager_state"))
-    if settings is None or settings.cpu_manager_policy != "static":
-        return absent
-    rest = ("cpuManagerPolicyOptions", "featureGates", "systemReserved", "kubeReserved")
-    online = () if snapshot.cpu else ("online CPUs",)
-    return absent + lacking(snapshot, settings, *rest) + online
-
-
-def _bad_cpu_state(snapshot: Snapshot) -> tuple[Finding, ...]:
-    settings, state = starting(snapshot), _cpu_state(snapshot)
-    if settings is None or state is None or no_gpus(snapshot) is not None:
-        return ()
-    subject = _file(settings, "cpu_manager_state")
-    if settings.cpu_manager_policy is None:
-        return ()
-    if state.policy != settings.cpu_manager_policy:
-        return (_other_policy(subject, state.policy, settings, _CPU_POLICY),)
-    if state.policy != "static" or not state.default:
-        return ()
-    return tuple(
-        Finding(subject=subject, observed=observed, expected=expected)
-        for observed, expected in (
-            *_misplaced(state.default, settings),
-            *_overlapping(state, state.default),
-            *_other_cpus(snapshot, settings, state, state.default),
-        )
-    )
-
-
-def _other_policy(subject: str, policy: str, settings: KubeletSettings, field: str) -> Finding:
-    return Finding(
-        subject=subject,
-        observed=f"policy {policy}",
-        expected=f"policy {_policy(settings, field)} ({place(settings, field)})",
-    )
-
-
-def _policy(settings: KubeletSettings, field: str) -> str | None:
-    is_cpu = field == _CPU_POLICY
-    return settings.cpu_manager_policy if is_cpu else settings.memory_manager_policy
-
-
-def _misplaced(default: CpuSet, settings: KubeletSettings) -> Iterator[tuple[str, str]]:
-    cpus = reserved_cpus(settings)
-    if cpus is None or settings.cpu_manager_options is None:
+@rule(
+    "KUB-022",
+    Severity.ERROR,
+    claim="the CPU Manager's state file fits the settings and the machine",
+    why="The kubelet does not start when the file has another policy, other CPUs than are "
+    "online, or reserved CPUs in the wrong set.",
+    remedy="drain the node, stop the kubelet, delete cpu_manager_state, start the kubelet",
+    reference=f"{_SOURCE}/cpumanager/policy_static.go",
+)
+def cpu_manager_state(snapshot: Snapshot) -> Judgement:
+    """Compare cpu_manager_state with the settings and the CPUs, as the kubelet does."""
+    if reason := no_gpus(snapshot):
+        yield Skip(reason)
         return
-    if is_on(settings.cpu_manager_options, _STRICT):
-        if default & cpus:
-            yield f"reserved CPUs {default & cpus} are shared", "none of them in defaultCpuSet"
-    elif not cpus <= default:
-        absent = CpuSet(cpus.cpus - default.cpus)
-        yield f"reserved CPUs {absent} are not in defaultCpuSet", "all of them in it"
+    settings = starting(snapshot)
+    state = snapshot.kubelet_state.cpu if snapshot.kubelet_state else None
+    policy = settings.cpu_manager_policy if settings else None
+    yield from missing_gpus(snapshot)
+    yield from lacking(snapshot, settings, "cpuManagerPolicy")
+    if state is None:
+        yield Missing(f"cpu_manager_state{because(snapshot, 'kubelet')}")
+    elif policy == "static":
+        rest = ("cpuManagerPolicyOptions", "featureGates", "systemReserved", "kubeReserved")
+        yield from lacking(snapshot, settings, *rest)
+        if snapshot.cpu is None:
+            yield Missing("online CPUs")
+    if settings is None or state is None or policy is None:
+        return
+    subject = _path(settings, "cpu_manager_state")
+    if state.policy != policy:
+        field = place(settings, "cpuManagerPolicy")
+        expected = f"policy {policy} ({field})"
+        yield Finding(subject=subject, observed=f"policy {state.policy}", expected=expected)
+    elif policy == "static" and state.default:
+        for observed, expected in _wrong_cpus(snapshot, settings, state, state.default):
+            yield Finding(subject=subject, observed=observed, expected=expected)
 
 
-def _held(state: CpuState) -> Iterable[tuple[str, str, CpuSet]]:
-    for uid, containers in (state.entries or {}).items():
-        for container, cpus in containers.items():
-            yield uid, container, cpus
+def _path(settings: KubeletSettings, name: str) -> str:
+    """Return the path of a state file; its directory is ``--root-dir``."""
+    return f"{(settings.root_directory or '/var/lib/kubelet').rstrip('/')}/{name}"
 
 
-def _overlapping(state: CpuState, default: CpuSet) -> Iterator[tuple[str, str]]:
-    for uid, container, cpus in _held(state):
-        if both := default & cpus:
-            yield f"CPUs {both} of pod {uid} container {container} are shared", "no shared CPU"
-
-
-def _other_cpus(
+def _wrong_cpus(
     snapshot: Snapshot, settings: KubeletSettings, state: CpuState, default: CpuSet
 ) -> Iterator[tuple[str, str]]:
-    if snapshot.cpu is None or settings.cpu_manager_options is None:
+    """Yield what is observed and expected of the sets of CPUs in the state file."""
+    options, reservation = settings.cpu_manager_options, reserved_cpus(settings)
+    is_strict = is_on(options, "strict-cpu-reservation")
+    if reservation is not None and options is not None:
+        if is_strict and default & reservation:
+            shared = default & reservation
+            yield f"reserved CPUs {shared} are shared", "none of them in defaultCpuSet"
+        elif not is_strict and not reservation <= default:
+            absent = CpuSet(reservation.cpus - default.cpus)
+            yield f"reserved CPUs {absent} are not in defaultCpuSet", "all of them in it"
+    known = set(default.cpus)
+    for uid, containers in (state.entries or {}).items():
+        for container, cpus in containers.items():
+            known |= cpus.cpus
+            if both := default & cpus:
+                yield f"CPUs {both} of pod {uid} container {container} are shared", "no shared CPU"
+
+    if snapshot.cpu is None or options is None:
         return
-    known = frozenset(default.cpus.union(*(cpus.cpus for _, _, cpus in _held(state))))
     online = snapshot.cpu.online.cpus
     expected = f"the online CPUs {snapshot.cpu.online}"
     if gone := known - online:
-        yield f"CPUs {CpuSet(gone)}, which are not online", expected
-    elif len(new := online - known) > (spare := _spare(settings)) >= 0:
-        observed = f"CPUs {CpuSet(new)} are in no set"
+        yield f"CPUs {CpuSet(frozenset(gone))}, which are not online", expected
+        return
+    # How many online CPUs may be in no set: with the strict option as many as are reserved. What
+    # pods hold as a whole (podEntries) is not read.
+    gates = settings.feature_gates
+    if gates is None or gates.get("PodLevelResourceManagers", False):
+        return
+    spare: int | None = 0
+    if is_strict and reservation is not None:
+        spare = len(reservation)
+    elif is_strict:
+        millicores = reserved(settings, "cpu", per_unit=MILLICORES)
+        spare = None if millicores is None else -(-millicores // MILLICORES)
+    if spare is not None and len(new := online - known) > spare:
+        observed = f"CPUs {CpuSet(frozenset(new))} are in no set"
         yield observed, f"{expected}{', without the reserved ones' if spare else ''}"
 
 
-def _spare(settings: KubeletSettings) -> int:
-    """Return how many online CPUs may be in no set of the file; −1 if that is not known."""
-    # What pods hold as a whole (its podEntries) is not read.
-    if settings.feature_gates is None or settings.feature_gates.get(_POD_MANAGERS, False):
-        return -1
-    if not is_on(settings.cpu_manager_options, _STRICT):
-        return 0
-    cpus = reserved_cpus(settings)
-    if cpus is not None:
-        return len(cpus)
-    millicores = reserved(settings, "cpu", per_unit=MILLICORES)
-    return -1 if millicores is None else -(-millicores // MILLICORES)
-
-
-def _memory_state(snapshot: Snapshot) -> MemoryState | None:
-    return snapshot.kubelet_state.memory if snapshot.kubelet_state else None
-
-
-def _needs_memory(snapshot: Snapshot) -> Inputs:
-    settings, state = starting(snapshot), _memory_state(snapshot)
-    absent = missing_gpus(snapshot) + lacking(snapshot, settings, _MEMORY_POLICY)
+@rule(
+    "KUB-023",
+    Severity.ERROR,
+    claim="the Memory Manager's state file fits the settings and the machine",
+    why="The kubelet does not start when the file has another policy, other NUMA nodes, "
+    "other sizes or another reservation.",
+    remedy="drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
+    reference=f"{_SOURCE}/memorymanager/policy_static.go",
+)
+def memory_manager_state(snapshot: Snapshot) -> Judgement:
+    """Compare memory_manager_state with the settings and the NUMA nodes, as the kubelet does."""
+    if reason := no_gpus(snapshot):
+        yield Skip(reason)
+        return
+    settings = starting(snapshot)
+    state = snapshot.kubelet_state.memory if snapshot.kubelet_state else None
+    policy = settings.memory_manager_policy if settings else None
+    yield from missing_gpus(snapshot)
+    yield from lacking(snapshot, settings, "memoryManagerPolicy")
     if state is None:
-        return (*absent, _missing_state(snapshot, "memory_manager_state"))
-    if settings is None or settings.memory_manager_policy != "Static":
-        return absent
-    unread = [node.id for node in snapshot.numa_nodes or () if node.memory_mib is None]
-    sizes = (f"memory of NUMA node {', '.join(map(str, unread))}",) if unread else ()
-    nodes = missing_numa_nodes(snapshot)
-    return absent + lacking(snapshot, settings, "reservedMemory") + nodes + sizes
+        yield Missing(f"memory_manager_state{because(snapshot, 'kubelet')}")
+    elif policy == "Static":
+        yield from lacking(snapshot, settings, "reservedMemory")
+        yield from missing_numa_nodes(snapshot)
+        unread = [node.id for node in snapshot.numa_nodes or () if node.memory_mib is None]
+        if unread:
+            yield Missing(f"memory of NUMA node {', '.join(map(str, unread))}")
+    if settings is None or state is None or policy is None:
+        return
+    subject = _path(settings, "memory_manager_state")
+    if state.policy != policy:
+        field = place(settings, "memoryManagerPolicy")
+        expected = f"policy {policy} ({field})"
+        yield Finding(subject=subject, observed=f"policy {state.policy}", expected=expected)
+    elif policy == "Static" and state.blocks:
+        for observed, expected in _wrong_memory(snapshot, settings, state):
+            yield Finding(subject=subject, observed=observed, expected=expected)
 
 
-def _bad_memory_state(snapshot: Snapshot) -> tuple[Finding, ...]:
-    settings, state = starting(snapshot), _memory_state(snapshot)
-    if settings is None or state is None or no_gpus(snapshot) is not None:
-        return ()
-    subject = _file(settings, "memory_manager_state")
-    if settings.memory_manager_policy is None:
-        return ()
-    if state.policy != settings.memory_manager_policy:
-        return (_other_policy(subject, state.policy, settings, _MEMORY_POLICY),)
-    if state.policy != "Static" or not state.blocks:
-        return ()
-    return tuple(
-        Finding(subject=subject, observed=observed, expected=expected)
-        for observed, expected in (
-            *_other_nodes(snapshot, state),
-            *_other_sizes(snapshot, state),
-            *_other_reserved(settings, state),
-        )
-    )
-
-
-def _other_nodes(snapshot: Snapshot, state: MemoryState) -> Iterator[tuple[str, str]]:
-    known = {block.numa_node for block in state.blocks}
-    present = {node.id for node in snapshot.numa_nodes or ()}
-    if snapshot.numa_nodes is not None and known != present:
-        yield f"NUMA nodes {_list(known)}", f"the NUMA nodes {_list(present)}"
-
-
-def _list(nodes: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(nodes)))
-
-
-def _other_sizes(snapshot: Snapshot, state: MemoryState) -> Iterator[tuple[str, str]]:
+def _wrong_memory(
+    snapshot: Snapshot, settings: KubeletSettings, state: MemoryState
+) -> Iterator[tuple[str, str]]:
+    """Yield what is observed and expected of the memory in the state file."""
     nodes = {node.id: node for node in snapshot.numa_nodes or ()}
+    known = {block.numa_node for block in state.blocks}
+    if snapshot.numa_nodes is not None and known != set(nodes):
+        stated, present = (", ".join(map(str, sorted(ids))) for ids in (known, nodes))
+        yield f"NUMA nodes {stated}", f"the NUMA nodes {present}"
+
     for block in state.blocks:
-        node = nodes.get(block.numa_node)
-        size = None if node is None else _present(node, block.kind)
+        node, size = nodes.get(block.numa_node), None
+        if node is not None and block.kind == "memory":
+            size = None if node.memory_mib is None else node.memory_mib << 20
+        elif node is not None:
+            page = amount(block.kind.removeprefix("hugepages-"))
+            pages = (one for one in node.hugepages if one.size_kib << 10 == page)
+            size = next((one.total * (one.size_kib << 10) for one in pages), None)
         if size is not None and block.total >> 20 != size >> 20:
             observed = f"NUMA node {block.numa_node}: {block.total >> 20} MiB of {block.kind}"
             yield observed, f"{size >> 20} MiB, which are there"
 
-
-def _present(node: NumaNode, kind: str) -> int | None:
-    """Return the bytes of *kind* on *node*, whole MiB for memory; ``None`` if not known."""
-    if kind == _MEMORY:
-        return None if node.memory_mib is None else node.memory_mib << 20
-    for pages in node.hugepages:
-        size = pages.size_kib << 10
-        if amount(kind.removeprefix("hugepages-")) == size:
-            return pages.total * size
-    return None
-
-
-def _other_reserved(settings: KubeletSettings, state: MemoryState) -> Iterator[tuple[str, str]]:
     if settings.reserved_memory is None:
         return
     limits = {
@@ -445,39 +356,13 @@ def _other_reserved(settings: KubeletSettings, state: MemoryState) -> Iterator[t
         kept = limits.get((block.numa_node, block.kind), 0)
         if kept is not None and block.system_reserved != kept:
             observed = f"NUMA node {block.numa_node}: {block.system_reserved} bytes of {block.kind}"
-            yield (
-                f"{observed} reserved",
-                f"{kept} bytes ({place(settings, 'reservedMemory')})",
-            )
+            field = place(settings, "reservedMemory")
+            yield f"{observed} reserved", f"{kept} bytes ({field})"
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(
-        code="KUB-022",
-        claim="the CPU Manager's state file fits the settings and the machine",
-        why="The kubelet does not start when the file has another policy, other CPUs than are "
-        "online, or reserved CPUs in the wrong set.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.ERROR,
-        needs=_needs_cpu,
-        check=_bad_cpu_state,
-        skips=no_gpus,
-        remedy="drain the node, stop the kubelet, delete cpu_manager_state, start the kubelet",
-        reference=f"{_SOURCE}/cpumanager/policy_static.go",
-    ),
-    Rule(
-        code="KUB-023",
-        claim="the Memory Manager's state file fits the settings and the machine",
-        why="The kubelet does not start when the file has another policy, other NUMA nodes, "
-        "other sizes or another reservation.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.ERROR,
-        needs=_needs_memory,
-        check=_bad_memory_state,
-        skips=no_gpus,
-        remedy="drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
-        reference=f"{_SOURCE}/memorymanager/policy_static.go",
-    ),
+    misspelt_keys,
+    keys_without_effect,
+    cpu_manager_state,
+    memory_manager_state,
 )

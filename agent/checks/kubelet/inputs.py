@@ -1,18 +1,17 @@
-"""What rules on the kubelet need to know, and how a finding names a setting."""
+"""Inputs of the rules on the kubelet, and how a finding names a setting."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from agent.checks.inputs import (
-    Inputs,
     because,
     missing_gpus,
     missing_numa_nodes,
     no_gpus,
 )
-from agent.checks.rule import Finding
+from agent.checks.rule import Finding, Missing
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import go_bool, quantity
 from agent.model.snapshot import Snapshot
@@ -44,7 +43,6 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 )
 """Fields of KubeletConfiguration v1beta1, and where :class:`KubeletSettings` has them."""
 
-_Settings = Callable[[Snapshot], KubeletSettings | None]
 _LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 
 
@@ -63,43 +61,39 @@ def stated(settings: KubeletSettings, field: str) -> Any:
     return getattr(settings, ATTRIBUTES[field])
 
 
-def lacking(snapshot: Snapshot, settings: KubeletSettings | None, *fields: str) -> Inputs:
-    """Name those of *fields* that are not known, or the settings as a whole."""
+def lacking(
+    snapshot: Snapshot, settings: KubeletSettings | None, *fields: str
+) -> tuple[Missing, ...]:
+    """Name the settings as a whole, or those of *fields* that are not known."""
     if settings is None:
-        return (f"kubelet settings{because(snapshot, 'kubelet')}",)
-    return tuple(field for field in fields if stated(settings, field) is None)
+        return (Missing(f"kubelet settings{because(snapshot, 'kubelet')}"),)
+    return tuple(Missing(field) for field in fields if stated(settings, field) is None)
 
 
-def missing_settings(source: _Settings, *fields: str) -> Callable[[Snapshot], Inputs]:
-    """Need GPUs to be known, and *fields* of the settings that *source* finds."""
-
-    def missing(snapshot: Snapshot) -> Inputs:
-        return missing_gpus(snapshot) + lacking(snapshot, source(snapshot), *fields)
-
-    return missing
-
-
-def missing_settings_and_nodes(source: _Settings, *fields: str) -> Callable[[Snapshot], Inputs]:
-    """Need the same, and the NUMA nodes."""
-    settings = missing_settings(source, *fields)
-
-    def missing(snapshot: Snapshot) -> Inputs:
-        return settings(snapshot) + missing_numa_nodes(snapshot)
-
-    return missing
+def missing_settings(
+    snapshot: Snapshot, settings: KubeletSettings | None, *fields: str
+) -> Iterator[Missing]:
+    """Name the GPUs, the settings as a whole, or those of *fields* that are not known."""
+    yield from missing_gpus(snapshot)
+    yield from lacking(snapshot, settings, *fields)
 
 
-def unless(source: _Settings, field: str, *values: str) -> Callable[[Snapshot], str | None]:
-    """Skip where *field* is known and is none of *values*, and where there is no GPU."""
+def missing_settings_and_nodes(
+    snapshot: Snapshot, settings: KubeletSettings | None, *fields: str
+) -> Iterator[Missing]:
+    """Name the same, and the NUMA nodes."""
+    yield from missing_settings(snapshot, settings, *fields)
+    yield from missing_numa_nodes(snapshot)
 
-    def skips(snapshot: Snapshot) -> str | None:
-        settings = source(snapshot)
-        value = None if settings is None else stated(settings, field)
-        if value is None or value in values:
-            return no_gpus(snapshot)
-        return f"{field} is {value}"
 
-    return skips
+def other_value(
+    snapshot: Snapshot, settings: KubeletSettings | None, field: str, *values: str
+) -> str | None:
+    """Return why a rule about *values* of *field* does not apply: another value, or no GPU."""
+    value = None if settings is None else stated(settings, field)
+    if value is None or value in values:
+        return no_gpus(snapshot)
+    return f"{field} is {value}"
 
 
 def place(settings: KubeletSettings, field: str) -> str:
@@ -114,10 +108,10 @@ def place(settings: KubeletSettings, field: str) -> str:
 
 
 def version(snapshot: Snapshot) -> str | None:
-    """Return the version of the kubelet, as itself or the Node tells it."""
-    of_node = snapshot.node_status.kubelet_version if snapshot.node_status else None
+    """Return the version of the kubelet, by its own word or by the Node object."""
+    on_node = snapshot.node_status.kubelet_version if snapshot.node_status else None
     settings = (snapshot.kubelet, snapshot.kubelet_on_disk)
-    return next((one.version for one in settings if one and one.version), of_node)
+    return next((one.version for one in settings if one and one.version), on_node)
 
 
 def amount(text: str, *, per_unit: int = 1) -> int | None:
@@ -148,8 +142,8 @@ def unreadable(settings: KubeletSettings, resource: str) -> Iterator[Finding]:
     """Find each reservation of *resource* that is no quantity, with which no kubelet starts."""
     for field in ("systemReserved", "kubeReserved"):
         text = (stated(settings, field) or {}).get(resource, "0")
-        found = amount(text)
-        if found is None or found < 0:
+        held = amount(text)
+        if held is None or held < 0:
             observed = f"{resource}: {text}"
             yield Finding(subject=place(settings, field), observed=observed, expected="a quantity")
 

@@ -1,49 +1,90 @@
-"""Rules on the memory that the kubelet keeps for the system."""
+"""Rules on the memory that the kubelet reserves for the system."""
 
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator
 
-from agent.checks.inputs import Inputs, no_gpus
+from agent.checks.inputs import no_gpus
 from agent.checks.kubelet.inputs import (
     amount,
     missing_settings,
     missing_settings_and_nodes,
+    other_value,
     place,
     reserved,
     running,
     starting,
-    unless,
     unreadable,
 )
-from agent.checks.rule import Area, Finding, Rule, Severity, Suite
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import Snapshot
 
-_FIELD = "reservedMemory"
 _POLICY = "memoryManagerPolicy"
 _STATIC = "Static"
-_MEMORY = "memory"
-_HUGE_PAGES = "hugepages-"
+_RESERVED = "reservedMemory"
 _SIGNAL = "memory.available"
-_PARTS = 1000
-"""Amounts are compared in thousandths of a byte: 0.1Gi is no whole number of bytes."""
 _IGNORED = ("0%", "100%")
 """Thresholds that the kubelet takes for none (pkg/kubelet/eviction/helpers.go)."""
-_SHARE = re.compile(r"[0-9]{1,9}([.][0-9]{0,20})?%")
-_UNITS = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
-_DOCS = "https://kubernetes.io/docs/tasks/administer-cluster"
-
-_not_static = unless(starting, _POLICY, _STATIC)
+_PARTS = 1000
+"""Amounts are compared in thousandths of a byte: 0.1Gi is no whole number of bytes."""
+_TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
 
 
-def _static(snapshot: Snapshot) -> KubeletSettings | None:
+@rule(
+    "KUB-016",
+    Severity.ERROR,
+    claim="reservedMemory adds up to what the node keeps back",
+    why="With policy Static the kubelet does not start unless reservedMemory of all NUMA nodes "
+    "is exactly systemReserved + kubeReserved + evictionHard.",
+    remedy="make the memory in reservedMemory, of all NUMA nodes together, the expected "
+    "amount; drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
+    reference=f"{_TASKS}/memory-manager/#reserved-memory-flag",
+)
+def reserved_sum(snapshot: Snapshot) -> Judgement:
+    """Check the threshold, the entries and the sum, as the kubelet does at its start."""
     settings = starting(snapshot)
-    if settings is None or settings.memory_manager_policy != _STATIC:
-        return None
-    is_known = settings.reserved_memory is not None
-    return settings if is_known and no_gpus(snapshot) is None else None
+    if reason := other_value(snapshot, settings, _POLICY, _STATIC):
+        yield Skip(reason)
+        return
+    amounts = ("systemReserved", "kubeReserved", "evictionHard")
+    yield from missing_settings_and_nodes(snapshot, settings, _POLICY, _RESERVED, *amounts)
+    if settings is None:
+        return
+    status = snapshot.node_status
+    capacity = None if status is None or not status.capacity else status.capacity.get("memory")
+    text = (settings.eviction_hard or {}).get(_SIGNAL)
+    if text and text.endswith("%") and text not in _IGNORED and capacity is None:
+        yield Missing("memory capacity of the Node object")
+    if settings.memory_manager_policy != _STATIC or settings.reserved_memory is None:
+        return
+    yield from unreadable(settings, "memory")
+    if text is not None and text not in _IGNORED:
+        kept = _threshold(settings, 1 << 40)
+        if kept is None or kept < 0 or (kept == 0 and not text.endswith("%")):
+            yield Finding(
+                subject=place(settings, "evictionHard"),
+                observed=f"{_SIGNAL}: {text}",
+                expected="a quantity above zero, or a percentage up to 100%",
+            )
+    yield from _bad_entries(snapshot, settings)
+
+    held = reserved(settings, "memory", per_unit=_PARTS)
+    threshold = _threshold(settings, capacity)
+    entries = [
+        amount(entry.limits.get("memory", "0"), per_unit=_PARTS)
+        for entry in settings.reserved_memory
+    ]
+    known = [entry for entry in entries if entry is not None]
+    if held is None or threshold is None or threshold < 0 or len(known) < len(entries):
+        return
+    if (total := sum(known)) != held + threshold or total == 0:
+        expected = (
+            f"{_size(held + threshold)}: systemReserved and kubeReserved have {_size(held)}, "
+            f"evictionHard {_SIGNAL} {_size(threshold)}"
+        )
+        observed = f"{_size(total)} of memory on all NUMA nodes"
+        yield Finding(subject=place(settings, _RESERVED), observed=observed, expected=expected)
 
 
 def _threshold(settings: KubeletSettings, capacity: int | None) -> int | None:
@@ -55,11 +96,7 @@ def _threshold(settings: KubeletSettings, capacity: int | None) -> int | None:
         return 0
     if not text.endswith("%"):
         return amount(text, per_unit=_PARTS)
-    return None if capacity is None else _percent(text, capacity)
-
-
-def _percent(text: str, capacity: int) -> int | None:
-    if _SHARE.fullmatch(text) is None:
+    if capacity is None or re.fullmatch(r"[0-9]{1,9}([.][0-9]{0,20})?%", text) is None:
         return None
     # As the kubelet computes it: the share in 32 bits, the product in 64, cut to whole bytes.
     share = _single(_single(float(text.removesuffix("%"))) / 100)
@@ -67,53 +104,13 @@ def _percent(text: str, capacity: int) -> int | None:
 
 
 def _single(number: float) -> float:
+    """Return *number* rounded to 32 bits."""
     return float(struct.unpack("f", struct.pack("f", number))[0])
 
 
-def _capacity(snapshot: Snapshot) -> int | None:
-    capacity = snapshot.node_status.capacity if snapshot.node_status else None
-    return None if capacity is None else capacity.get(_MEMORY)
-
-
-_needs_amounts = missing_settings_and_nodes(
-    starting, _POLICY, _FIELD, "systemReserved", "kubeReserved", "evictionHard"
-)
-
-
-def _needs_sum(snapshot: Snapshot) -> Inputs:
-    absent, settings = _needs_amounts(snapshot), starting(snapshot)
-    text = (settings.eviction_hard or {}).get(_SIGNAL, "") if settings else ""
-    is_share = text.endswith("%") and text not in _IGNORED
-    if is_share and _capacity(snapshot) is None:
-        return (*absent, "memory capacity of the Node object")
-    return absent
-
-
-def _bad_sum(snapshot: Snapshot) -> tuple[Finding, ...]:
-    settings = _static(snapshot)
-    if settings is None:
-        return ()
-    return (
-        *unreadable(settings, _MEMORY),
-        *_bad_threshold(settings),
-        *_bad_entries(snapshot, settings),
-        *_unequal(snapshot, settings),
-    )
-
-
-def _bad_threshold(settings: KubeletSettings) -> Iterator[Finding]:
-    text = (settings.eviction_hard or {}).get(_SIGNAL)
-    if text is None or text in _IGNORED:
-        return
-    found = _threshold(settings, 1 << 40)
-    if found is None or found < 0 or (found == 0 and not text.endswith("%")):
-        observed = f"{_SIGNAL}: {text}"
-        expected = "a quantity above zero, or a percentage up to 100%"
-        yield Finding(subject=place(settings, "evictionHard"), observed=observed, expected=expected)
-
-
-def _bad_entries(snapshot: Snapshot, settings: KubeletSettings) -> Iterator[Finding]:
-    subject = place(settings, _FIELD)
+def _bad_entries(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    """Yield entries of reservedMemory of unknown NUMA nodes, without amount, or stated twice."""
+    subject = place(settings, _RESERVED)
     entries = settings.reserved_memory or ()
     known = {node.id for node in snapshot.numa_nodes or ()}
     if snapshot.numa_nodes is not None:
@@ -132,108 +129,71 @@ def _bad_entries(snapshot: Snapshot, settings: KubeletSettings) -> Iterator[Find
             yield Finding(subject=subject, observed=observed, expected="each once")
 
 
-def _unequal(snapshot: Snapshot, settings: KubeletSettings) -> Iterator[Finding]:
-    held = reserved(settings, _MEMORY, per_unit=_PARTS)
-    threshold = _threshold(settings, _capacity(snapshot))
-    total = _total(settings)
-    if held is None or threshold is None or total is None or threshold < 0:
-        return
-    if total != held + threshold or total == 0:
-        expected = (
-            f"{_size(held + threshold)}: systemReserved and kubeReserved have {_size(held)}, "
-            f"evictionHard {_SIGNAL} {_size(threshold)}"
-        )
-        observed = f"{_size(total)} of memory on all NUMA nodes"
-        yield Finding(subject=place(settings, _FIELD), observed=observed, expected=expected)
-
-
-def _total(settings: KubeletSettings) -> int | None:
-    texts = [entry.limits.get(_MEMORY, "0") for entry in settings.reserved_memory or ()]
-    amounts = [amount(text, per_unit=_PARTS) for text in texts]
-    known = [one for one in amounts if one is not None]
-    return sum(known) if len(known) == len(amounts) else None
-
-
 def _size(parts: int) -> str:
+    """Return an amount in the largest unit that divides it."""
     size, rest = divmod(parts, _PARTS)
-    unit = next(((unit, name) for unit, name in _UNITS if size and size % unit == 0), None)
-    if rest or unit is None:
-        return f"{parts / _PARTS:.15g} bytes"
-    return f"{size // unit[0]}{unit[1]}"
+    if size and not rest:
+        for unit, name in ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
+            if size % unit == 0:
+                return f"{size // unit}{name}"
+    return f"{parts / _PARTS:.15g} bytes"
 
 
-def _huge_pages(snapshot: Snapshot) -> tuple[Finding, ...]:
-    settings = _static(snapshot)
-    if settings is None:
-        return ()
-    return tuple(
-        Finding(
-            subject=place(settings, _FIELD),
-            observed=f"numaNode {entry.numa_node}: {kind}: {text}",
-            expected="memory only",
-        )
-        for entry in settings.reserved_memory or ()
-        for kind, text in entry.limits.items()
-        if kind.startswith(_HUGE_PAGES)
-    )
+@rule(
+    "KUB-017",
+    Severity.ERROR,
+    claim="reservedMemory names no huge pages",
+    why="The kubelet compares them with systemReserved and kubeReserved, which may name none, "
+    "and does not start.",
+    remedy="take the hugepages entries out of reservedMemory before the kubelet restarts",
+    reference="https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/"
+    "memorymanager/memory_manager.go",
+)
+def reserved_huge_pages(snapshot: Snapshot) -> Judgement:
+    """Look for huge pages in reservedMemory."""
+    settings = starting(snapshot)
+    if reason := other_value(snapshot, settings, _POLICY, _STATIC):
+        yield Skip(reason)
+        return
+    yield from missing_settings(snapshot, settings, _POLICY, _RESERVED)
+    if settings is None or settings.memory_manager_policy != _STATIC:
+        return
+    for entry in settings.reserved_memory or ():
+        for kind, text in entry.limits.items():
+            if kind.startswith("hugepages-"):
+                yield Finding(
+                    subject=place(settings, _RESERVED),
+                    observed=f"numaNode {entry.numa_node}: {kind}: {text}",
+                    expected="memory only",
+                )
 
 
-def _nothing_kept(snapshot: Snapshot) -> tuple[Finding, ...]:
+@rule(
+    "KUB-025",
+    Severity.WARNING,
+    claim="memory is kept for the system and the kubelet",
+    why="Without a reservation pods may take all memory but the eviction threshold, and the "
+    "kernel's OOM killer meets the kubelet, the driver's daemons or the jobs at random.",
+    remedy="set systemReserved: {memory: ...} or kubeReserved: {memory: ...} to what the "
+    "system needs under load (with policy Static adapt reservedMemory too) and restart the "
+    "kubelet",
+    reference=f"{_TASKS}/reserve-compute-resources/",
+)
+def reserved_memory(snapshot: Snapshot) -> Judgement:
+    """Expect a reservation of memory."""
     settings = running(snapshot)
-    if settings is None or no_gpus(snapshot) is not None:
-        return ()
-    if reserved(settings, _MEMORY) != 0:
-        return tuple(unreadable(settings, _MEMORY))
+    if reason := no_gpus(snapshot):
+        yield Skip(reason)
+        return
+    yield from missing_settings(snapshot, settings, "systemReserved", "kubeReserved")
+    if settings is None:
+        return
+    if reserved(settings, "memory") != 0:
+        yield from unreadable(settings, "memory")
+        return
     subject = f"{place(settings, 'systemReserved')} and {place(settings, 'kubeReserved')}"
     expected = "memory in one of them"
-    return (Finding(subject=subject, observed="no memory reserved", expected=expected),)
+    yield Finding(subject=subject, observed="no memory reserved", expected=expected)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        code="KUB-016",
-        claim="reservedMemory adds up to what the node keeps back",
-        why="With policy Static the kubelet does not start unless reservedMemory of all NUMA nodes "
-        "is exactly systemReserved + kubeReserved + evictionHard.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.ERROR,
-        needs=_needs_sum,
-        check=_bad_sum,
-        skips=_not_static,
-        remedy="make the memory in reservedMemory, of all NUMA nodes together, the expected "
-        "amount; drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
-        reference=f"{_DOCS}/memory-manager/#reserved-memory-flag",
-    ),
-    Rule(
-        code="KUB-017",
-        claim="reservedMemory names no huge pages",
-        why="The kubelet compares them with systemReserved and kubeReserved, which may name none, "
-        "and does not start.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.ERROR,
-        needs=missing_settings(starting, _POLICY, _FIELD),
-        check=_huge_pages,
-        skips=_not_static,
-        remedy="take the hugepages entries out of reservedMemory before the kubelet restarts",
-        reference="https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/"
-        "memorymanager/memory_manager.go",
-    ),
-    Rule(
-        code="KUB-025",
-        claim="memory is kept for the system and the kubelet",
-        why="Without a reservation pods may take all memory but the eviction threshold, and the "
-        "kernel's OOM killer meets the kubelet, the driver's daemons or the jobs at random.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.WARNING,
-        needs=missing_settings(running, "systemReserved", "kubeReserved"),
-        check=_nothing_kept,
-        skips=no_gpus,
-        remedy="set systemReserved: {memory: ...} or kubeReserved: {memory: ...} to what the "
-        "system needs under load (with policy Static adapt reservedMemory too) and restart the "
-        "kubelet",
-        reference=f"{_DOCS}/reserve-compute-resources/",
-    ),
-)
+RULES: tuple[Rule, ...] = (reserved_sum, reserved_huge_pages, reserved_memory)

@@ -1,17 +1,24 @@
-"""Rules on the policy options of the kubelet's managers: whether it starts with them."""
+"""Policy options of the CPU and Topology Managers, and whether the kubelet starts with them."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.checks.inputs import Inputs, missing_gpus, no_gpus
-from agent.checks.kubelet.inputs import is_on, lacking, place, starting, stated, unless, version
-from agent.checks.rule import Area, Finding, Rule, Severity, Suite
+from agent.checks.inputs import no_gpus
+from agent.checks.kubelet.inputs import (
+    is_on,
+    lacking,
+    missing_settings,
+    other_value,
+    place,
+    starting,
+    stated,
+    version,
+)
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import Release, go_bool, release
 from agent.model.snapshot import Snapshot
-
-# The policy options of the CPU and Topology Managers, and what a kubelet makes of one.
 
 NEWEST: Release = (1, 37)
 """The newest release whose options are in these tables."""
@@ -28,12 +35,9 @@ MAX_NODES = "max-allowable-numa-nodes"
 CLOSEST = "prefer-closest-numa-nodes"
 
 
-_NUMBER = re.compile(r"[+]?[0-9]{1,18}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option, and since when it has which level; ``None`` where it never had it.
+    """A policy option, and the first release at each level; ``None`` where it never had that level.
 
     Attributes:
         alpha: it needs the manager's gate for alpha options, which is off by default.
@@ -49,10 +53,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manager:
-    """One manager's options, and options that it does not take together.
+    """The options of a manager, and pairs that it does not take together.
 
     Attributes:
-        gates: what the names of its feature gates begin with.
+        gates: prefix of the names of its feature gates.
     """
 
     gates: str
@@ -94,27 +98,22 @@ TOPOLOGY = Manager(
 https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/."""
 
 
-def refusal(manager: Manager, name: str, release: Release, gates: Mapping[str, bool]) -> str | None:
-    """Return why a kubelet of *release* refuses the option *name*; ``None`` where it takes it.
+def refusal(manager: Manager, name: str, number: Release, gates: Mapping[str, bool]) -> str | None:
+    """Return why a kubelet of release *number* refuses the option *name*; ``None`` if it takes it.
 
     ``None`` also for a name that only releases after :data:`NEWEST` might know.
     """
-    option = next((one for one in manager.options if one.name == name), None)
+    option = next((option for option in manager.options if option.name == name), None)
     if option is None:
-        return None if release > NEWEST else "no such option"
-    if _since(option.stable, release):
+        return None if number > NEWEST else "no such option"
+    if option.stable is not None and number >= option.stable:
         return None
-    if _since(option.beta, release):
-        gate = f"{manager.gates}BetaOptions"
-        return None if gates.get(gate, gates.get("AllBeta", True)) else f"{gate} is off"
-    if _since(option.alpha, release):
-        gate = f"{manager.gates}AlphaOptions"
-        return None if gates.get(gate, gates.get("AllAlpha", False)) else f"{gate} is off"
-    return f"Kubernetes {release[0]}.{release[1]} has no such option"
-
-
-def _since(first: Release | None, release: Release) -> bool:
-    return first is not None and release >= first
+    for level, since in (("Beta", option.beta), ("Alpha", option.alpha)):
+        if since is not None and number >= since:
+            gate = f"{manager.gates}{level}Options"
+            is_on_by_default = gates.get(f"All{level}", level == "Beta")
+            return None if gates.get(gate, is_on_by_default) else f"{gate} is off"
+    return f"Kubernetes {number[0]}.{number[1]} has no such option"
 
 
 def bad_values(manager: Manager, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -129,8 +128,8 @@ def bad_values(manager: Manager, options: Mapping[str, str]) -> Iterator[tuple[s
 
 def limit(text: str) -> int | None:
     """Return a value of max-allowable-numa-nodes; ``None`` where the kubelet refuses it."""
-    found = _NUMBER.fullmatch(text)
-    return int(text) if found is not None and int(text) >= LEAST_NODES else None
+    is_number = re.fullmatch(r"[+]?[0-9]{1,18}", text) is not None
+    return int(text) if is_number and int(text) >= LEAST_NODES else None
 
 
 def clashes(manager: Manager, options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -139,142 +138,112 @@ def clashes(manager: Manager, options: Mapping[str, str]) -> tuple[tuple[str, st
     return tuple(pair for pair in manager.exclusive if on.issuperset(pair))
 
 
-_TOPOLOGY_POLICIES = ("best-effort", "restricted", "single-numa-node")
-
-
-_SOCKET = "align-by-socket"
-
-
 _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
 
 
-@dataclass(frozen=True, slots=True)
-class _Stated:
-    """The options of one manager, as they are stated in its *field* beside its *policy*."""
-
-    manager: Manager
-    policy: str
-    field: str
-
-    def needs(self, snapshot: Snapshot) -> Inputs:
-        """Name what is missing; without options nothing but them has to be known."""
-        settings = starting(snapshot)
-        absent = missing_gpus(snapshot) + lacking(snapshot, settings, self.policy, self.field)
-        if settings is None or not (options := self.options(settings)):
-            return absent
-        found = release(version(snapshot))
-        gates = lacking(snapshot, settings, "featureGates")
-        if found is None:
-            return (*absent, *gates, "version of the kubelet")
-        return absent + gates + (self._unheard(options) if found > NEWEST else ())
-
-    def _unheard(self, options: Mapping[str, str]) -> Inputs:
-        known = {option.name for option in self.manager.options}
-        return tuple(f"{self.field}: {name}, unknown here" for name in options if name not in known)
-
-    def options(self, settings: KubeletSettings) -> Mapping[str, str]:
-        """Return what is stated; empty where it is not known."""
-        return stated(settings, self.field) or {}
-
-    def findings(self, snapshot: Snapshot, settings: KubeletSettings) -> Iterator[Finding]:
-        """Find each option, value and pair of options that the kubelet refuses."""
-        options, subject = self.options(settings), place(settings, self.field)
-        for name, reason in self._refused(snapshot, settings):
-            expected = "an option that this kubelet takes"
-            yield Finding(subject=subject, observed=f"{name}: {reason}", expected=expected)
-        for name, expected in bad_values(self.manager, options):
-            yield Finding(subject=subject, observed=f"{name}: {options[name]}", expected=expected)
-        for one, other in clashes(self.manager, options):
-            yield Finding(subject=subject, observed=f"{one} and {other}", expected="one of them")
-
-    def _refused(self, snapshot: Snapshot, settings: KubeletSettings) -> Iterator[tuple[str, str]]:
-        found, gates = release(version(snapshot)), settings.feature_gates
-        if found is None or gates is None:
-            return
-        for name in self.options(settings):
-            reason = refusal(self.manager, name, found, gates)
-            if reason is not None:
-                yield name, reason
-
-
-_CPU = _Stated(CPU, "cpuManagerPolicy", "cpuManagerPolicyOptions")
-
-
-_TOPOLOGY = _Stated(TOPOLOGY, "topologyManagerPolicy", "topologyManagerPolicyOptions")
-
-
-def _bad_cpu_options(snapshot: Snapshot) -> tuple[Finding, ...]:
-    settings = starting(snapshot)
-    if settings is None or no_gpus(snapshot) is not None:
-        return ()
-    if settings.cpu_manager_policy == "none":
-        return tuple(_options_of_none(settings))
-    return (*_CPU.findings(snapshot, settings), *_by_socket(snapshot, settings))
-
-
-def _options_of_none(settings: KubeletSettings) -> Iterator[Finding]:
-    # pkg/kubelet/cm/cpumanager/policy_none.go, NewNonePolicy.
-    if options := settings.cpu_manager_options:
-        yield Finding(
-            subject=place(settings, _CPU.field),
-            observed=f"{', '.join(sorted(options))} with cpuManagerPolicy none",
-            expected="no options, or cpuManagerPolicy static",
-        )
-
-
-def _by_socket(snapshot: Snapshot, settings: KubeletSettings) -> Iterator[Finding]:
-    # pkg/kubelet/cm/cpumanager/policy_options.go, ValidateStaticPolicyOptions.
-    if not is_on(settings.cpu_manager_options, _SOCKET):
+@rule(
+    "KUB-009",
+    Severity.ERROR,
+    claim="the kubelet starts with its CPU Manager options",
+    why="The kubelet does not start with an option that it does not know, whose feature gate "
+    "is off, or that excludes another one.",
+    remedy="take the option out of cpuManagerPolicyOptions, or state its feature gate in "
+    "featureGates, before the kubelet restarts",
+    reference=f"{_SOURCE}/cpumanager/policy_options.go",
+)
+def cpu_manager_options(snapshot: Snapshot) -> Judgement:
+    """Check the options as the kubelet does at its start."""
+    if reason := no_gpus(snapshot):
+        yield Skip(reason)
         return
-    subject = place(settings, _CPU.field)
+    settings, field = starting(snapshot), "cpuManagerPolicyOptions"
+    yield from _missing(snapshot, settings, CPU, "cpuManagerPolicy", field)
+    if settings is None:
+        return
+    options = settings.cpu_manager_options or {}
+    if settings.cpu_manager_policy == "none":
+        # pkg/kubelet/cm/cpumanager/policy_none.go, NewNonePolicy.
+        if options:
+            yield Finding(
+                subject=place(settings, field),
+                observed=f"{', '.join(sorted(options))} with cpuManagerPolicy none",
+                expected="no options, or cpuManagerPolicy static",
+            )
+        return
+    yield from _refused(snapshot, settings, CPU, field)
+
+    # pkg/kubelet/cm/cpumanager/policy_options.go, ValidateStaticPolicyOptions.
+    option = "align-by-socket"
+    if not is_on(options, option):
+        return
+    subject = place(settings, field)
     if settings.topology_manager_policy == "single-numa-node":
-        observed = f"{_SOCKET} with topologyManagerPolicy single-numa-node"
+        observed = f"{option} with topologyManagerPolicy single-numa-node"
         yield Finding(subject=subject, observed=observed, expected="one of them")
     sockets = len(snapshot.cpu.sockets) if snapshot.cpu else 0
     nodes = sum(len(node.cpus) > 0 for node in snapshot.numa_nodes or ())
     if sockets > nodes > 0:
-        observed = f"{_SOCKET} with {sockets} sockets and {nodes} NUMA nodes"
+        observed = f"{option} with {sockets} sockets and {nodes} NUMA nodes"
         yield Finding(subject=subject, observed=observed, expected="a NUMA node for each socket")
 
 
-def _bad_topology_options(snapshot: Snapshot) -> tuple[Finding, ...]:
-    settings = starting(snapshot)
-    if settings is None or no_gpus(snapshot) is not None:
-        return ()
-    if settings.topology_manager_policy not in _TOPOLOGY_POLICIES:
-        return ()
-    return tuple(_TOPOLOGY.findings(snapshot, settings))
-
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        code="KUB-009",
-        claim="the kubelet starts with its CPU Manager options",
-        why="The kubelet does not start with an option that it does not know, whose feature gate "
-        "is off, or that excludes another one.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.ERROR,
-        needs=_CPU.needs,
-        check=_bad_cpu_options,
-        skips=no_gpus,
-        remedy="take the option out of cpuManagerPolicyOptions, or state its feature gate in "
-        "featureGates, before the kubelet restarts",
-        reference=f"{_SOURCE}/cpumanager/policy_options.go",
-    ),
-    Rule(
-        code="KUB-010",
-        claim="the kubelet starts with its Topology Manager options",
-        why="The kubelet does not start with an option that it does not know, whose feature gate "
-        "is off, or whose value it cannot read.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.ERROR,
-        needs=_TOPOLOGY.needs,
-        check=_bad_topology_options,
-        skips=unless(starting, "topologyManagerPolicy", *_TOPOLOGY_POLICIES),
-        remedy="correct or remove the option in topologyManagerPolicyOptions before the kubelet "
-        "restarts",
-        reference=f"{_SOURCE}/topologymanager/policy_options.go",
-    ),
+@rule(
+    "KUB-010",
+    Severity.ERROR,
+    claim="the kubelet starts with its Topology Manager options",
+    why="The kubelet does not start with an option that it does not know, whose feature gate "
+    "is off, or whose value it cannot read.",
+    remedy="correct or remove the option in topologyManagerPolicyOptions before the kubelet "
+    "restarts",
+    reference=f"{_SOURCE}/topologymanager/policy_options.go",
 )
+def topology_manager_options(snapshot: Snapshot) -> Judgement:
+    """Check the options as the kubelet does at its start; with policy none it reads none."""
+    settings, policies = starting(snapshot), ("best-effort", "restricted", "single-numa-node")
+    if reason := other_value(snapshot, settings, "topologyManagerPolicy", *policies):
+        yield Skip(reason)
+        return
+    field = "topologyManagerPolicyOptions"
+    yield from _missing(snapshot, settings, TOPOLOGY, "topologyManagerPolicy", field)
+    if settings is not None and settings.topology_manager_policy is not None:
+        yield from _refused(snapshot, settings, TOPOLOGY, field)
+
+
+def _missing(
+    snapshot: Snapshot, settings: KubeletSettings | None, manager: Manager, policy: str, field: str
+) -> Judgement:
+    """Name missing inputs; where no option is stated, only policy and options must be known."""
+    yield from missing_settings(snapshot, settings, policy, field)
+    options: Mapping[str, str] = (stated(settings, field) if settings else None) or {}
+    if not options:
+        return
+    yield from lacking(snapshot, settings, "featureGates")
+    number = release(version(snapshot))
+    if number is None:
+        yield Missing("version of the kubelet")
+    elif number > NEWEST:
+        known = {option.name for option in manager.options}
+        for name in options:
+            if name not in known:
+                yield Missing(f"{field}: {name}, unknown here")
+
+
+def _refused(
+    snapshot: Snapshot, settings: KubeletSettings, manager: Manager, field: str
+) -> Judgement:
+    """Yield each option, value and pair of options that the kubelet refuses."""
+    options: Mapping[str, str] = stated(settings, field) or {}
+    subject = place(settings, field)
+    number, gates = release(version(snapshot)), settings.feature_gates
+    if number is not None and gates is not None:
+        for name in options:
+            if (reason := refusal(manager, name, number, gates)) is not None:
+                expected = "an option that this kubelet takes"
+                yield Finding(subject=subject, observed=f"{name}: {reason}", expected=expected)
+    for name, expected in bad_values(manager, options):
+        yield Finding(subject=subject, observed=f"{name}: {options[name]}", expected=expected)
+    for option, other in clashes(manager, options):
+        yield Finding(subject=subject, observed=f"{option} and {other}", expected="one of them")
+
+
+RULES: tuple[Rule, ...] = (cpu_manager_options, topology_manager_options)

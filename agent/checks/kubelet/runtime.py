@@ -1,9 +1,9 @@
-"""Rules on settings on disk that are not in force: changed since, or never loaded."""
+"""Rules on the running kubelet: limits, rejections, rights, and settings that are not in force."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from agent.checks.inputs import Inputs, because, no_gpus
+from agent.checks.inputs import because, no_gpus
 from agent.checks.kubelet.inputs import (
     ATTRIBUTES,
     amount,
@@ -13,196 +13,153 @@ from agent.checks.kubelet.inputs import (
     running,
     stated,
 )
-from agent.checks.rule import Area, Finding, Rule, Severity, Suite
-from agent.model.kubelet import KubeletSettings, ReservedMemory
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.model.kubelet import KubeletSettings
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
 
-# Rules on limits of pods, on what the kubelet rejected, and on what the agent may ask it.
+_DOCS = "https://kubernetes.io/docs"
 
 _FEW_PIDS = 4096
 """OpenShift's default, the smallest that a large distribution gives; a choice, not a limit of
 anything: each GPU of a job has a process with some hundred threads beside its data loaders."""
 
 
-_PROXY = ("get nodes/proxy", "create nodes/proxy")
+@rule(
+    "KUB-026",
+    Severity.INFO,
+    claim="a pod may have as many processes and threads as a GPU job needs",
+    why="Frameworks, NCCL and data loaders start threads for each GPU; at the limit they fail "
+    "with messages that do not name it.",
+    remedy="raise podPidsLimit and restart the kubelet",
+    reference=f"{_DOCS}/concepts/policy/pid-limiting/",
+)
+def process_limit(snapshot: Snapshot) -> Judgement:
+    """Compare the limit of processes with :data:`_FEW_PIDS`; below 1 there is no limit."""
+    if reason := no_gpus(snapshot):
+        yield Skip(reason)
+        return
+    settings = running(snapshot)
+    yield from missing_settings(snapshot, settings, "podPidsLimit")
+    if settings is None or settings.pod_pids_limit is None:
+        return
+    if 0 < settings.pod_pids_limit < _FEW_PIDS:
+        yield Finding(
+            subject=place(settings, "podPidsLimit"),
+            observed=str(settings.pod_pids_limit),
+            expected=f"{_FEW_PIDS} or more, or -1",
+        )
 
 
-_RIGHTS = "rights of the agent's account"
+@rule(
+    "KUB-027",
+    Severity.WARNING,
+    claim="the agent may not reach through the kubelet into pods",
+    why="With nodes/proxy an account may run commands in every pod of the node; the "
+    "agent needs nodes/configz and nodes/metrics at most.",
+    remedy="take nodes/proxy out of the ClusterRoles that are bound to the agent's account, "
+    "and grant get on nodes/configz and nodes/metrics instead (Kubernetes 1.33 or newer)",
+    reference=f"{_DOCS}/reference/access-authn-authz/kubelet-authn-authz/",
+)
+def proxy_rights(snapshot: Snapshot) -> Judgement:
+    """Look for rights on nodes/proxy."""
+    subject = "rights of the agent's account"
+    proxy = ("get nodes/proxy", "create nodes/proxy")
+    rights = snapshot.agent_rights or {}
+    if not rights.keys() >= set(proxy):
+        yield Missing(subject)
+    for right in proxy:
+        if rights.get(right, False):
+            expected = "get on nodes/configz and nodes/metrics only"
+            yield Finding(subject=subject, observed=right, expected=expected)
 
 
 _REASONS = ("TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError")
-"""What a pod's status calls rejections by the managers (1.36 pkg/kubelet/cm/admission)."""
-
+"""Status reasons of pods that the managers rejected (1.36 pkg/kubelet/cm/admission)."""
 
 _NO_DEVICES = "OutOfnvidia.com/"
-"""How its reason begins where the scheduler was late and no GPU was left."""
-
+"""Prefix of the reason where the scheduler was late and no GPU was left."""
 
 _LABELS = ("TopologyAffinityError", "UnexpectedAdmissionError", "OutOfExtendedResources")
-"""Those that kubelet_admission_rejections_total tells apart (1.36 pkg/kubelet/kubelet.go)."""
+"""Reasons that kubelet_admission_rejections_total distinguishes (1.36 pkg/kubelet/kubelet.go)."""
 
 
-_DOCS = "https://kubernetes.io/docs"
-
-
-def _few_pids(snapshot: Snapshot) -> tuple[Finding, ...]:
-    settings = running(snapshot)
-    if settings is None:
-        return ()
-    limit = settings.pod_pids_limit
-    if limit is None or limit <= 0 or limit >= _FEW_PIDS:  # below 1 there is no limit
-        return ()
-    subject, expected = place(settings, "podPidsLimit"), f"{_FEW_PIDS} or more, or -1"
-    return (Finding(subject=subject, observed=str(limit), expected=expected),)
-
-
-def _needs_rights(snapshot: Snapshot) -> Inputs:
-    is_known = snapshot.agent_rights is not None and set(_PROXY) <= set(snapshot.agent_rights)
-    return () if is_known else (_RIGHTS,)
-
-
-def _may_proxy(snapshot: Snapshot) -> tuple[Finding, ...]:
-    expected = "get on nodes/configz and nodes/metrics only"
-    rights = snapshot.agent_rights or {}
-    return tuple(
-        Finding(subject=_RIGHTS, observed=right, expected=expected)
-        for right in _PROXY
-        if rights.get(right, False)
-    )
-
-
-def _needs_rejections(snapshot: Snapshot) -> Inputs:
-    metrics = snapshot.kubelet_metrics
-    is_known = metrics is not None and (
-        metrics.rejections is not None or metrics.topology_errors is not None
-    )
-    return () if is_known else ("metrics of the kubelet",)
-
-
-def _rejections(snapshot: Snapshot) -> tuple[Finding, ...]:
-    return (*_rejected_pods(snapshot), *_counted(snapshot))
-
-
-def _rejected_pods(snapshot: Snapshot) -> Iterator[Finding]:
+@rule(
+    "KUB-028",
+    # The counts begin with the kubelet's start: one old rejection is no fault of today.
+    Severity.WARNING,
+    claim="the kubelet rejected no pod for its devices or CPUs",
+    why="A pod that the kubelet rejects stays Failed; controllers make ever new ones, as the "
+    "scheduler does not see NUMA nodes.",
+    remedy="ask `nodetopo admit --manifest FILE` why such a pod does not fit, and change its "
+    "request or the Topology Manager's policy as it says",
+    reference=f"{_DOCS}/tasks/administer-cluster/topology-manager/",
+)
+def rejections(snapshot: Snapshot) -> Judgement:
+    """Look for failed pods with a reason of the managers, and count rejections in the metrics."""
     for pod in snapshot.pods or ():
-        if pod.phase == "Failed" and _is_rejection(pod.status_reason or ""):
+        reason = pod.status_reason or ""
+        if pod.phase == "Failed" and (reason in _REASONS or reason.startswith(_NO_DEVICES)):
             text = f": {pod.status_message}" if pod.status_message else ""
             yield Finding(
                 subject=f"{pod.namespace}/{pod.name}",
-                observed=f"{pod.status_reason}{text}",
+                observed=f"{reason}{text}",
                 expected="admitted",
             )
-
-
-def _is_rejection(reason: str) -> bool:
-    return reason in _REASONS or reason.startswith(_NO_DEVICES)
-
-
-def _counted(snapshot: Snapshot) -> Iterator[Finding]:
     metrics = snapshot.kubelet_metrics
-    if metrics is None:
+    if metrics is None or (metrics.rejections is None and metrics.topology_errors is None):
+        yield Missing("metrics of the kubelet")
         return
     counts = {name: (metrics.rejections or {}).get(name, 0) for name in _LABELS}
     if metrics.rejections is None:
         counts["TopologyAffinityError"] = metrics.topology_errors or 0
-    for reason, count in counts.items():
+    for label, count in counts.items():
         if count > 0:
             pods = "pod" if count == 1 else "pods"
             observed = f"{count} {pods} since the kubelet started"
-            yield Finding(subject=f"rejections for {reason}", observed=observed, expected="none")
+            yield Finding(subject=f"rejections for {label}", observed=observed, expected="none")
 
 
-CONDUCT_RULES: tuple[Rule, ...] = (
-    Rule(
-        code="KUB-026",
-        claim="a pod may have as many processes and threads as a GPU job needs",
-        why="Frameworks, NCCL and data loaders start threads for each GPU; at the limit they fail "
-        "with messages that do not name it.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.INFO,
-        needs=missing_settings(running, "podPidsLimit"),
-        check=_few_pids,
-        skips=no_gpus,
-        remedy="raise podPidsLimit and restart the kubelet",
-        reference=f"{_DOCS}/concepts/policy/pid-limiting/",
-    ),
-    Rule(
-        code="KUB-027",
-        claim="the agent may not reach through the kubelet into pods",
-        why="With nodes/proxy an account may run commands in every pod of the node; the "
-        "agent needs nodes/configz and nodes/metrics at most.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.WARNING,
-        needs=_needs_rights,
-        check=_may_proxy,
-        remedy="take nodes/proxy out of the ClusterRoles that are bound to the agent's account, "
-        "and grant get on nodes/configz and nodes/metrics instead (Kubernetes 1.33 or newer)",
-        reference=f"{_DOCS}/reference/access-authn-authz/kubelet-authn-authz/",
-    ),
-    Rule(
-        code="KUB-028",
-        claim="the kubelet rejected no pod for its devices or CPUs",
-        why="A pod that the kubelet rejects stays Failed; controllers make ever new ones, as the "
-        "scheduler does not see NUMA nodes.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        # The counts begin with the kubelet's start: one old rejection is no fault of today.
-        severity=Severity.WARNING,
-        needs=_needs_rejections,
-        check=_rejections,
-        remedy="ask `nodetopo admit --manifest FILE` why such a pod does not fit, and change its "
-        "request or the Topology Manager's policy as it says",
-        reference=f"{_DOCS}/tasks/administer-cluster/topology-manager/",
-    ),
+@rule(
+    "KUB-024",
+    Severity.WARNING,
+    claim="the kubelet runs with the settings that are on disk",
+    why="The kubelet reads its files and flags at its start only: what was changed since then "
+    "is not in force, and comes with the next restart, wanted or not.",
+    remedy="restart the kubelet if the files are right (after a change of a manager's policy "
+    "drain the node and delete its state file first), or put the files back",
+    reference="https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/",
 )
-
-
-_CPUS = "reservedSystemCPUs"
-
-
-_PARTS = 1000
-
-
-def _missing(snapshot: Snapshot) -> Inputs:
+def drift(snapshot: Snapshot) -> Judgement:
+    """Compare the settings in force with those on disk, or the ages of files and kubelet."""
     reason = because(snapshot, "kubelet")
-    disk, force = snapshot.kubelet_on_disk, snapshot.kubelet
-    absent = () if disk is not None else (f"kubelet settings on disk{reason}",)
-    if force is not None and force.is_told:
-        return absent
-    is_dated = disk is not None and disk.changed_since_start is not None
-    return absent if is_dated else (*absent, f"settings in force (configz){reason}")
-
-
-def _drift(snapshot: Snapshot) -> tuple[Finding, ...]:
-    disk, force = snapshot.kubelet_on_disk, snapshot.kubelet
+    disk, in_force = snapshot.kubelet_on_disk, snapshot.kubelet
     if disk is None:
-        return ()
-    if force is not None and force.is_told:
-        return tuple(_differences(force, disk))
-    return tuple(
-        Finding(
-            subject=path,
-            observed="written to after the kubelet started",
-            expected="older than the kubelet's start",
-        )
-        for path in disk.changed_since_start or ()
-    )
-
-
-def _differences(force: KubeletSettings, disk: KubeletSettings) -> Iterator[Finding]:
-    for field in ATTRIBUTES:
-        now, then = _comparable(force, field), _comparable(disk, field)
-        if now is None or then is None or _norm(now) == _norm(then):
-            continue
-        inner = _inner(now, then)
-        yield Finding(
-            subject=place(disk, field),
-            observed=f"in force: {_words(inner[0])}",
-            expected=f"{_words(inner[1])}, as stated",
-        )
+        yield Missing(f"kubelet settings on disk{reason}")
+    if in_force is None or not in_force.is_told:
+        if disk is None or disk.changed_since_start is None:
+            yield Missing(f"settings in force (configz){reason}")
+        for path in () if disk is None else disk.changed_since_start or ():
+            yield Finding(
+                subject=path,
+                observed="written to after the kubelet started",
+                expected="older than the kubelet's start",
+            )
+    elif disk is not None:
+        for field in ATTRIBUTES:
+            now, then = _comparable(in_force, field), _comparable(disk, field)
+            if now is None or then is None or _normal(now) == _normal(then):
+                continue
+            if isinstance(now, Mapping) and isinstance(then, Mapping):  # only what differs
+                keys = [k for k in {**now, **then} if _normal(now.get(k)) != _normal(then.get(k))]
+                now, then = (
+                    {key: values[key] for key in keys if key in values} for values in (now, then)
+                )
+            yield Finding(
+                subject=place(disk, field),
+                observed=f"in force: {_text(now)}",
+                expected=f"{_text(then)}, as stated",
+            )
 
 
 def _comparable(settings: KubeletSettings, field: str) -> Any:
@@ -215,55 +172,36 @@ def _comparable(settings: KubeletSettings, field: str) -> Any:
     if field in ("systemReserved", "kubeReserved") and value and settings.reserved_system_cpus:
         return {name: text for name, text in value.items() if name != "cpu"}
     if field == "reservedMemory" and value is not None:
-        return _flat(value)
+        return {
+            f"numaNode {entry.numa_node} {kind}": text
+            for entry in value
+            for kind, text in entry.limits.items()
+        }
     if field == "reservedSystemCPUs":
         return value or ""
     return value
 
 
-def _flat(entries: tuple[ReservedMemory, ...]) -> Mapping[str, str]:
-    return {
-        f"numaNode {entry.numa_node} {kind}": text
-        for entry in entries
-        for kind, text in entry.limits.items()
-    }
-
-
-def _norm(value: Any) -> Any:
-    """Return what two ways of writing the same have in common: 1Gi is 1024Mi, 0-1 is 0,1."""
+def _normal(value: Any) -> Any:
+    """Return what equal values have in common however they are written: 1Gi is 1024Mi."""
     if isinstance(value, Mapping):
-        return {key: _norm(item) for key, item in value.items()}
+        return {key: _normal(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return sorted(map(str, value))
     if not isinstance(value, str):
         return value
-    if "," in value or "-" in value:
-        return _cpus(value)
-    size = amount(value, per_unit=_PARTS)
+    if "," in value or "-" in value:  # CPUs: 0-1 is 0,1
+        try:
+            return str(CpuSet.parse(value)) if is_cpu_list(value) else value
+        except ValueError:
+            return value
+    size = amount(value, per_unit=1000)
     return value if size is None else size
 
 
-def _cpus(text: str) -> str:
-    try:
-        return str(CpuSet.parse(text)) if is_cpu_list(text) else text
-    except ValueError:
-        return text
-
-
-def _inner(now: Any, then: Any) -> tuple[Any, Any]:
-    """Return of two mappings only the entries that differ."""
-    if not isinstance(now, Mapping) or not isinstance(then, Mapping):
-        return now, then
-    keys = [key for key in {**now, **then} if _norm(now.get(key)) != _norm(then.get(key))]
-    return (
-        {key: now[key] for key in keys if key in now},
-        {key: then[key] for key in keys if key in then},
-    )
-
-
-def _words(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_words(item)}" for key, item in value.items()) or "nothing"
+        return ", ".join(f"{key}: {_text(item)}" for key, item in value.items()) or "nothing"
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "nothing"
     if isinstance(value, bool):
@@ -271,54 +209,30 @@ def _words(value: Any) -> str:
     return str(value) if value != "" else "nothing"
 
 
-def _needs_start(snapshot: Snapshot) -> Inputs:
+@rule(
+    "KUB-029",
+    Severity.WARNING,
+    claim="every file with kubelet settings is loaded",
+    why="The kubelet reads drop-ins only from the directory of --config-dir, not through a "
+    "symbolic link to it, and only names that end in .conf; it passes over all others without "
+    "a word.",
+    remedy="rename the file to end in .conf, start the kubelet with --config-dir naming its "
+    "directory, or delete the file",
+    reference="https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/"
+    "#kubelet-conf-d",
+)
+def unloaded_files(snapshot: Snapshot) -> Judgement:
+    """Look for drop-ins that the running kubelet has not loaded."""
     disk = snapshot.kubelet_on_disk
-    if disk is not None and disk.unloaded_drop_ins is not None:
-        return ()
-    return (f"flags of the running kubelet{because(snapshot, 'kubelet')}",)
-
-
-def _passed_over(snapshot: Snapshot) -> tuple[Finding, ...]:
-    disk = snapshot.kubelet_on_disk
-    return tuple(
-        Finding(
+    if disk is None or disk.unloaded_drop_ins is None:
+        yield Missing(f"flags of the running kubelet{because(snapshot, 'kubelet')}")
+        return
+    for path in disk.unloaded_drop_ins:
+        yield Finding(
             subject=path,
             observed="not loaded by the running kubelet",
             expected="a name that ends in .conf, in the directory that --config-dir names",
         )
-        for path in (disk.unloaded_drop_ins if disk else None) or ()
-    )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        code="KUB-024",
-        claim="the kubelet runs with the settings that are on disk",
-        why="The kubelet reads its files and flags at its start only: what was changed since then "
-        "is not in force, and comes with the next restart, wanted or not.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.WARNING,
-        needs=_missing,
-        check=_drift,
-        remedy="restart the kubelet if the files are right (after a change of a manager's policy "
-        "drain the node and delete its state file first), or put the files back",
-        reference="https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/",
-    ),
-    Rule(
-        code="KUB-029",
-        claim="every file with kubelet settings is loaded",
-        why="The kubelet reads drop-ins only from the directory of --config-dir, not through a "
-        "symbolic link to it, and only names that end in .conf; it passes over all others without "
-        "a word.",
-        area=Area.KUBELET,
-        suite=Suite.AUDIT,
-        severity=Severity.WARNING,
-        needs=_needs_start,
-        check=_passed_over,
-        remedy="rename the file to end in .conf, start the kubelet with --config-dir naming its "
-        "directory, or delete the file",
-        reference="https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/"
-        "#kubelet-conf-d",
-    ),
-)
+RULES: tuple[Rule, ...] = (process_limit, proxy_rights, rejections, drift, unloaded_files)

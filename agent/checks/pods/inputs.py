@@ -1,4 +1,4 @@
-"""What the rules on pods share: which pods count, what they ask for, and what is not known."""
+"""Inputs of the rules on pods: which pods count, what they ask for, and what is not known."""
 
 import re
 from collections import Counter
@@ -13,19 +13,16 @@ from agent.checks.gpu_pods import (
     missing_pods,
     uses_gpus,
 )
-from agent.checks.inputs import Inputs
+from agent.checks.rule import Missing
 from agent.model.hca import Hca, HcaKind, LinkLayer
 from agent.model.pod import Container, Pod, at_once
 from agent.model.snapshot import Snapshot
 
 FEW = 5
-"""Names that one sentence lists before it counts the rest."""
+"""Names that a sentence lists before it counts the rest."""
 
-
-_OF_THE_NODE = ("DaemonSet", "Node")
-
-
-_WORDS_OF_RDMA = frozenset({"rdma", "roce", "hca", "hcas", "ib", "infiniband", "efa"})
+_RDMA_WORDS = frozenset({"rdma", "roce", "hca", "hcas", "ib", "infiniband", "efa"})
+"""Parts of the names of resources that stand for RDMA devices."""
 
 
 def jobs(snapshot: Snapshot) -> Iterator[Pod]:
@@ -33,7 +30,7 @@ def jobs(snapshot: Snapshot) -> Iterator[Pod]:
 
     A DaemonSet's pod, or a static one (whose owner is the Node), is there to see all GPUs.
     """
-    return (pod for pod in live(snapshot) if pod.owner_kind not in _OF_THE_NODE)
+    return (pod for pod in live(snapshot) if pod.owner_kind not in ("DaemonSet", "Node"))
 
 
 def waiting(snapshot: Snapshot) -> Iterator[Pod]:
@@ -70,11 +67,11 @@ def is_extended(resource: str) -> bool:
 
 
 def is_rdma(resource: str) -> bool:
-    """Return whether *resource* says by its name that it gives RDMA devices, as ``rdma/hca``."""
+    """Return whether *resource* gives RDMA devices by its name, as ``rdma/hca`` does."""
     if not is_extended(resource):
         return False
     parts = resource.lower().replace("_", "-").replace("/", "-").replace(".", "-").split("-")
-    return not _WORDS_OF_RDMA.isdisjoint(parts)
+    return not _RDMA_WORDS.isdisjoint(parts)
 
 
 def others(container: Container) -> tuple[str, ...]:
@@ -108,35 +105,45 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(every[:FEW]) + more
 
 
-def missing_specs(snapshot: Snapshot) -> Inputs:
-    """Need to know of every container of a job whether it asks for GPUs, and what else."""
-    unknown = (
-        container_name(pod, one)
+def missing_specs(snapshot: Snapshot) -> tuple[Missing, ...]:
+    """Name the pods, or containers of jobs of which GPUs or other resources are not known."""
+    unknown = listed(
+        container_name(pod, container)
         for pod in jobs(snapshot)
-        for one in pod.containers
-        if uses_gpus(one) is None or (uses_gpus(one) and one.requests is None)
+        for container in pod.containers
+        if uses_gpus(container) is None or (uses_gpus(container) and container.requests is None)
     )
-    return missing_pods(snapshot) + _of("resources", unknown)
+    return missing_pods(snapshot) + ((Missing(f"resources of {unknown}"),) if unknown else ())
 
 
 def missing_of_gpu_pods(
+    snapshot: Snapshot,
     what: str,
     is_known: Callable[[Pod, Container], bool],
-) -> Callable[[Snapshot], Inputs]:
-    """Need *what* of every container with GPUs, and to know which those are."""
+) -> Iterator[Missing]:
+    """Name the containers with GPUs of which *what* is not known, and what hides GPUs."""
+    yield from missing_specs(snapshot)
+    names = listed(
+        container_name(pod, container)
+        for pod, container in with_gpus(snapshot)
+        if not is_known(pod, container)
+    )
+    if names:
+        yield Missing(f"{what} of {names}")
 
-    def missing(snapshot: Snapshot) -> Inputs:
-        silent = (
-            container_name(pod, one) for pod, one in with_gpus(snapshot) if not is_known(pod, one)
-        )
-        return missing_specs(snapshot) + _of(what, silent)
 
-    return missing
-
-
-def _of(what: str, names: Iterable[str]) -> Inputs:
-    found = listed(names)
-    return (f"{what} of {found}",) if found else ()
+def missing_environment(snapshot: Snapshot) -> Iterator[Missing]:
+    """Name the containers with GPUs of which variables are not known, those of envFrom too."""
+    yield from missing_of_gpu_pods(
+        snapshot, "environment", lambda _, container: container.environment is not None
+    )
+    hidden = listed(
+        container_name(pod, container)
+        for pod, container in with_gpus(snapshot)
+        if container.has_hidden_environment
+    )
+    if hidden:
+        yield Missing(f"variables that envFrom adds of {hidden}")
 
 
 def offered(snapshot: Snapshot) -> Mapping[str, int] | None:
@@ -152,27 +159,12 @@ def offered(snapshot: Snapshot) -> Mapping[str, int] | None:
     return Counter(device.resource for device in snapshot.offer.devices)
 
 
-def missing_offer(snapshot: Snapshot) -> Inputs:
-    """Return "resources of the node" when neither the Node object nor the kubelet told them."""
-    return ("resources of the node",) if offered(snapshot) is None else ()
+def missing_offer(snapshot: Snapshot) -> tuple[Missing, ...]:
+    """Name the resources of the node if neither the Node object nor the kubelet has them."""
+    return (Missing("resources of the node"),) if offered(snapshot) is None else ()
 
 
-# What is known of the environment variables of containers.
-
-_environment = missing_of_gpu_pods("environment", lambda _, one: one.environment is not None)
-
-
-def missing_environment(snapshot: Snapshot) -> Inputs:
-    """Need the variables of every container with GPUs, those from ``envFrom`` too."""
-    hidden = missing_of_gpu_pods("variables that envFrom adds", _is_open)(snapshot)
-    return tuple(dict.fromkeys((*_environment(snapshot), *hidden)))
-
-
-def _is_open(_pod: Pod, container: Container) -> bool:
-    return not container.has_hidden_environment
-
-
-# Which pods are parts of a job that runs in several pods and talks between them.
+# Which pods are parts of a job that runs in several pods and communicates between them.
 
 GANGS = frozenset(
     {"JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "TrainJob", "XGBoostJob"}
@@ -197,7 +189,7 @@ _PART = re.compile(r"(?P<job>.+)-(?P<role>[a-z]+)-(?P<index>\d{1,6})")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What the name of a pod says, as the Training Operator and the MPI Operator name them."""
+    """A pod by its name, as the Training Operator and the MPI Operator name pods."""
 
     job: tuple[str, str]
     role: str
@@ -205,17 +197,17 @@ class Part:
 
 
 def part(pod: Pod) -> Part | None:
-    """Return the place of a running *pod* in its job; ``None`` where its name does not tell."""
-    found = _PART.fullmatch(pod.name) if pod.owner_kind in GANGS else None
-    if found is None:
+    """Return the place of a running *pod* in its job; ``None`` where its name does not say."""
+    match = _PART.fullmatch(pod.name) if pod.owner_kind in GANGS else None
+    if match is None:
         return None
-    return Part((pod.namespace, found["job"]), found["role"], int(found["index"]))
+    return Part((pod.namespace, match["job"]), match["role"], int(match["index"]))
 
 
 def is_spread(pod: Pod) -> bool:
-    """Return whether *pod* is known to be one of several that talk through NCCL.
+    """Return whether *pod* is known to be one of several that communicate through NCCL.
 
-    A manifest says how many there will be; of a running pod the operators' names tell, since
+    A manifest says how many there will be; of a running pod the operators' names do, since
     a worker 1 has a worker 0 beside it.
     """
     if pod.replicas is None:
@@ -223,31 +215,28 @@ def is_spread(pod: Pod) -> bool:
         return place is not None and place.role == "worker" and place.index > 0
     if pod.replicas < 2:
         return False
-    return pod.owner_kind in GANGS or (pod.owner_kind in OFTEN and _sets_network(pod))
-
-
-def _sets_network(pod: Pod) -> bool:
-    return any(
+    sets_network = any(
         name.startswith(NETWORK_VARIABLES)
         for container in pod.containers
         for name in container.environment or ()
     )
+    return pod.owner_kind in GANGS or (pod.owner_kind in OFTEN and sets_network)
 
 
 def together(snapshot: Snapshot) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
     """Return job → its pods with whole GPUs that are on this node, where there are several."""
-    found: dict[tuple[str, str], list[Pod]] = {}
+    parts: dict[tuple[str, str], list[Pod]] = {}
     for pod in jobs(snapshot):
         place = part(pod)
         if place is not None and any(map(whole_gpus, pod.containers)):
-            found.setdefault(place.job, []).append(pod)
-    return {job: tuple(pods) for job, pods in found.items() if len(pods) > 1}
+            parts.setdefault(place.job, []).append(pod)
+    return {job: tuple(pods) for job, pods in parts.items() if len(pods) > 1}
 
 
 def network_hcas(snapshot: Snapshot) -> tuple[Hca, ...]:
-    """Return the HCAs that jobs can talk through: InfiniBand, or several fast Ethernet ports.
+    """Return the HCAs that jobs can use between nodes: InfiniBand, or several fast Ethernet ports.
 
-    A single Ethernet port that speaks RDMA is how many nodes reach everything else.
+    A single Ethernet port with RDMA is usually the way to everything else.
     """
     able = [hca for hca in snapshot.hcas or () if hca.kind is not HcaKind.SOFTWARE]
     infiniband = tuple(hca for hca in able if _has_port(hca, LinkLayer.INFINIBAND, 0))

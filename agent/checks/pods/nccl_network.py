@@ -5,14 +5,14 @@ and ``docs/userguide/source/env.rst``.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.checks.gpu_pods import container_name
 from agent.checks.inputs import adapters, because, is_virtual_machine, missing_machine, unknown_of
-from agent.checks.inputs import adapters as hardware
 from agent.checks.pods.inputs import is_rdma, is_spread, listed, network_hcas, others, whole_gpus
 from agent.checks.rdma_ports import ACTIVE, is_efa, roce_ports
+from agent.checks.rule import Missing
 from agent.model.hca import Hca, HcaPort
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot
@@ -37,11 +37,8 @@ SHOWN = 60
 _ANY = -1
 """The port of an entry that names none."""
 
-
-_DIGITS = re.compile(r"\s*(?P<number>[+-]?[0-9]{1,9})")
-
-
-_Answers = Iterator[tuple[str, str]]
+Remarks = Iterator[tuple[str, str]]
+"""What is observed of a variable, and what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,62 +82,57 @@ def choice(value: str) -> Choice:
     excludes = value.startswith("^")
     rest = value[excludes:]
     is_exact = rest.startswith("=")
-    items = (item for item in rest[is_exact:].split(",") if item.partition(":")[0])
-    entries = tuple(_entry(item) for item, _ in zip(items, range(MOST), strict=False))
-    return Choice(entries, is_exact, excludes)
+    entries: list[_Entry] = []
+    for item in rest[is_exact:].split(","):
+        name, _, ports = item.partition(":")
+        port = ports.partition(":")[0]
+        if name and len(entries) < MOST:
+            digits = re.match(r"\s*([+-]?[0-9]{1,9})", port)
+            entries.append(_Entry(name, _ANY if not port else int(digits[1]) if digits else 0))
+    return Choice(tuple(entries), is_exact, excludes)
 
 
-def _entry(item: str) -> _Entry:
-    name, _, rest = item.partition(":")
-    port = rest.partition(":")[0]
-    digits = _DIGITS.match(port)
-    return _Entry(name, _ANY if not port else int(digits["number"]) if digits else 0)
-
-
-def adapters_adapters(snapshot: Snapshot, value: str) -> _Answers:
-    """Yield what is wrong with *value* on this node, whose HCAs the pod sees, and what is right."""
+def wrong_hcas(snapshot: Snapshot, value: str) -> Remarks:
+    """Yield what is wrong with *value* on this node, whose HCAs the pod sees."""
     chosen = choice(value)
     shown = f"NCCL_IB_HCA={value[:SHOWN]}"
-    if _leaves_none(snapshot, chosen):
-        yield f"{shown}, {_reason(snapshot, chosen)}", listed(_able(snapshot))
+    ports = tuple(_ports(snapshot))
+    able = list(dict.fromkeys(hca.name for hca, _ in ports))
+    if ports and not any(chosen.takes(hca, port) for hca, port in ports):
+        yield f"{shown}, {_why_none(snapshot, chosen)}", listed(able)
     else:
-        yield from _portless(snapshot, chosen, shown)
-    names = [entry.name for entry in chosen.entries]
+        # Entries that name a port which none of their HCAs has.
+        for entry in chosen.entries:
+            hcas = [hca for hca in adapters(snapshot) if entry.is_of(hca, is_exact=chosen.is_exact)]
+            own = [port for hca in hcas for port in hca.ports]
+            if own and all(hca.ports for hca in hcas) and not any(map(entry.has, own)):
+                numbers = sorted({port.number for port in own})
+                yield (
+                    f"{shown}, of which {entry.name}:{entry.port} is no port of this node",
+                    listed(f"{entry.name}:{number}" for number in numbers),
+                )
+    # An entry without "=" also names HCAs with more digits: mlx5_1 also names mlx5_10.
+    names = {entry.name for entry in chosen.entries}
     named = chosen.named(snapshot)
-    also = [hca.name for hca in named if _is_up(hca) and _is_more(hca.name, _own(named, names))]
+    meant = names & {hca.name for hca in named}
+    also = [
+        hca.name
+        for hca in named
+        if hca.name not in meant
+        and any(port.state == ACTIVE for port in hca.ports)
+        and any(hca.name.startswith(n) and hca.name[len(n) :].isdecimal() for n in meant)
+    ]
     if also:
         verb, sign = ("excludes", "^") if chosen.excludes else ("takes", "")
         exact = value.removeprefix("^")[:SHOWN]
         yield f"{shown}, which {verb} {listed(also)} too", f"NCCL_IB_HCA={sign}={exact}"
     fabric = [hca.name for hca in snapshot.management_hcas or () if hca.name in names]
     if fabric and not chosen.excludes:
-        yield f"{shown}, of which {listed(fabric)} is the NVLink fabric's", listed(_able(snapshot))
+        yield f"{shown}, of which {listed(fabric)} is the NVLink fabric's", listed(able)
 
 
-def missing_states(snapshot: Snapshot, value: str) -> tuple[str, ...]:
-    """Return the HCAs of which *value* leaves ports that may be active, where none is known to."""
-    chosen = choice(value)
-    left = [(hca, port) for hca, port in _ports(snapshot) if chosen.takes(hca, port)]
-    if not value or any(port.state == ACTIVE for _, port in left):
-        return ()
-    return tuple(dict.fromkeys(hca.name for hca, _ in left))
-
-
-def _leaves_none(snapshot: Snapshot, chosen: Choice) -> bool:
-    """Return whether the node has HCAs for NCCL, and the list none of them."""
-    ports = tuple(_ports(snapshot))
-    return bool(ports) and not any(chosen.takes(*one) for one in ports)
-
-
-def _ports(snapshot: Snapshot) -> Iterator[tuple[Hca, HcaPort]]:
-    """Yield the ports that NCCL could use: not known to be down, and of hardware that it speaks."""
-    for hca in hardware(snapshot):
-        for port in hca.ports:
-            if port.state in (ACTIVE, None) and not is_efa(hca):
-                yield hca, port
-
-
-def _reason(snapshot: Snapshot, chosen: Choice) -> str:
+def _why_none(snapshot: Snapshot, chosen: Choice) -> str:
+    """Return why a list leaves NCCL no HCA."""
     if chosen.excludes:
         return "which excludes every HCA of this node"
     if not chosen.named(snapshot):
@@ -150,59 +142,38 @@ def _reason(snapshot: Snapshot, chosen: Choice) -> str:
     return "and the HCAs that it names have no such port"
 
 
-def _portless(snapshot: Snapshot, chosen: Choice, shown: str) -> _Answers:
-    """Find the entries that name a port which none of their HCAs has."""
-    for entry in chosen.entries:
-        hcas = [hca for hca in hardware(snapshot) if entry.is_of(hca, is_exact=chosen.is_exact)]
-        ports = [port for hca in hcas for port in hca.ports]
-        if ports and all(hca.ports for hca in hcas) and not any(map(entry.has, ports)):
-            numbers = sorted({port.number for port in ports})
-            yield (
-                f"{shown}, of which {entry.name}:{entry.port} is no port of this node",
-                listed(f"{entry.name}:{number}" for number in numbers),
-            )
+def missing_states(snapshot: Snapshot, value: str) -> tuple[str, ...]:
+    """Return the HCAs whose port states decide whether *value* leaves NCCL an active port."""
+    chosen = choice(value)
+    taken = [(hca, port) for hca, port in _ports(snapshot) if chosen.takes(hca, port)]
+    if not value or any(port.state == ACTIVE for _, port in taken):
+        return ()
+    return tuple(dict.fromkeys(hca.name for hca, _ in taken))
 
 
-def _own(hcas: Collection[Hca], names: Collection[str]) -> frozenset[str]:
-    return frozenset(hca.name for hca in hcas).intersection(names)
+def _ports(snapshot: Snapshot) -> Iterator[tuple[Hca, HcaPort]]:
+    """Yield the ports that NCCL could use: hardware that it supports, not known to be down."""
+    for hca in adapters(snapshot):
+        for port in hca.ports:
+            if port.state in (ACTIVE, None) and not is_efa(hca):
+                yield hca, port
 
-
-def _is_more(name: str, named: Collection[str]) -> bool:
-    """Return whether *name* is one of *named* with more digits, as ``mlx5_10`` is ``mlx5_1``."""
-    return name not in named and any(
-        name.startswith(one) and name[len(one) :].isdecimal() for one in named
-    )
-
-
-def _is_up(hca: Hca) -> bool:
-    return any(port.state == ACTIVE for port in hca.ports)
-
-
-def _able(snapshot: Snapshot) -> Iterator[str]:
-    return iter(dict.fromkeys(hca.name for hca, _ in _ports(snapshot)))
-
-
-# A container with GPUs where it is: the values of its NCCL variables, and what it could use.
 
 LONGEST = 4096
-"""Characters of a value that are looked at."""
-
-
-_NUMBER = re.compile(r"\s*(?P<sign>[+-]?)(?P<digits>0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
+"""Characters of a value that are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A container of a pod, and the node that it is on."""
+    """A container with GPUs of a pod, and its node: values of NCCL variables, and what it has."""
 
     snapshot: Snapshot
     pod: Pod
     container: Container
 
     def value(self, name: str) -> str:
-        """Return the value of *name* as NCCL finds it; empty where it is unset or not known."""
-        found = (self.container.environment or {}).get(name)
-        return "" if found is None else found[:LONGEST]
+        """Return the value of *name* as NCCL reads it; empty where it is unset or not known."""
+        return ((self.container.environment or {}).get(name) or "")[:LONGEST]
 
     def shown(self, name: str) -> str:
         """Return *name* with its value, as a finding repeats it."""
@@ -232,29 +203,29 @@ class Place:
 
     @property
     def asks_for_rdma(self) -> bool:
-        """Whether it asks for HCAs that NCCL itself speaks to; EFA needs a plugin of its own."""
+        """Whether it asks for HCAs that NCCL itself supports; EFA needs a plugin of its own."""
         names = others(self.container)
         return any(is_rdma(name) and "efa" not in name for name in names)
 
     @property
     def is_of_the_host(self) -> bool:
-        """Whether it is a part of a job of several pods that lives in the host's network."""
+        """Whether it is part of a job of several pods in the host's network."""
         return bool(self.pod.uses_host_network) and is_spread(self.pod)
 
     @property
     def has_plugin(self) -> bool:
-        """Whether another network than NCCL's own comes first, which may read no such variable."""
+        """Whether a network plugin comes first, which may ignore NCCL's own variables."""
         return self.value("NCCL_NET_PLUGIN").casefold() not in ("", "none")
 
 
 def number(text: str) -> int:
     """Return the number that *text* begins with, as ``strtoll`` of base 0 does; else 0."""
-    found = _NUMBER.match(text)
-    if found is None:
+    match = re.match(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", text)
+    if match is None:
         return 0
-    digits = found["digits"]
+    sign, digits = match.groups()
     base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
-    return int(digits, base) * (-1 if found["sign"] == "-" else 1)
+    return int(digits, base) * (-1 if sign == "-" else 1)
 
 
 # Levels of NCCL: how far two devices may be apart for NCCL to let them reach each other.
@@ -292,44 +263,60 @@ def level(place: Place, name: str) -> NcclPath | None:
     return _OLD[min(number(value), len(_OLD) - 1)]
 
 
-def ignored(place: Place) -> Iterator[tuple[str, str]]:
+def ignored(place: Place) -> Remarks:
     """Find values that are no level."""
     for name in (P2P, GDR):
         if place.value(name) and level(place, name) is None:
             yield f"{place.shown(name)}, which NCCL ignores", f"one of {', '.join(LEVELS)}"
 
 
-def without_gpudirect(place: Place) -> Iterator[tuple[str, str]]:
+def without_gpudirect(place: Place) -> Remarks:
     """Find a level that no HCA is near enough for, where NCCL's own would let some."""
-    name, most = _limit(place)
+    name, most = _gdr_limit(place)
     if most is NcclPath.LOC:
         yield f"{place.shown(name)} turns GPUDirect RDMA off", "unset"
-    elif most is not None and not levels_missing(place):
-        nearest = _nearest(place.snapshot)
+    elif most is not None and not missing_for_level(place):
+        if is_virtual_machine(place.snapshot):
+            return
+        # Through another GPU (PXN) it is that GPU's distance that counts.
+        direct = (
+            route.type
+            for (start, end), route in nccl_paths(place.snapshot).items()
+            if start.startswith("GPU") and end.startswith("NIC") and route.type is not NcclPath.PXN
+        )
+        nearest = min(direct, default=None)
         if nearest is not None and most < nearest <= GDR_LIMIT:
             off = "turns GPUDirect RDMA off: the nearest HCAs are at"
             yield f"{place.shown(name)} {off} {nearest.name}", "unset"
 
 
-def levels_missing(place: Place) -> tuple[str, ...]:
-    """Return what is not known of the way from GPUs to HCAs, if a level may be too low for it.
+def missing_for_level(place: Place) -> tuple[Missing, ...]:
+    """Name what is not known of the paths from GPUs to HCAs, if a level may be too low for them.
 
-    A virtual machine may have a file that tells NCCL of another topology than its own.
+    A virtual machine may have a file that gives NCCL another topology than its own.
     """
-    _, most = _limit(place)
+    _, most = _gdr_limit(place)
     snapshot = place.snapshot
     if most is None or not NcclPath.LOC < most < GDR_LIMIT or not snapshot.hcas:
         return ()
+    unplaced = [
+        *(
+            gpu.name
+            for gpu in snapshot.gpus
+            if gpu.is_lost or gpu.path is None or not gpu.path.hops
+        ),
+        *(hca.name for hca in adapters(snapshot) if hca.path is None or not hca.path.hops),
+    ]
     is_known = gdr_supported(snapshot) is not None
     return (
         *missing_machine(snapshot),
-        *unknown_of("place on the PCI bus", _unplaced(snapshot)),
-        *(() if is_known else ("whether HCAs can reach GPU memory",)),
+        *unknown_of("place on the PCI bus", unplaced),
+        *(() if is_known else (Missing("whether HCAs can reach GPU memory"),)),
     )
 
 
-def _limit(place: Place) -> tuple[str, NcclPath | None]:
-    """Return the variable that says how far HCAs may be, and how far that is."""
+def _gdr_limit(place: Place) -> tuple[str, NcclPath | None]:
+    """Return the variable that limits how far HCAs may be, and the limit."""
     if place.value("NCCL_TOPO_FILE"):
         return GDR, None
     most = level(place, GDR)
@@ -337,30 +324,8 @@ def _limit(place: Place) -> tuple[str, NcclPath | None]:
     return (C2C, NcclPath.PXB) if is_without_c2c else (GDR, most)
 
 
-def _nearest(snapshot: Snapshot) -> NcclPath | None:
-    """Return how far the HCA is that is nearest to any GPU; ``None`` where that matters not."""
-    if is_virtual_machine(snapshot):
-        return None
-    # Through another GPU (PXN) it is that GPU's distance that counts.
-    direct = (
-        route.type
-        for (start, end), route in nccl_paths(snapshot).items()
-        if start.startswith("GPU") and end.startswith("NIC") and route.type is not NcclPath.PXN
-    )
-    return min(direct, default=None)
-
-
-def _unplaced(snapshot: Snapshot) -> Iterator[str]:
-    for gpu in snapshot.gpus:
-        if gpu.is_lost or gpu.path is None or not gpu.path.hops:
-            yield gpu.name
-    for hca in adapters(snapshot):
-        if hca.path is None or not hca.path.hops:
-            yield hca.name
-
-
 UNREACHABLE = ("docker", "virbr")
-"""How interfaces begin that lead nowhere but to the own node, beside ``lo`` itself."""
+"""Prefixes of interfaces that lead only to the own node, beside ``lo`` itself."""
 
 
 PEERMEM = "nvidia_peermem"
@@ -385,13 +350,14 @@ def _has_hcas(place: Place) -> bool:
 
     It asks for them, or is a privileged part of a job in the host's network, where it has all.
     """
-    if place.asks_for_rdma:
-        return True
-    is_open = place.is_of_the_host and bool(place.container.is_privileged)
-    return is_open and bool(network_hcas(place.snapshot))
+    return place.asks_for_rdma or (_sees_host(place) and bool(network_hcas(place.snapshot)))
 
 
-def transport(place: Place) -> _Answers:
+def _sees_host(place: Place) -> bool:
+    return place.is_of_the_host and bool(place.container.is_privileged)
+
+
+def transport(place: Place) -> Remarks:
     """Find NCCL turned away from the HCAs that the pod has."""
     network = place.value("NCCL_NET").casefold()
     if not _has_hcas(place) or place.value("NCCL_NET_PLUGIN"):
@@ -402,8 +368,8 @@ def transport(place: Place) -> _Answers:
         yield f"{place.shown('NCCL_IB_DISABLE')} beside RDMA devices", "unset"
 
 
-def gpudirect(place: Place) -> _Answers:
-    """Find HCAs kept from GPU memory."""
+def gpudirect(place: Place) -> Remarks:
+    """Find HCAs that are kept from GPU memory."""
     if not _has_hcas(place):
         return
     yield from without_gpudirect(place)
@@ -413,10 +379,10 @@ def gpudirect(place: Place) -> _Answers:
         yield f"{shown}, and the module {PEERMEM} is not loaded", "unset"
 
 
-def hcas(place: Place) -> _Answers:
+def hcas(place: Place) -> Remarks:
     """Find a list of HCAs that leaves others than it should."""
     if _sees_hcas(place):
-        yield from adapters_adapters(place.snapshot, _list(place))
+        yield from wrong_hcas(place.snapshot, _list(place))
 
 
 def _list(place: Place) -> str:
@@ -442,7 +408,7 @@ def _sees_hcas(place: Place) -> bool | None:
     return None if kernel is None or kernel.rdma_netns is None else kernel.rdma_netns == SHARED
 
 
-def gids(place: Place) -> _Answers:
+def gids(place: Place) -> Remarks:
     """Find an index at which RoCE ports of the host have no address.
 
     In a network of its own a pod may have addresses that were not there when the ports were read.
@@ -464,7 +430,7 @@ def gids(place: Place) -> _Answers:
         )
 
 
-def interfaces(place: Place) -> _Answers:
+def interfaces(place: Place) -> Remarks:
     """Find a job of several pods on interfaces that lead to no other node, or are not there."""
     names = _interface_names(place)
     if not names or not is_spread(place.pod):
@@ -491,31 +457,30 @@ def _leads_nowhere(name: str) -> bool:
     return name == "lo" or name.startswith(UNREACHABLE)
 
 
-def missing(place: Place) -> Iterator[str]:
-    """Name what is not known of the node, and what *place* says depends on."""
+def missing(place: Place) -> Iterator[Missing]:
+    """Name what is not known of the node and decides what a variable of *place* does."""
     value = _list(place)
     snapshot = place.snapshot
     if snapshot.hcas is None and _asks_about_hcas(place):
-        yield f"HCAs{because(snapshot, 'rdma')}"
+        yield Missing(f"HCAs{because(snapshot, 'rdma')}")
     if _sees_hcas(place) and (silent := missing_states(snapshot, value)):
-        yield f"port states of {listed(silent)}"
-    if _sees_hcas(place) is None and any(adapters_adapters(snapshot, value)):
-        yield "whether pods share the RDMA devices of the node"
+        yield Missing(f"port states of {listed(silent)}")
+    if _sees_hcas(place) is None and any(wrong_hcas(snapshot, value)):
+        yield Missing("whether pods share the RDMA devices of the node")
     if _has_hcas(place):
-        yield from levels_missing(place)
+        yield from missing_for_level(place)
         if _modules(snapshot) is None and place.is_off("NCCL_DMABUF_ENABLE"):
-            yield "kernel modules"
+            yield Missing("kernel modules")
     if place.is_of_the_host and _is_there(place) is None:
         name = container_name(place.pod, place.container)
-        yield f"network interfaces that {_INTERFACES} in {name} names"
+        yield Missing(f"network interfaces that {_INTERFACES} in {name} names")
 
 
 def _asks_about_hcas(place: Place) -> bool:
     if place.value(_HCA):
         return bool(_list(place))
-    is_open = place.is_of_the_host and bool(place.container.is_privileged)
     is_set = bool(place.value(_GID)) or bool(place.value(GDR))
-    return is_open and (_is_turned_away(place) or is_set)
+    return _sees_host(place) and (_is_turned_away(place) or is_set)
 
 
 def _is_there(place: Place) -> bool | None:
