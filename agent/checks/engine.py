@@ -151,7 +151,7 @@ def judged(
         severity=severity,
         verdict=verdict,
         findings=findings,
-        missing=tuple(dict.fromkeys(missing)),
+        missing=tuple(dict.fromkeys(map(str, missing))),
     )
 
 

@@ -134,7 +134,11 @@ def _kubernetes(name: str, found: Found) -> Iterator[Gang]:
 
 
 def _kueue(name: str, found: Found) -> Iterator[Gang]:
-    if _is_true(found, "Finished") or dig(found, "spec", "active") is False:
+    is_finished = any(
+        condition.get("type") == "Finished" and condition.get("status") == "True"
+        for condition in mappings(found, "status", "conditions")
+    )
+    if is_finished or dig(found, "spec", "active") is False:
         return
     groups: dict[tuple[str, str], list[Found]] = {}
     for number, pod_set in enumerate(mappings(found, "spec", "podSets")):
@@ -153,29 +157,20 @@ def _kueue(name: str, found: Found) -> Iterator[Gang]:
         if required := text(request, "required"):
             groups.setdefault((group, required), []).append(pod_set)
     for (_group, required), pod_sets in groups.items():
-        yield from _kueue_group(name, required, pod_sets)
-
-
-def _kueue_group(name: str, key: str, pod_sets: Sequence[Found]) -> Iterator[Gang]:
-    """Yield the gang of pod sets that Kueue puts into one place, as a leader and its workers."""
-    size, gpus = together(
-        (whole(one, "minCount") or whole(one, "count") or 0, _gpus(one, "template"))
-        for one in pod_sets
-    )
-    if size:
-        whose = f"{name} ({', '.join(str(text(one, 'name')) for one in pod_sets)})"
-        yield Gang(name=whose, size=size, key=key, gpus=gpus)
+        # Kueue puts them into one place, as a leader and its workers.
+        size, gpus = together(
+            (whole(it, "minCount") or whole(it, "count") or 0, _gpus(it, "template"))
+            for it in pod_sets
+        )
+        if size:
+            whose = f"{name} ({', '.join(str(text(it, 'name')) for it in pod_sets)})"
+            yield Gang(name=whose, size=size, key=required, gpus=gpus)
 
 
 def _gpus(found: Any, template: str) -> int | None:
     """Return the GPUs of a pod of the *template* in *found*; ``None`` where there is none."""
     pod = dig(found, template)
     return pod_gpus(pod) if isinstance(pod, Mapping) else None
-
-
-def _is_true(found: Found, kind: str) -> bool:
-    conditions = mappings(found, "status", "conditions")
-    return any(one.get("type") == kind and one.get("status") == "True" for one in conditions)
 
 
 def _volcano(name: str, found: Found) -> Iterator[Gang]:
@@ -192,17 +187,14 @@ def _volcano(name: str, found: Found) -> Iterator[Gang]:
         (spec, size),
         *((part, whole(part, "subGroupSize")) for part in mappings(spec, "subGroupPolicy")),
     ):
-        key = _volcano_level(dig(one, "networkTopology"))
+        request = dig(one, "networkTopology")
+        if not isinstance(request, Mapping) or request.get("mode", "hard") != "hard":
+            continue
+        tier = whole(request, "highestTierAllowed")
+        key = text(request, "highestTierName") or (None if tier is None else f"tier {tier}")
         if key and members:
             whose = name if one is spec else f"{name} ({text(one, 'name')})"
             yield Gang(name=whose, size=members, key=key, gpus=gpus, is_label=False)
-
-
-def _volcano_level(request: Any) -> str | None:
-    if not isinstance(request, Mapping) or request.get("mode", "hard") != "hard":
-        return None
-    tier = whole(request, "highestTierAllowed")
-    return text(request, "highestTierName") or (None if tier is None else f"tier {tier}")
 
 
 def _lws(name: str, found: Found) -> Iterator[Gang]:
@@ -239,7 +231,7 @@ leaderworkerset_types.go."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """What was found.
+    """Topologies and gangs of the schedulers' objects.
 
     Attributes:
         topologies: those that name levels at all.
@@ -254,28 +246,32 @@ class Demands:
 def demands(objects: Iterable[tuple[Kind, Mapping[str, Any]]]) -> Demands:
     """Return what *objects* of the schedulers ask for, in their order."""
     known = tuple(objects)
-    found = [_topology(kind, one) for kind, one in known if kind in kinds.TOPOLOGIES]
-    by_name = {one.name: one for one in found}
+    topologies: list[Topology] = []
+    for kind, found in known:
+        if kind in kinds.TOPOLOGIES:
+            levels = [
+                (text(level, "nodeLabel"), text(level, "alias"))
+                for level in mappings(found, "spec", "levels")
+            ]
+            topologies.append(
+                Topology(
+                    name=f"{kind.name} {full_name(found)}",
+                    levels=tuple(key for key, _alias in levels if key),
+                    aliases={alias: key for key, alias in levels if key and alias},
+                )
+            )
+    by_name = {topology.name: topology for topology in topologies}
     tiers = _tiers(known)
-    gangs = (gang for kind, one in known for gang in gangs_of(kind, one))
+    gangs = (gang for kind, found in known for gang in gangs_of(kind, found))
     return Demands(
-        topologies=tuple(one for one in found if one.levels),
-        gangs=tuple(_told(gang, by_name, tiers) for gang in gangs),
+        topologies=tuple(topology for topology in topologies if topology.levels),
+        gangs=tuple(_with_label_key(gang, by_name, tiers) for gang in gangs),
     )
 
 
-def _topology(kind: Kind, found: Mapping[str, Any]) -> Topology:
-    levels = [
-        (text(one, "nodeLabel"), text(one, "alias")) for one in mappings(found, "spec", "levels")
-    ]
-    return Topology(
-        name=f"{kind.name} {full_name(found)}",
-        levels=tuple(key for key, _alias in levels if key),
-        aliases={alias: key for key, alias in levels if key and alias},
-    )
-
-
-def _told(gang: Gang, topologies: Mapping[str, Topology], tiers: Mapping[str, str]) -> Gang:
+def _with_label_key(
+    gang: Gang, topologies: Mapping[str, Topology], tiers: Mapping[str, str]
+) -> Gang:
     """Return *gang* with the label key that its level stands for, as far as that is known."""
     if not gang.is_of_kai:
         return replace(gang, key=tiers.get(gang.key, gang.key))
@@ -295,4 +291,4 @@ def _tiers(objects: Iterable[tuple[Kind, Mapping[str, Any]]]) -> Mapping[str, st
         tier, name = whole(found, "spec", "tier"), text(found, "spec", "tierName")
         if kind is kinds.HYPER_NODE and tier is not None and name:
             names.setdefault(f"tier {tier}", set()).add(name)
-    return {tier: min(found) for tier, found in names.items() if len(found) == 1}
+    return {tier: min(known) for tier, known in names.items() if len(known) == 1}

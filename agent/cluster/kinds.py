@@ -1,4 +1,4 @@
-"""The kinds of objects that tell of levels and gangs, and where the API server keeps them."""
+"""Kinds of objects with levels and gangs, their API paths, and label selectors."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ class Requirement:
         return f"{self.key}{'!=' if self.is_negated else '='}{self.value}"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether *labels* meet the term."""
+        """Return whether *labels* meet the term."""
         is_so = self.key in labels if self.value is None else labels.get(self.key) == self.value
         return is_so is not self.is_negated
 
@@ -57,22 +57,22 @@ class Selector:
 
 
 def selector(text: str) -> Selector:
-    """Return what *text* asks for: ``k=v``, ``k!=v``, ``k``, ``!k``, joined by commas.
+    """Return the selector *text*: ``k=v``, ``k!=v``, ``k``, ``!k``, joined by commas.
 
     Raises:
         InputError: it is none of these.
     """
-    terms = (term.strip() for term in text.split(","))
-    return Selector(tuple(_requirement(term) for term in terms if term))
-
-
-def _requirement(term: str) -> Requirement:
-    found = _TERM.fullmatch(term)
-    if found is None or (found["negated"] and found["operator"]):
-        cure = "terms are KEY=VALUE, KEY!=VALUE, KEY and !KEY, joined by commas"
-        raise InputError(f"not a selector: {term!r}", cure)
-    is_negated = bool(found["negated"]) or found["operator"] == "!="
-    return Requirement(key=found["key"], value=found["value"], is_negated=is_negated)
+    requirements = []
+    for term in filter(None, (term.strip() for term in text.split(","))):
+        match = _TERM.fullmatch(term)
+        if match is None or (match["negated"] and match["operator"]):
+            cure = "terms are KEY=VALUE, KEY!=VALUE, KEY and !KEY, joined by commas"
+            raise InputError(f"not a selector: {term!r}", cure)
+        is_negated = bool(match["negated"]) or match["operator"] == "!="
+        requirements.append(
+            Requirement(key=match["key"], value=match["value"], is_negated=is_negated)
+        )
+    return Selector(tuple(requirements))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ TOPOLOGIES = (KAI_TOPOLOGY, KUEUE_TOPOLOGY)
 
 
 OF_LEVELS = (*TOPOLOGIES, HYPER_NODE)
-"""Those that tell of levels and of no gang."""
+"""Kinds with levels and without gangs."""
 
 
 KINDS = (

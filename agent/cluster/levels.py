@@ -1,4 +1,4 @@
-"""Which labels are the levels of a cluster's topology, broadest first.
+"""The labels that are the levels of a cluster's topology, broadest first.
 
 Every scheduler drops a node that lacks a level (KAI v0.17 plugins/topology/common.go, Kueue
 v0.19.2 pkg/util/tas/node.go, kube-scheduler 1.36 plugins/topologyaware), so only labels that all
@@ -7,7 +7,7 @@ cut an NVLink domain in two, it is left out.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,8 +18,6 @@ from agent.errors import InputError
 from agent.labels.label import DNS_NAME, PART
 from agent.labels.levels import MAX_TIERS, PLATFORMS, REGION, ZONE, Platform
 from agent.topology.domains import Interconnect
-
-# What schedulers accept as the levels of a topology.
 
 HOSTNAME = "kubernetes.io/hostname"
 """The narrowest level of all; KAI and Kueue take it nowhere else."""
@@ -47,23 +45,19 @@ def check_levels(keys: Sequence[str], max_key: int) -> None:
     if len(keys) > MAX_LEVELS:
         raise InputError(f"{len(keys)} levels", f"schedulers take {MAX_LEVELS} at most: drop some")
     for key in keys:
-        _check_key(key, max_key)
+        match = _KEY.fullmatch(key)
+        if match is None or len(key) > max_key:
+            cure = f"keys are PREFIX/NAME, here up to {max_key} characters"
+            raise InputError(f"not a usable label key: {key!r}", cure)
+        if len((match["prefix"] or "").rstrip("/")) > _MAX_PREFIX:
+            raise InputError(f"prefix too long in {key!r}", f"up to {_MAX_PREFIX} characters")
         if keys.count(key) > 1:
             raise InputError(f"level {key!r} is named twice", "name each once")
     if HOSTNAME in keys[:-1]:
         raise InputError(f"{HOSTNAME} is not the last level", "levels go from broad to narrow")
 
 
-def _check_key(key: str, max_key: int) -> None:
-    found = _KEY.fullmatch(key)
-    if found is None or len(key) > max_key:
-        cure = f"keys are PREFIX/NAME, here up to {max_key} characters"
-        raise InputError(f"not a usable label key: {key!r}", cure)
-    if len((found["prefix"] or "").rstrip("/")) > _MAX_PREFIX:
-        raise InputError(f"prefix too long in {key!r}", f"up to {_MAX_PREFIX} characters")
-
-
-# Values by which a scheduler would take two places for one, or one place for two.
+# Values that make a scheduler take two places for one, or one place for two.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,16 +191,31 @@ def choose(nodes: Sequence[ClusterNode], prefix: str, wanted: Sequence[str] = ()
     """
     if not nodes:
         raise InputError("no nodes", "check the selector")
-    told = gpu_nodes(nodes, prefix)
-    counted = tuple(sorted(told or nodes, key=lambda node: node.name))
-    remarks = () if told else (warning("no label tells which nodes have GPUs: all nodes count"),)
+    with_gpus = gpu_nodes(nodes, prefix)
+    counted = tuple(sorted(with_gpus or nodes, key=lambda node: node.name))
+    remarks: list[Remark] = []
+    if not with_gpus:
+        remarks.append(warning("no label tells which nodes have GPUs: all nodes count"))
+    serving = counted
     if wanted:
-        return _given(counted, tuple(wanted), remarks)
-    keys, left_out = _chosen(counted, prefix)
-    if not keys:
-        cure = "name label keys with --levels, or narrow the nodes with --selector"
-        raise InputError("no label that all nodes carry makes a level", cure)
-    return Choice(keys=keys, nodes=counted, gpus=counted, remarks=(*remarks, *left_out))
+        keys = tuple(wanted)
+        for key in keys:
+            if without := lacking(counted, key):
+                text = f"{key}: {_share(without, counted)} and will get no pods of this topology"
+                remarks.append(warning(f"{text}: {named(without)}"))
+        serving = tuple(node for node in counted if all(node.labels.get(key) for key in keys))
+        if not serving:
+            raise InputError("no node carries all of these levels", "check the keys of --levels")
+    else:
+        nvlink = _complete(counted, _nvlink(counted, prefix), remarks)
+        broad = _complete(counted, (REGION, ZONE, *_tiers(counted, prefix)), remarks)
+        if nvlink:
+            broad = tuple(key for key in broad if _encloses(counted, key, nvlink[0], remarks))
+        keys = (*broad, *nvlink, *_complete(counted, (HOSTNAME,), remarks))
+        if not keys:
+            cure = "name label keys with --levels, or narrow the nodes with --selector"
+            raise InputError("no label that all nodes carry makes a level", cure)
+    return Choice(keys=keys, nodes=serving, gpus=counted, remarks=tuple(remarks))
 
 
 def nvlink_keys(prefix: str) -> tuple[str, ...]:
@@ -231,31 +240,6 @@ def named(names: Sequence[str], joint: str = ", ") -> str:
     """Return *names* for a sentence: the first few, and how many more there are."""
     shown, rest = joint.join(names[:_NAMED]), len(names) - _NAMED
     return f"{shown} and {rest} more" if rest > 0 else shown
-
-
-def _given(
-    nodes: tuple[ClusterNode, ...], keys: tuple[str, ...], remarks: Iterable[Remark]
-) -> Choice:
-    found = list(remarks)
-    for key in keys:
-        without = lacking(nodes, key)
-        if without:
-            text = f"{key}: {_share(without, nodes)} and will get no pods of this topology"
-            found.append(warning(f"{text}: {named(without)}"))
-    serving = tuple(node for node in nodes if all(node.labels.get(key) for key in keys))
-    if not serving:
-        raise InputError("no node carries all of these levels", "check the keys of --levels")
-    return Choice(keys=keys, nodes=serving, gpus=nodes, remarks=tuple(found))
-
-
-def _chosen(
-    nodes: tuple[ClusterNode, ...], prefix: str
-) -> tuple[tuple[str, ...], tuple[Remark, ...]]:
-    remarks: list[Remark] = []
-    nvlink = _complete(nodes, _nvlink(nodes, prefix), remarks)
-    broad = _complete(nodes, (REGION, ZONE, *_tiers(nodes, prefix)), remarks)
-    uncut = tuple(key for key in broad if not nvlink or _encloses(nodes, key, nvlink[0], remarks))
-    return (*uncut, *nvlink, *_complete(nodes, (HOSTNAME,), remarks)), tuple(remarks)
 
 
 def _tiers(nodes: Sequence[ClusterNode], prefix: str) -> tuple[str, ...]:
@@ -314,8 +298,6 @@ def _share(without: Sequence[str], nodes: Sequence[ClusterNode]) -> str:
     return f"{len(without)} of {len(nodes)} nodes with GPUs {verb} it"
 
 
-# Which nodes are meant to be without NVLink, as far as labels tell.
-
 _NONE = {Interconnect.PCIE.value, Interconnect.NONE.value}
 
 
@@ -347,14 +329,12 @@ def _has_nvlink(node: ClusterNode, prefix: str) -> bool:
     return any(key in node.labels for key in nvlink_keys(prefix))
 
 
-# Which levels to judge where nobody names a topology.
-
 FROM_LABELS = "labels of the nodes"
-"""Name of a topology that nobody wrote down."""
+"""Name of the topology that follows from labels alone."""
 
 
 WITH_NVLINK, WITHOUT_NVLINK = f"{FROM_LABELS} with NVLink", f"{FROM_LABELS} without NVLink"
-"""Names of the two that are judged where only some machines have NVLink."""
+"""Names of the two topologies where only some machines have NVLink."""
 
 
 def levels_in_use(
@@ -363,32 +343,31 @@ def levels_in_use(
     named: Sequence[str] = (),
     found: Sequence[Topology] = (),
 ) -> tuple[Topology, ...]:
-    """Return the topologies to judge: of *named* keys, else those *found*, else of the labels.
+    """Return the topologies to examine: of *named* keys, else those *found*, else of the labels.
 
-    From labels: every level that an export may choose and that any node has, but for broader
+    From labels: every level that an export may choose and that any node has, except broader
     ones that would cut an NVLink domain in two, which an export leaves out as well. Machines
-    that are meant to have no NVLink are a pool of their own: nobody can give them its levels.
+    without NVLink by design are a pool of their own: they cannot have its levels.
     """
     if named:
         return (Topology(name="--levels", levels=tuple(named)),)
-    return tuple(found) or tuple(_from_labels(nodes, prefix))
-
-
-def is_from_labels(topology: Topology) -> bool:
-    """Return whether nobody wrote *topology* down."""
-    return topology.name in {FROM_LABELS, WITH_NVLINK, WITHOUT_NVLINK}
-
-
-def _from_labels(nodes: Sequence[ClusterNode], prefix: str) -> Iterator[Topology]:
+    if found:
+        return tuple(found)
     apart = without_nvlink(nodes, prefix)
     without = [node for node in nodes if node.name in apart]
     rest = [node for node in nodes if node.name not in apart]
     if not without or not rest:
-        yield Topology(name=FROM_LABELS, levels=_offered(nodes, prefix))
-        return
+        return (Topology(name=FROM_LABELS, levels=_offered(nodes, prefix)),)
     joined = frozenset(node.name for node in rest)
-    yield Topology(name=WITH_NVLINK, levels=_offered(rest, prefix), only=joined)
-    yield Topology(name=WITHOUT_NVLINK, levels=_offered(without, prefix), only=apart)
+    return (
+        Topology(name=WITH_NVLINK, levels=_offered(rest, prefix), only=joined),
+        Topology(name=WITHOUT_NVLINK, levels=_offered(without, prefix), only=apart),
+    )
+
+
+def is_from_labels(topology: Topology) -> bool:
+    """Return whether *topology* follows from labels alone."""
+    return topology.name in {FROM_LABELS, WITH_NVLINK, WITHOUT_NVLINK}
 
 
 def _offered(nodes: Sequence[ClusterNode], prefix: str) -> tuple[str, ...]:
@@ -397,10 +376,9 @@ def _offered(nodes: Sequence[ClusterNode], prefix: str) -> tuple[str, ...]:
     ]
     domain = nvlink_keys(prefix)[0]
     broad = offered[: offered.index(domain)] if domain in offered else []
-    cutting = {key for key in broad if _cuts(nodes, key, domain)}
+    cutting = set()
+    for key in broad:
+        both = [node for node in nodes if node.labels.get(key) and node.labels.get(domain)]
+        if shared_values(both, (key, domain)):
+            cutting.add(key)
     return tuple(key for key in offered if key not in cutting)
-
-
-def _cuts(nodes: Sequence[ClusterNode], key: str, domain: str) -> bool:
-    both = [node for node in nodes if node.labels.get(key) and node.labels.get(domain)]
-    return bool(shared_values(both, (key, domain)))

@@ -1,13 +1,11 @@
-"""A node of the cluster, as far as its metadata tells of it."""
+"""A node of the cluster, as far as its metadata describes it."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agent.errors import DecodeError
-
-# Many node names in few words.
 
 _LAST_NUMBER = re.compile(
     r"(?P<head>[^.]*?)(?P<number>[0-9]{1,18})(?P<tail>[^0-9.]*(?:\..*)?)", re.DOTALL
@@ -22,46 +20,36 @@ def folded(names: Iterable[str]) -> str:
     digits in all of them or no leading zero in any. None is left out.
     """
     groups: dict[tuple[str, str, int], list[str]] = {}
-    plain = []
+    parts = []
     for name in sorted(set(names)):
-        found = _LAST_NUMBER.fullmatch(name)
-        if found is None:
-            plain.append(name)
+        match = _LAST_NUMBER.fullmatch(name)
+        if match is None:
+            parts.append(name)
             continue
-        number = found["number"]
+        number = match["number"]
         digits = len(number) if number.startswith("0") and number != "0" else 0
-        groups.setdefault((found["head"], found["tail"], digits), []).append(number)
-    parts = [
-        f"{head}{_numbers(found, digits)}{tail}" for (head, tail, digits), found in _joined(groups)
-    ]
-    return ",".join(sorted([*parts, *plain]))
-
-
-def _joined(
-    groups: dict[tuple[str, str, int], list[str]],
-) -> Iterator[tuple[tuple[str, str, int], list[str]]]:
-    """Yield each group; ``10`` goes with ``09``, for both have two digits."""
-    for (head, tail, digits), found in groups.items():
+        groups.setdefault((match["head"], match["tail"], digits), []).append(number)
+    # 10 goes with 09, for both have two digits.
+    for (head, tail, digits), numbers in groups.items():
         if digits:
             unpadded = groups.get((head, tail, 0), [])
-            found += [one for one in unpadded if len(one) == digits]
-            unpadded[:] = [one for one in unpadded if len(one) != digits]
-    yield from ((group, found) for group, found in groups.items() if found)
-
-
-def _numbers(found: list[str], digits: int) -> str:
-    values = sorted(map(int, found))
-    runs: list[tuple[int, int]] = []
-    for value in values:
-        if runs and value == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], value)
-        else:
-            runs.append((value, value))
-    texts = [
-        f"{first:0{digits}}" if first == last else f"{first:0{digits}}-{last:0{digits}}"
-        for first, last in runs
-    ]
-    return texts[0] if len(values) == 1 else f"[{','.join(texts)}]"
+            numbers += [number for number in unpadded if len(number) == digits]
+            unpadded[:] = [number for number in unpadded if len(number) != digits]
+    for (head, tail, digits), numbers in groups.items():
+        runs: list[tuple[int, int]] = []
+        for value in sorted(map(int, numbers)):
+            if runs and value == runs[-1][1] + 1:
+                runs[-1] = (runs[-1][0], value)
+            else:
+                runs.append((value, value))
+        texts = [
+            f"{first:0{digits}}" if first == last else f"{first:0{digits}}-{last:0{digits}}"
+            for first, last in runs
+        ]
+        if numbers:
+            folded_numbers = texts[0] if len(numbers) == 1 else f"[{','.join(texts)}]"
+            parts.append(f"{head}{folded_numbers}{tail}")
+    return ",".join(sorted(parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +68,6 @@ class ClusterNode:
     labels: Mapping[str, str]
     owners: Mapping[str, tuple[str, ...]] | None = None
 
-
-# Which Nodes have GPUs, as far as labels tell.
 
 _COUNT, _PRESENT = "nvidia.com/gpu.count", "nvidia.com/gpu.present"
 """Of GPU Feature Discovery, and of the GPU Operator (state_manager.go of v25.10)."""
@@ -110,7 +96,7 @@ def has_gpus(node: ClusterNode, prefix: str) -> bool:
 
 
 def cluster_node(metadata: Any) -> ClusterNode:
-    """Return the node that *metadata* (``.metadata`` of a Node object) tells of.
+    """Return the node that *metadata* (``.metadata`` of a Node object) describes.
 
     Owners come from ``managedFields``, whose ``fieldsV1`` spells a field ``f:<name>``
     (Kubernetes API reference, ManagedFieldsEntry).
@@ -118,20 +104,22 @@ def cluster_node(metadata: Any) -> ClusterNode:
     Raises:
         DecodeError: not metadata of a Node; its path starts at *metadata*.
     """
-    found = _mapping("", metadata)
-    name = found.get("name")
+    fields = _mapping("", metadata)
+    name = fields.get("name")
     if not isinstance(name, str) or not name:
         raise DecodeError("name", f"expected a name, found {name!r}")
-    labels = _mapping("labels", found.get("labels"))
+    labels = _mapping("labels", fields.get("labels"))
     for key, value in labels.items():
         if not isinstance(key, str) or not isinstance(value, str):
             cure = "put label values in quotes"
             raise DecodeError(f"labels.{key}", f"expected text, found {value!r}", cure)
-    return ClusterNode(name=name, labels=labels, owners=_owners(found.get("managedFields"), labels))
+    return ClusterNode(
+        name=name, labels=labels, owners=_owners(fields.get("managedFields"), labels)
+    )
 
 
 def _owners(managed: Any, labels: Mapping[str, str]) -> dict[str, tuple[str, ...]] | None:
-    """Return the managers of each of *labels* that has any; ``None`` where nothing was told."""
+    """Return the managers of each of *labels* that has any; ``None`` where none are listed."""
     if managed is None:
         return None
     if not isinstance(managed, list):
@@ -140,18 +128,14 @@ def _owners(managed: Any, labels: Mapping[str, str]) -> dict[str, tuple[str, ...
     for position, entry in enumerate(managed):
         at = f"managedFields[{position}]"
         manager = str(_mapping(at, entry).get("manager"))
-        for key in _label_fields(at, entry):
-            if key in labels:
+        fields: Any = entry
+        for name in ("fieldsV1", "f:metadata", "f:labels"):
+            at = f"{at}.{name}"
+            fields = _mapping(at, fields.get(name))
+        for field in fields:
+            if (key := str(field).removeprefix("f:")) in labels:
                 owners.setdefault(key, set()).add(manager)
     return {key: tuple(sorted(names)) for key, names in sorted(owners.items())}
-
-
-def _label_fields(at: str, entry: Mapping[str, Any]) -> list[str]:
-    fields: Any = entry
-    for name in ("fieldsV1", "f:metadata", "f:labels"):
-        at = f"{at}.{name}"
-        fields = _mapping(at, fields.get(name))
-    return [str(key).removeprefix("f:") for key in fields]
 
 
 def _mapping(at: str, value: Any) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The verdicts on a node's GPUs, as a state that events, looks and time move on.
+"""The health of a node's GPUs, as a state that events, scans and time advance.
 
 Every step is a function of a state and what happened; nothing here reads a clock or hardware.
 """
@@ -17,7 +17,6 @@ from agent.health.state import (
     GpuRecord,
     Heal,
     HealthState,
-    NvmlRecord,
 )
 from agent.health.status import GpuHealth, HealthClass, HealthView
 from agent.health.trouble import with_status, with_time
@@ -42,8 +41,8 @@ def after_events(
 ) -> HealthState:
     """Return *state* after *events*, whose order within one batch does not matter.
 
-    A GPU not seen yet gets a record. An event without a GPU concerns all that are known, and
-    makes none of them fall: it was one, and nobody knows which.
+    A new GPU gets a record. An event without a GPU concerns all known GPUs, and counts as a fall
+    of none: it came from one of them, and it is not known which.
     """
     gpus, nameless = dict(state.gpus), []
     for event in events:
@@ -69,12 +68,12 @@ def after_look(
     *,
     began: float | None = None,
 ) -> HealthState:
-    """Return *state* after a scan that gave *snapshot*, where NVML fared as *nvml* says.
+    """Return *state* after a scan that gave *snapshot*, with NVML's status *nvml*.
 
-    The scan began at *began*, ``None`` for *now*: it tells nothing of an error since then.
+    The scan began at *began*, ``None`` for *now*: it says nothing about errors since then.
 
-    While NVML gives no reading the snapshot repeats the last good one: it proves nothing of
-    the GPUs then, except what the PCI bus shows.
+    While NVML gives no reading the snapshot repeats the last good one, which proves nothing about
+    the GPUs except what the PCI bus shows.
     """
     is_fresh = nvml.trouble is None
     began = now if began is None else began
@@ -91,76 +90,65 @@ def after_look(
 
 
 def after_time(state: HealthState, now: float, rules: HealthRules) -> HealthState:
-    """Return *state* as the passing of time makes it: NVML's deadlines. GPUs need a look."""
+    """Return *state* at *now*: NVML's deadlines may have passed. GPUs need a scan."""
     return replace(state, nvml=with_time(state.nvml, now, rules))
 
 
 def view(state: HealthState) -> HealthView:
     """Return the verdicts that follow from *state*; a GPU without one is sound."""
-    verdicts = {
-        name: health
-        for name, record in sorted(state.gpus.items())
-        if (health := _health(record, state.nvml)) is not None
-    }
+    verdicts: dict[str, GpuHealth] = {}
+    nvml = state.nvml
+    for name, record in sorted(state.gpus.items()):
+        fault = worst(record.faults)
+        if nvml.reason is not None and (fault is None or not fault.is_fatal):
+            verdicts[name] = GpuHealth(
+                is_healthy=False,
+                reason=nvml.reason,
+                said=f"NVML gives no reading: {nvml.cause or 'no cause known'}",
+                kind=HealthClass.RESET,
+            )
+        elif fault is not None:
+            verdicts[name] = GpuHealth(
+                is_healthy=not fault.is_fatal,
+                is_degraded=not fault.is_fatal,
+                reason=fault.reason,
+                said=said(fault),
+                kind=fault.kind,
+            )
     return MappingProxyType(verdicts)
 
 
 def worst(faults: Sequence[Fault]) -> Fault | None:
-    """Return the fault that speaks for a GPU: of the worst class, the oldest, an XID first."""
+    """Return the fault that represents a GPU: the oldest of the worst class, an XID first."""
     ordered = sorted(faults, key=lambda it: (-RANK[it.kind], it.first, it.xid is None, it.reason))
     return ordered[0] if ordered else None
 
 
 def said(fault: Fault) -> str:
-    """Return what *fault* is, and what ends it, as one sentence without its full stop."""
+    """Return *fault* and what ends it as a sentence without its full stop."""
     return f"{fault.said}; {_CURE[fault.heal]}"
-
-
-def _health(record: GpuRecord, nvml: NvmlRecord) -> GpuHealth | None:
-    fault = worst(record.faults)
-    if nvml.reason is not None and (fault is None or not fault.is_fatal):
-        return GpuHealth(
-            is_healthy=False,
-            reason=nvml.reason,
-            said=f"NVML gives no reading: {nvml.cause or 'no cause known'}",
-            kind=HealthClass.RESET,
-        )
-    if fault is None:
-        return None
-    return GpuHealth(
-        is_healthy=not fault.is_fatal,
-        is_degraded=not fault.is_fatal,
-        reason=fault.reason,
-        said=said(fault),
-        kind=fault.kind,
-    )
 
 
 def _with_gpus(
     state: HealthState, gpus: Mapping[str, GpuRecord], now: float, rules: HealthRules
 ) -> HealthState:
-    """Return *state* with *gpus*, of which those that fell too often are held."""
-    held = {
-        name: _held(state.gpus.get(name, GpuRecord()), record, now, rules)
-        for name, record in gpus.items()
-    }
+    """Return *state* with *gpus*; those that turned Unhealthy too often stay so."""
+    held: dict[str, GpuRecord] = {}
+    for name, record in gpus.items():
+        held[name] = record
+        if record.is_healthy or not state.gpus.get(name, GpuRecord()).is_healthy:
+            continue
+        recent = [at for at in record.falls if now - at < rules.flap_s]
+        falls = (*recent, now)[-max(1, rules.flaps) :]
+        held[name] = replace(record, falls=falls)
+        if len(falls) >= rules.flaps:
+            fault = Fault(
+                reason="Flapping",
+                said=f"it turned Unhealthy {rules.flaps} times within {rules.flap_s / 3600:g} h",
+                kind=HealthClass.REBOOT,
+                heal=Heal.BOOT,
+                first=now,
+                last=now,
+            )
+            held[name] = with_fault(held[name], fault)
     return replace(state, gpus=MappingProxyType(held))
-
-
-def _held(before: GpuRecord, record: GpuRecord, now: float, rules: HealthRules) -> GpuRecord:
-    if record.is_healthy or not before.is_healthy:
-        return record
-    recent = [at for at in record.falls if now - at < rules.flap_s]
-    falls = (*recent, now)[-max(1, rules.flaps) :]
-    record = replace(record, falls=falls)
-    if len(falls) < rules.flaps:
-        return record
-    fault = Fault(
-        reason="Flapping",
-        said=f"it turned Unhealthy {rules.flaps} times within {rules.flap_s / 3600:g} h",
-        kind=HealthClass.REBOOT,
-        heal=Heal.BOOT,
-        first=now,
-        last=now,
-    )
-    return with_fault(record, fault)

@@ -1,11 +1,11 @@
-"""What a person should learn of a step from one state to the next."""
+"""Notices for people: what changed from one health state to the next."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.health.ledger import said, worst
 from agent.health.rules import HealthRules
-from agent.health.state import Fault, GpuRecord, HealthState
+from agent.health.state import GpuRecord, HealthState, NvmlRecord
 from agent.health.status import HealthClass
 from agent.health.trouble import UNRESPONSIVE
 from agent.health.xid import SILENT, xid
@@ -13,13 +13,13 @@ from agent.health.xid import SILENT, xid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One thing to tell, once.
+    """Something to report once.
 
     Attributes:
         reason: CamelCase, of a Kubernetes Event.
         message: for a person.
-        gpu: whom it is about; ``None`` for the node.
-        key: equal for notices that say the same of the same GPU.
+        gpu: the GPU; ``None`` for the node.
+        key: equal for notices that say the same about the same GPU.
     """
 
     reason: str
@@ -31,32 +31,30 @@ class Notice:
 
 def notices(before: HealthState, after: HealthState, rules: HealthRules) -> tuple[Notice, ...]:
     """Return what is new in *after*: first of NVML, then GPU by GPU."""
-    return (*_of_nvml(before, after), *_of_gpus(before, after, rules))
+    by_gpu = [
+        notice
+        for gpu, record in sorted(after.gpus.items())
+        if record is not (was := before.gpus.get(gpu, GpuRecord()))
+        for notice in (
+            *_of_applications(gpu, was, record, rules),
+            *_of_faults(gpu, was, record),
+        )
+    ]
+    return (*_of_nvml(before.nvml, after.nvml), *by_gpu)
 
 
-def _of_nvml(before: HealthState, after: HealthState) -> Iterator[Notice]:
-    was, now = before.nvml, after.nvml
+def _of_nvml(was: NvmlRecord, now: NvmlRecord) -> Iterator[Notice]:
     if now.reason is not None and now.reason != was.reason:
         hint = "the driver hangs" if now.reason == UNRESPONSIVE else "new pods would not start"
         message = f"all GPUs are Unhealthy, {hint}: {now.cause or 'NVML gives no reading'}"
         yield Notice(reason=now.reason, message=message, is_warning=True, gpu=None, key=now.reason)
     if now.reason is None and was.reason is not None:
-        message = "NVML gives readings again"
-        yield Notice(
-            reason="NvmlAnswers", message=message, is_warning=False, gpu=None, key="NvmlAnswers"
-        )
+        message, reason = "NVML gives readings again", "NvmlAnswers"
+        yield Notice(reason=reason, message=message, is_warning=False, gpu=None, key=reason)
     if now.wants_fresh and not was.wants_fresh:
         message = f"PCI shows GPUs that NVML refuses to read ({now.cause}): a fresh container"
         reason = "FreshContainerWanted"
         yield Notice(reason=reason, message=message, is_warning=True, gpu=None, key=reason)
-
-
-def _of_gpus(before: HealthState, after: HealthState, rules: HealthRules) -> Iterator[Notice]:
-    for gpu, record in sorted(after.gpus.items()):
-        was = before.gpus.get(gpu, GpuRecord())
-        if record is not was:
-            yield from _of_applications(gpu, was, record, rules)
-            yield from _of_faults(gpu, was, record)
 
 
 def _of_applications(
@@ -78,7 +76,13 @@ def _of_faults(gpu: str, was: GpuRecord, record: GpuRecord) -> Iterator[Notice]:
     earlier = {fault.reason for fault in was.faults}
     for fault in record.faults:
         if fault.reason not in earlier:
-            yield _of_fault(gpu, record, fault)
+            yield Notice(
+                reason="GpuUnhealthy" if fault.is_fatal else "GpuDegraded",
+                message=f"{_named(gpu, record)}: {said(fault)}",
+                is_warning=True,
+                gpu=gpu,
+                key=f"{gpu} {fault.reason}",
+            )
     left = worst(record.faults)
     is_recovered = bool(was.faults) and left is None
     if is_recovered or (record.is_healthy and not was.is_healthy):
@@ -90,16 +94,6 @@ def _of_faults(gpu: str, was: GpuRecord, record: GpuRecord) -> Iterator[Notice]:
             gpu=gpu,
             key=f"{gpu} recovered",
         )
-
-
-def _of_fault(gpu: str, record: GpuRecord, fault: Fault) -> Notice:
-    return Notice(
-        reason="GpuUnhealthy" if fault.is_fatal else "GpuDegraded",
-        message=f"{_named(gpu, record)}: {said(fault)}",
-        is_warning=True,
-        gpu=gpu,
-        key=f"{gpu} {fault.reason}",
-    )
 
 
 def _named(gpu: str, record: GpuRecord) -> str:

@@ -1,4 +1,4 @@
-"""What events say of a GPU: faults that stay until evidence ends them."""
+"""Faults from events, which stay until evidence ends them."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,7 +19,7 @@ _HEAL = {
 
 
 def with_event(record: GpuRecord, event: NvmlEvent, now: float, rules: HealthRules) -> GpuRecord:
-    """Return *record* after *event*; that of a kind without a verdict changes nothing.
+    """Return *record* after *event*; an event of another kind changes nothing.
 
     How often it happened does not matter: one delivery is one occurrence.
     """
@@ -68,38 +68,29 @@ def _with_xid(
     if told_apart(code, windows) == OTHER:
         windows = {it.xid: it for it in record.windows if now - it.since < rules.degraded_s}
     code = told_apart(code, windows)
-    window = _window(windows.get(code), code, now, rules)
+    window = windows.get(code)
+    if window is None or now - window.since >= rules.dedupe_s:
+        earlier = () if window is None else window.repeats
+        repeats = [at for at in earlier if now - at < rules.degraded_s]
+        if code in REPEATED and code not in rules.classes:
+            repeats.append(now)
+        window = Window(xid=code, since=now, repeats=tuple(repeats[-max(1, rules.repeats) :]))
     windows[code] = window
     record = replace(record, windows=tuple(sorted(windows.values(), key=lambda it: it.xid)))
-    fault = _fault(code, window, now, rules, is_named=event.gpu is not None)
-    return record if fault is None else with_fault(record, fault)
 
-
-def _window(before: Window | None, code: int, now: float, rules: HealthRules) -> Window:
-    if before is not None and now - before.since < rules.dedupe_s:
-        return before
-    earlier = () if before is None else before.repeats
-    repeats = [at for at in earlier if now - at < rules.degraded_s]
-    if code in REPEATED and code not in rules.classes:
-        repeats.append(now)
-    return Window(xid=code, since=now, repeats=tuple(repeats[-max(1, rules.repeats) :]))
-
-
-def _fault(
-    code: int, window: Window, now: float, rules: HealthRules, *, is_named: bool
-) -> Fault | None:
     kind = rules.kind_of(code)
     said = f"XID {code}, {xid(code).meaning}" if code != OTHER else "XIDs of many codes"
     reason = f"Xid{code}" if code != OTHER else "XidOther"
     if kind is HealthClass.APP:
         if len(window.repeats) < max(1, rules.repeats):
-            return None
+            return record
         kind, reason = HealthClass.DEGRADED, f"{reason}Repeated"
         said = f"{said}, {rules.repeats} times within {rules.degraded_s / 3600:g} h"
     heal = _HEAL[kind]
-    if not is_named and RANK[kind] > RANK[HealthClass.DEGRADED]:
-        # It was one of the GPUs, and nobody knows which: those that look sound are.
+    if event.gpu is None and RANK[kind] > RANK[HealthClass.DEGRADED]:
+        # It was one of the GPUs, and it is not known which: those that look sound are.
         kind, heal = min(kind, HealthClass.RESET, key=RANK.__getitem__), Heal.SIGHT
-    return Fault(
+    fault = Fault(
         reason=reason, said=said, kind=kind, heal=heal, first=now, last=now, xid=code or None
     )
+    return with_fault(record, fault)

@@ -1,12 +1,11 @@
-"""The state as a document that outlives the process, and what of it still holds afterwards."""
+"""The health state as a document that outlives the process, and what a new process keeps."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
 from agent.errors import DecodeError
-from agent.health.state import MAX_GPUS, Fault, GpuRecord, Heal, HealthState, Window
+from agent.health.state import MAX_GPUS, GpuRecord, Heal, HealthState, Window
 from agent.health.xid import TABLE_VERSION
 from agent.model.codec import from_plain, load_json, to_plain
 
@@ -36,11 +35,11 @@ def decode(text: str) -> HealthState:
 
 
 def resumed(state: HealthState, boot_id: str | None, now: float) -> HealthState:
-    """Return what of *state*, saved by an earlier process, holds in a new one.
+    """Return the part of *state*, saved by an earlier process, that holds in a new one.
 
-    In the same boot everything does, and evidence begins anew; what NVML's trouble is, the next
-    look tells, because nobody looked meanwhile. In another boot only what waits for an operator
-    does: the rest was ended by the boot, or will be seen again.
+    In the same boot all of it does; evidence starts over, and NVML's trouble is left to the next
+    scan. In another boot only faults that wait for an operator do: the boot ended the others, or
+    they will be seen again.
     """
     is_other = boot_id is not None and state.boot_id is not None and boot_id != state.boot_id
     boot_id = boot_id or state.boot_id
@@ -63,27 +62,24 @@ def resumed(state: HealthState, boot_id: str | None, now: float) -> HealthState:
 
 
 def forgiven(state: HealthState) -> HealthState:
-    """Return *state* without anything known of a GPU, as an operator asked for."""
+    """Return *state* without anything known of a GPU, as an operator requested."""
     return replace(state, gpus=MappingProxyType({}))
 
 
 def lasting(state: HealthState) -> object:
-    """Return what of *state* a restart must not lose, to compare; the rest moves all the time."""
+    """Return the part of *state* that a restart must not lose, for comparison."""
     gpus = [
-        (name, record.falls, _signs(record), [_verdict(fault) for fault in record.faults])
+        (
+            name,
+            record.falls,
+            record.reset_at,
+            record.volatile if record.faults else None,
+            [(it.reason, it.said, it.kind, it.heal, it.first) for it in record.faults],
+        )
         for name, record in sorted(state.gpus.items())
         if record.faults or record.falls
     ]
     return gpus, (state.nvml.reason, state.nvml.since, state.nvml.fresh_at)
-
-
-def _signs(record: GpuRecord) -> object:
-    """Return what shows a reset, or showed one."""
-    return record.reset_at, record.volatile if record.faults else None
-
-
-def _verdict(fault: Fault) -> object:
-    return fault.reason, fault.said, fault.kind, fault.heal, fault.first
 
 
 def _after_boot(record: GpuRecord, now: float) -> GpuRecord:
@@ -98,32 +94,27 @@ def _after_boot(record: GpuRecord, now: float) -> GpuRecord:
 def _after_restart(record: GpuRecord, now: float) -> GpuRecord:
     """Return *record* with no time in the future, and every fault as if it had just happened.
 
-    But one since when a reset was seen stays before it.
+    A fault that a reset followed keeps its time, so that it stays before the reset.
     """
+    faults = []
+    for fault in record.faults:
+        last = fault.last if record.was_reset_after(fault) else now
+        first = _bounded(fault.first, now)
+        faults.append(replace(fault, first=first, last=_bounded(last, now), sound_since=None))
     return replace(
         record,
-        faults=tuple(_still_there(fault, record, now) for fault in record.faults),
-        falls=_all_past(record.falls, now),
+        faults=tuple(faults),
+        falls=tuple(_bounded(at, now) for at in record.falls),
         windows=tuple(
             Window(
                 xid=window.xid,
                 since=_bounded(window.since, now),
-                repeats=_all_past(window.repeats, now),
+                repeats=tuple(_bounded(at, now) for at in window.repeats),
             )
             for window in record.windows
         ),
         reset_at=_past(record.reset_at, now),
     )
-
-
-def _still_there(fault: Fault, record: GpuRecord, now: float) -> Fault:
-    last = fault.last if record.was_reset_after(fault) else now
-    first = _bounded(fault.first, now)
-    return replace(fault, first=first, last=_bounded(last, now), sound_since=None)
-
-
-def _all_past(times: Iterable[float], now: float) -> tuple[float, ...]:
-    return tuple(_bounded(at, now) for at in times)
 
 
 def _past(at: float | None, now: float) -> float | None:

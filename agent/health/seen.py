@@ -1,7 +1,7 @@
-"""What a look at a GPU shows, and which faults it ends.
+"""What a scan shows of a GPU, and which faults it ends.
 
-What the driver does not tell this time is as it last told: a call that fails is no news, good
-or bad.
+A value that the driver does not report this time counts as last reported: a failed call is no
+news, good or bad.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,11 +31,11 @@ class Look:
 
     Attributes:
         gpu: what NVML says; ``None`` where this reading does not list it, or there is none.
-        began: when the scan did. It says nothing of what happened later.
+        began: when the scan began. It says nothing about what happened later.
         is_fresh: the snapshot holds a reading of NVML made for it.
         on_bus: whether the PCI bus shows it; ``None`` where that is not known.
-        links, down_links: its NVLinks that are active, and that are not; those whose state
-            NVML would not tell are in neither. ``None`` where no links were read.
+        links, down_links: numbers of its NVLinks that are active and inactive; those of unknown
+            state are in neither. ``None`` where no links were read.
     """
 
     gpu: Gpu | None
@@ -61,7 +61,7 @@ def look_at(
 ) -> Look:
     """Return what *snapshot* shows of the GPU that *record* is about.
 
-    A census without any GPU is not believed against an NVML that answers: then `/sys` is not
+    A PCI census without any GPU does not count against an NVML that answers: then `/sys` is not
     this node's.
     """
     address = gpu.pci if gpu is not None and gpu.pci is not None else record.pci
@@ -81,11 +81,12 @@ def look_at(
 
 
 def with_look(record: GpuRecord, look: Look, now: float, rules: HealthRules) -> GpuRecord:
-    """Return *record* after *look*: new faults, and without those that evidence ended."""
-    record = _learnt(record, look)
+    """Return *record* after *look*: with new faults, without those that evidence has ended."""
+    record = _with_facts(record, look)
     seen = {fault.reason: fault for fault in _seen(record, look, now)}
-    is_sound = _is_sound(record, look) and all(
-        fault.kind is HealthClass.RMA for fault in seen.values()
+    has_links = look.is_partitioned or record.links <= (look.links or 0)
+    is_sound = (
+        look.answers and has_links and all(fault.kind is HealthClass.RMA for fault in seen.values())
     )
     left = []
     for fault in record.faults:
@@ -94,23 +95,27 @@ def with_look(record: GpuRecord, look: Look, now: float, rules: HealthRules) -> 
             left.append(replace(again, first=fault.first))
             continue
         is_later = fault.last <= look.began
-        has_evidence = is_sound and is_later and _is_evidence(look, fault, record)
-        waiting = _waiting(fault, now, has_evidence=has_evidence)
-        if not is_over(waiting, record, now, rules):
-            left.append(waiting)
+        if is_sound and is_later and _ends(look, fault, record):
+            since = now if fault.sound_since is None else fault.sound_since
+        else:
+            since = None
+        if since != fault.sound_since:
+            fault = replace(fault, sound_since=since)  # noqa: PLW2901 - the same, with evidence
+        if not is_over(fault, record, now, rules):
+            left.append(fault)
     return replace(record, faults=kept([*left, *seen.values()]))
 
 
 def is_over(fault: Fault, record: GpuRecord, now: float, rules: HealthRules) -> bool:
-    """Tell whether evidence, if it still holds, has ended *fault* of *record*."""
+    """Return whether evidence, if it still holds, has ended *fault* of *record*."""
     if fault.sound_since is None or now - fault.sound_since < rules.recovery_s:
         return False
     is_quiet = now - fault.last >= rules.degraded_s or record.was_reset_after(fault)
     return fault.heal is not Heal.QUIET or is_quiet
 
 
-def _learnt(record: GpuRecord, look: Look) -> GpuRecord:
-    """Return *record* with what this look teaches for later ones."""
+def _with_facts(record: GpuRecord, look: Look) -> GpuRecord:
+    """Return *record* with the facts of this look that later ones are compared with."""
     record = replace(record, was_on_bus=record.was_on_bus or look.on_bus is True)
     gpu = look.gpu
     if gpu is None:
@@ -119,54 +124,35 @@ def _learnt(record: GpuRecord, look: Look) -> GpuRecord:
     if gpu.is_lost:
         return record
     links = record.links if look.is_partitioned else max(record.links, look.links or 0)
-    record = replace(record, links=links)
-    if _was_reset(record, gpu):
+    volatile, action = gpu.ecc_errors.volatile if gpu.ecc_errors else None, gpu.recovery_action
+    # By reason whether that waits for a reset; None where NVML does not say.
+    pending = {
+        "RowRemapPending": None if gpu.remapped_rows is None else gpu.remapped_rows.is_pending,
+        "PageRetirementPending": gpu.retired_pages_pending,
+    }
+
+    # Only a reset changes these: the driver no longer asks for a recovery, what waited for a reset
+    # waits no longer (NVIDIA GPU Memory Error Management), errors since its start became fewer.
+    asks_no_more = bool(record.action) and action == NONE
+    waits_no_more = any(pending.get(reason) is False for reason in record.pending)
+    fewer = volatile is not None and record.volatile is not None and volatile < record.volatile
+    if asks_no_more or waits_no_more or fewer:
         record = replace(record, reset_at=look.began, action=None, pending=())
-    volatile, action, pending = _volatile(gpu), gpu.recovery_action, _pending(gpu)
     return replace(
         record,
+        links=links,
         action=record.action if action is None else action,
         volatile=record.volatile if volatile is None else volatile,
         pending=tuple(
             reason
-            for reason, told in pending.items()
-            if told or (told is None and reason in record.pending)
+            for reason, waits in pending.items()
+            if waits or (waits is None and reason in record.pending)
         ),
     )
 
 
-def _volatile(gpu: Gpu) -> int | None:
-    return gpu.ecc_errors.volatile if gpu.ecc_errors else None
-
-
-def _pending(gpu: Gpu) -> Mapping[str, bool | None]:
-    """Return by reason whether that waits for a reset; ``None`` where NVML does not tell."""
-    rows = gpu.remapped_rows
-    told = (None if rows is None else rows.is_pending, gpu.retired_pages_pending)
-    return dict(zip(_PENDING, told, strict=True))
-
-
-def _was_reset(record: GpuRecord, gpu: Gpu) -> bool:
-    """Tell whether something changed since the last look that only a reset changes.
-
-    The driver asked for a recovery and asks no more; what waited for a reset waits no more
-    (NVIDIA GPU Memory Error Management); errors since the driver was loaded became fewer.
-    """
-    volatile, pending = _volatile(gpu), _pending(gpu)
-    asks_no_more = bool(record.action) and gpu.recovery_action == NONE
-    waits_no_more = any(pending.get(reason) is False for reason in record.pending)
-    fewer = volatile is not None and record.volatile is not None and volatile < record.volatile
-    return asks_no_more or waits_no_more or fewer
-
-
-def _is_sound(record: GpuRecord, look: Look) -> bool:
-    """Tell whether nothing is known to be wrong, and the links are known to be up."""
-    has_links = look.is_partitioned or record.links <= (look.links or 0)
-    return look.answers and has_links
-
-
-def _is_evidence(look: Look, fault: Fault, record: GpuRecord) -> bool:
-    """Tell whether *look*, which shows a GPU that looks sound, says that *fault* is over."""
+def _ends(look: Look, fault: Fault, record: GpuRecord) -> bool:
+    """Return whether *look*, at a GPU that looks sound, is evidence that *fault* is over."""
     match fault.heal:
         case Heal.SIGHT | Heal.QUIET:
             return True
@@ -177,15 +163,8 @@ def _is_evidence(look: Look, fault: Fault, record: GpuRecord) -> bool:
             return False
 
 
-def _waiting(fault: Fault, now: float, *, has_evidence: bool) -> Fault:
-    """Return *fault* with the time since when there is evidence that it is over."""
-    if not has_evidence:
-        return fault if fault.sound_since is None else replace(fault, sound_since=None)
-    return fault if fault.sound_since is not None else replace(fault, sound_since=now)
-
-
 def _seen(record: GpuRecord, look: Look, now: float) -> Iterator[Fault]:
-    """Yield what is wrong with the GPU by this look."""
+    """Yield the faults that this look shows."""
     if look.on_bus is False and record.was_on_bus:
         yield _fault("GpuOffBus", "the GPU is gone from the PCI bus", HealthClass.RESET, now)
     if not look.is_fresh:
@@ -197,23 +176,19 @@ def _seen(record: GpuRecord, look: Look, now: float) -> Iterator[Fault]:
     elif gpu.is_lost:
         yield _fault("GpuLost", "the driver lost the GPU", HealthClass.RESET, now)
     else:
-        yield from _told(record, look, gpu, now)
-
-
-def _told(record: GpuRecord, look: Look, gpu: Gpu, now: float) -> Iterator[Fault]:
-    """Yield what is wrong by what a GPU that answers tells, or told last."""
-    if record.action:
-        action = recovery_action(record.action)
-        yield _fault(action.reason, f"the driver asks {action.said}", action.kind, now)
-    if gpu.remapped_rows is not None and gpu.remapped_rows.has_failed:
-        said = "a memory row could not be remapped"
-        yield replace(_fault("RowRemapFailed", said, HealthClass.RMA, now), heal=Heal.OPERATOR)
-    for reason in record.pending:
-        yield _fault(reason, _PENDING[reason], HealthClass.DEGRADED, now)
-    links = look.links or 0
-    if not look.is_partitioned and links < record.links <= links + look.down_links:
-        said = f"{links} of {record.links} NVLinks are up"
-        yield _fault("NvLinksDown", said, HealthClass.DEGRADED, now)
+        # What an answering GPU reports now, or reported last.
+        if record.action:
+            action = recovery_action(record.action)
+            yield _fault(action.reason, f"the driver asks {action.said}", action.kind, now)
+        if gpu.remapped_rows is not None and gpu.remapped_rows.has_failed:
+            said = "a memory row could not be remapped"
+            yield replace(_fault("RowRemapFailed", said, HealthClass.RMA, now), heal=Heal.OPERATOR)
+        for reason in record.pending:
+            yield _fault(reason, _PENDING[reason], HealthClass.DEGRADED, now)
+        links = look.links or 0
+        if not look.is_partitioned and links < record.links <= links + look.down_links:
+            said = f"{links} of {record.links} NVLinks are up"
+            yield _fault("NvLinksDown", said, HealthClass.DEGRADED, now)
 
 
 def _fault(reason: str, said: str, kind: HealthClass, now: float) -> Fault:

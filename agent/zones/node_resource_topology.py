@@ -11,9 +11,9 @@ from typing import Any
 
 from agent.model.kubelet import KubeletSettings
 from agent.model.node import PodHolding
-from agent.zones.zones import Zone, ZoneResource, zone_name
+from agent.zones.zones import Zone, zone_name
 
-# XXH64, the 64-bit hash that other programs name sets of pods by; not for secrets.
+# XXH64, the 64-bit hash in the fingerprints of sets of pods; not for secrets.
 #
 # Written from its specification (xxHash, doc/xxhash_spec.md v0.2.0).
 
@@ -37,40 +37,33 @@ _STRIPE = 32
 def xxh64(data: bytes, seed: int = 0) -> int:
     """Return the hash of *data*, from 0 to 2⁶⁴ − 1."""
     end = len(data) - len(data) % _STRIPE
-    found = _striped(data, seed, end) if end else seed + _P5
-    return _avalanched(_tail(data, end, (found + len(data)) & _MASK))
+    value = seed + _P5
+    if end:
+        lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed, (seed - _P1) & _MASK]
+        for offset in range(0, end, _STRIPE):
+            words = unpack_from("<4Q", data, offset)
+            lanes = [_round(lane, word) for lane, word in zip(lanes, words, strict=True)]
+        value = sum(map(_rotated, lanes, (1, 7, 12, 18))) & _MASK
+        for lane in lanes:
+            value = ((value ^ _round(0, lane)) * _P1 + _P4) & _MASK
+    value = (value + len(data)) & _MASK
 
+    # What is left after the last whole stripe: eight bytes at once, four, and one.
+    while end + 8 <= len(data):
+        (word,) = unpack_from("<Q", data, end)
+        value = (_rotated(value ^ _round(0, word), 27) * _P1 + _P4) & _MASK
+        end += 8
+    if end + 4 <= len(data):
+        (word,) = unpack_from("<I", data, end)
+        value = (_rotated(value ^ (word * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
+        end += 4
+    for byte in data[end:]:
+        value = _rotated(value ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
 
-def _striped(data: bytes, seed: int, end: int) -> int:
-    lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed, (seed - _P1) & _MASK]
-    for offset in range(0, end, _STRIPE):
-        words = unpack_from("<4Q", data, offset)
-        lanes = [_round(lane, word) for lane, word in zip(lanes, words, strict=True)]
-    found = sum(map(_rotated, lanes, (1, 7, 12, 18))) & _MASK
-    for lane in lanes:
-        found = ((found ^ _round(0, lane)) * _P1 + _P4) & _MASK
-    return found
-
-
-def _tail(data: bytes, start: int, found: int) -> int:
-    """Take in what is left after the last whole stripe: eight bytes at once, four, and one."""
-    while start + 8 <= len(data):
-        (word,) = unpack_from("<Q", data, start)
-        found = (_rotated(found ^ _round(0, word), 27) * _P1 + _P4) & _MASK
-        start += 8
-    if start + 4 <= len(data):
-        (word,) = unpack_from("<I", data, start)
-        found = (_rotated(found ^ (word * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
-        start += 4
-    for byte in data[start:]:
-        found = _rotated(found ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
-    return found
-
-
-def _avalanched(found: int) -> int:
-    found = (found ^ found >> 33) * _P2 & _MASK
-    found = (found ^ found >> 29) * _P3 & _MASK
-    return found ^ found >> 32
+    # Avalanche.
+    value = (value ^ value >> 33) * _P2 & _MASK
+    value = (value ^ value >> 29) * _P3 & _MASK
+    return value ^ value >> 32
 
 
 def _round(lane: int, word: int) -> int:
@@ -81,11 +74,11 @@ def _rotated(value: int, bits: int) -> int:
     return (value << bits | value >> (64 - bits)) & _MASK
 
 
-# The name of a set of pods, by which a scheduler tells whether an object is as new as its news.
+# The fingerprint of a set of pods, by which a scheduler knows whether an object is up to date.
 #
-# The scheduler computes it from the pods that it knows to run on the node; where that differs from
-# what the object says, it goes on with its own, careful books (kubernetes-sigs/scheduler-plugins
-# v0.32.7, pkg/noderesourcetopology/cache/overreserve.go, Resync).
+# It computes the fingerprint of the pods that it knows to run on the node; where that differs from
+# the object's, it keeps its own, pessimistic accounts (kubernetes-sigs/scheduler-plugins v0.32.7,
+# pkg/noderesourcetopology/cache/overreserve.go, Resync).
 
 ATTRIBUTE = "nodeTopologyPodsFingerprint"
 
@@ -94,7 +87,7 @@ METHOD_ATTRIBUTE = "nodeTopologyPodsFingerprintMethod"
 
 
 METHOD = "all"
-"""That every active pod counts, also one with nothing of its own
+"""Every active pod counts, also one without exclusive resources
 (k8stopologyawareschedwg/podfingerprint, podfingerprint.go, MethodAll)."""
 
 
@@ -112,7 +105,7 @@ def fingerprint(pods: Iterable[PodHolding]) -> str:
     return f"{_VERSION}{xxh64(pack(f'<{len(hashes)}Q', *hashes)):016x}"
 
 
-# What a NodeResourceTopology says of the whole node, besides its zones.
+# Attributes of a NodeResourceTopology: the whole node, besides its zones.
 
 POLICY = "topologyManagerPolicy"
 
@@ -130,11 +123,11 @@ CPU_MANAGER = "cpuManagerPolicy"
 
 
 MEMORY_MANAGER = "memoryManagerPolicy"
-"""Ours: without them nobody can tell whether the kubelet aligns CPUs and memory at all."""
+"""Ours: they show whether the kubelet aligns CPUs and memory at all."""
 
 
 PUBLISHER = "publisher"
-"""Ours: whose object it is, should the API server not tell."""
+"""Ours: the owner of the object, where the API server does not say."""
 
 
 _OPTION = "max-allowable-numa-nodes"
@@ -147,26 +140,24 @@ MARK: Mapping[str, str] = MappingProxyType({PUBLISHER: "nodetopo"})
 def attributes(kubelet: KubeletSettings | None, pods: Iterable[PodHolding]) -> Mapping[str, str]:
     """Return the attributes by name, in the order in which they are written.
 
-    What *kubelet* does not tell is left out: schedulers then take the policy ``none``, and
+    Settings that *kubelet* lacks are left out: schedulers then assume the policy ``none`` and
     filter nothing.
     """
-    told = {} if kubelet is None else _of_kubelet(kubelet)
+    settings: Mapping[str, str | None] = {}
+    if kubelet is not None:
+        options = kubelet.topology_manager_options or {}
+        settings = {
+            POLICY: kubelet.topology_manager_policy,
+            SCOPE: kubelet.topology_manager_scope,
+            MAX_NUMA_NODES: options.get(_OPTION),
+            CPU_MANAGER: kubelet.cpu_manager_policy,
+            MEMORY_MANAGER: kubelet.memory_manager_policy,
+        }
     return {
-        **{name: value for name, value in told.items() if value},
+        **{name: value for name, value in settings.items() if value},
         ATTRIBUTE: fingerprint(pods),
         METHOD_ATTRIBUTE: METHOD,
         **MARK,
-    }
-
-
-def _of_kubelet(kubelet: KubeletSettings) -> Mapping[str, str | None]:
-    options = kubelet.topology_manager_options or {}
-    return {
-        POLICY: kubelet.topology_manager_policy,
-        SCOPE: kubelet.topology_manager_scope,
-        MAX_NUMA_NODES: options.get(_OPTION),
-        CPU_MANAGER: kubelet.cpu_manager_policy,
-        MEMORY_MANAGER: kubelet.memory_manager_policy,
     }
 
 
@@ -195,40 +186,41 @@ def content(zones: Sequence[Zone], attributes: Mapping[str, str]) -> Mapping[str
     """
     return {
         "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
-        "zones": [_zone(zone) for zone in zones],
+        "zones": [
+            {
+                "name": zone_name(zone.id),
+                "type": ZONE_TYPE,
+                **({"costs": _costs(zone)} if zone.costs else {}),
+                "resources": [
+                    {
+                        "name": resource.name,
+                        "capacity": str(resource.capacity),
+                        "allocatable": str(resource.allocatable),
+                        "available": str(resource.available),
+                    }
+                    for resource in zone.resources
+                ],
+            }
+            for zone in zones
+        ],
     }
 
 
+def _costs(zone: Zone) -> Sequence[Mapping[str, Any]]:
+    return [{"name": zone_name(other), "value": cost} for other, cost in zone.costs.items()]
+
+
 def has_content(found: Mapping[str, Any]) -> bool:
-    """Tell whether somebody has filled the object *found*."""
+    """Return whether somebody has filled the object *found*."""
     return any(found.get(field) for field in CONTENT)
 
 
 def is_marked(found: Mapping[str, Any]) -> bool:
-    """Tell whether the attributes of the object *found* say that it is ours."""
+    """Return whether the attributes of the object *found* mark it as ours."""
     listed = found.get("attributes")
-    told = {one.get("name"): one.get("value") for one in _items(listed) if isinstance(one, Mapping)}
-    return MARK.items() <= told.items()
-
-
-def _items(listed: Any) -> Iterable[Any]:
-    return listed if isinstance(listed, list) else ()
-
-
-def _zone(zone: Zone) -> Mapping[str, Any]:
-    costs = [{"name": zone_name(other), "value": cost} for other, cost in zone.costs.items()]
-    return {
-        "name": zone_name(zone.id),
-        "type": ZONE_TYPE,
-        **({"costs": costs} if costs else {}),
-        "resources": [_resource(one) for one in zone.resources],
+    values = {
+        entry.get("name"): entry.get("value")
+        for entry in (listed if isinstance(listed, list) else ())
+        if isinstance(entry, Mapping)
     }
-
-
-def _resource(amounts: ZoneResource) -> Mapping[str, str]:
-    return {
-        "name": amounts.name,
-        "capacity": str(amounts.capacity),
-        "allocatable": str(amounts.allocatable),
-        "available": str(amounts.available),
-    }
+    return MARK.items() <= values.items()

@@ -5,6 +5,7 @@ from datetime import date
 
 from agent.checks.catalogue import RULES, rule
 from agent.checks.engine import evaluate
+from agent.checks.rule import Skip
 from agent.checks.waivers import Terms, Waiver
 from agent.cli.output import Style
 from agent.cli.reports import answer
@@ -62,7 +63,7 @@ def test_an_expired_waiver_is_shown_below_the_failure() -> None:
 
 
 def test_a_rule_that_does_not_apply_says_why_and_is_no_pass() -> None:
-    found = replace(rule("PCI-001"), skips=lambda _: "no GPU")
+    found = replace(rule("PCI-001"), judge=lambda _: iter([Skip("no GPU")]))
     table = answer(evaluate(narrow(), (found,)), PLAIN).table
     assert f"· PCI-001 {found.claim} (does not apply: no GPU)" in table
     assert "0 passed" in table

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent.checks.engine import Report, judged, report_to_plain
+from agent.checks.rule import Finding, Missing
 from agent.cluster.cluster import Cluster
 from agent.cluster.doctor import gangs, levels, nodes
-from agent.cluster.doctor import nodes as doctor_owners
 from agent.cluster.doctor.rule import ClusterRule
 
 SCHEMA = "nodetopo/doctor/v1"
@@ -14,17 +14,20 @@ SCHEMA = "nodetopo/doctor/v1"
 
 RULES: tuple[ClusterRule, ...] = (
     *levels.RULES,
-    *doctor_owners.OWNERS_RULES,
     *nodes.RULES,
     *gangs.RULES,
 )
 
 
 def examine(cluster: Cluster, rules: Iterable[ClusterRule] = RULES) -> Report:
-    """Judge *cluster* by *rules*; a claim whose inputs are missing is unknown, never passed."""
-    results = (
-        judged(rule, rule.check(cluster), rule.needs(cluster), rule.severity) for rule in rules
-    )
+    """Return the report of *rules* on *cluster*; a claim whose inputs are missing is unknown."""
+    results = []
+    for rule in rules:
+        # Topologies often share their upper levels: each finding counts once.
+        parts = tuple(dict.fromkeys(rule.judge(cluster)))
+        findings = tuple(part for part in parts if isinstance(part, Finding))
+        missing = tuple(part for part in parts if isinstance(part, Missing))
+        results.append(judged(rule, findings, missing, rule.severity))
     return Report(node=None, captured_at=None, results=tuple(results))
 
 
@@ -36,7 +39,8 @@ def examined_to_plain(cluster: Cluster, report: Report) -> Mapping[str, Any]:
         "nodes": [node.name for node in cluster.nodes],
         "others": list(cluster.others),
         "topologies": [
-            {"name": one.name, "levels": list(one.levels)} for one in cluster.topologies
+            {"name": topology.name, "levels": list(topology.levels)}
+            for topology in cluster.topologies
         ],
         "results": plain["results"],
         "summary": plain["summary"],

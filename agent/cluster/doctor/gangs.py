@@ -1,16 +1,14 @@
 """Rules about gangs, and what the cluster could give them at best."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from agent.checks.rule import Finding, Severity
+from agent.checks.rule import Finding, Missing, Severity
 from agent.cluster.cluster import Cluster
-from agent.cluster.doctor.rule import ClusterArea, ClusterRule
+from agent.cluster.doctor.rule import ClusterArea, ClusterJudgement, ClusterRule, cluster_rule
 from agent.cluster.gang import Gang
 from agent.cluster.node import ClusterNode, folded
 from agent.model.kubernetes import go_bool
-
-# How many pods of a gang the places of a level can take when they are empty.
 
 COUNT = "nvidia.com/gpu.count"
 """GPUs of a node, as GFD and this program publish them."""
@@ -49,9 +47,9 @@ def largest(cluster: Cluster, gang: Gang) -> Largest:
     """Return the place that takes the most pods of *gang*, nothing else running there.
 
     Nodes that share a value are one place, whatever lies above. A node takes as many pods as
-    its GPUs allow, by their count; what else pods need is not looked at, so no gang that could
-    run is said to be too large. Of pods whose GPUs are not told each node is held to take one,
-    or they could run nowhere.
+    its GPUs allow, by their count; other needs of pods are ignored, so that no gang that could
+    run is called too large. Of pods with an unknown number of GPUs each node takes one, or they
+    could run nowhere.
     """
     places: dict[str, list[ClusterNode]] = {}
     for node in cluster.nodes:
@@ -59,32 +57,25 @@ def largest(cluster: Cluster, gang: Gang) -> Largest:
             nodes = places.setdefault(node.labels[gang.key], [])
             if not (gang.is_of_kai and is_closed(node)):
                 nodes.append(node)
-    found = [_place(value, nodes, gang) for value, nodes in sorted(places.items())]
-    if not found:
+    candidates = []
+    for value, nodes in sorted(places.items()):
+        pods, is_certain = len(nodes), gang.has_whole_nodes
+        if gang.gpus == 0 and not gang.has_whole_nodes:
+            pods, is_certain = _ANY, True
+        elif gang.gpus is not None and not gang.has_whole_nodes:
+            # GPUs that pods may ask for, replicas included; None where no label has them.
+            counts = [_number(node, COUNT) for node in nodes]
+            shares = [max(_number(node, _REPLICAS) or 1, 1) for node in nodes]
+            is_certain = None not in counts
+            pods = sum(
+                (count or 0) * share // gang.gpus
+                for count, share in zip(counts, shares, strict=True)
+            )
+        candidates.append(Largest(value=value, nodes=len(nodes), pods=pods, is_certain=is_certain))
+    if not candidates:
         return Largest(value=None, nodes=0, pods=0, is_certain=gang.is_label)
-    best = max(found, key=lambda one: (one.pods, one.nodes))
-    is_certain = all(one.is_certain for one in found)
-    return Largest(value=best.value, nodes=best.nodes, pods=best.pods, is_certain=is_certain)
-
-
-def _place(value: str, nodes: Sequence[ClusterNode], gang: Gang) -> Largest:
-    counts = [_gpus(node) for node in nodes]
-    if gang.has_whole_nodes:
-        pods, is_certain = len(nodes), True
-    elif gang.gpus is None:
-        pods, is_certain = len(nodes), False
-    elif gang.gpus == 0:
-        pods, is_certain = _ANY, True
-    else:
-        pods = sum((count or 0) // gang.gpus for count in counts)
-        is_certain = None not in counts
-    return Largest(value=value, nodes=len(nodes), pods=pods, is_certain=is_certain)
-
-
-def _gpus(node: ClusterNode) -> int | None:
-    """Return how many GPUs pods may ask for on *node*; ``None`` where no label tells."""
-    count = _number(node, COUNT)
-    return None if count is None else count * max(_number(node, _REPLICAS) or 1, 1)
+    best = max(candidates, key=lambda place: (place.pods, place.nodes))
+    return replace(best, is_certain=all(place.is_certain for place in candidates))
 
 
 def _number(node: ClusterNode, key: str) -> int | None:
@@ -103,107 +94,83 @@ def is_closed(node: ClusterNode) -> bool:
     labels = node.labels
     if labels.get("nvidia.com/mig.strategy") != "mixed":
         return False
-    told = labels.get("node-role.kubernetes.io/mig-enabled")
-    if told is not None:
-        return go_bool(told) is True
+    is_enabled = labels.get("node-role.kubernetes.io/mig-enabled")
+    if is_enabled is not None:
+        return go_bool(is_enabled) is True
     return any(key.startswith("nvidia.com/mig-") and key.endswith(".count") for key in labels)
 
 
-_NOT_ASKED = "gangs (ask the API server, or give --objects FILE or --group SIZE@KEY)"
-
-
-def _too_large(cluster: Cluster) -> tuple[Finding, ...]:
-    return tuple(
-        Finding(
-            subject=gang.name,
-            observed=f"{_pods(gang)} within one {gang.key}",
-            expected=_limit(place),
-        )
-        for gang, place in _placed(cluster)
-        if place.is_certain and gang.size > place.pods
-    )
+@cluster_rule(
+    "CLU-009",
+    ClusterArea.GANGS,
+    Severity.ERROR,
+    claim="every gang fits into a place of the level that it requires",
+    why="A gang larger than the largest place waits for ever; most schedulers say only that "
+    "no node fits. Counted are GPUs of empty nodes: a gang that passes may still have to "
+    "wait for others to end",
+    remedy="ask for fewer pods, for a broader level, or for slices of a size that fits "
+    "(Kueue's podset-slice-size, KAI's segment-size)",
+    reference="https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/",
+)
+def gangs_fit(cluster: Cluster) -> ClusterJudgement:
+    """Compare each gang with the place of its level that takes most of its pods."""
+    yield from map(Missing, cluster.unread)
+    if cluster.gangs is None:
+        yield Missing("gangs (ask the API server, or give --objects FILE or --group SIZE@KEY)")
+    for gang, place in _placed(cluster):
+        if gang.size <= place.pods:
+            continue
+        if not place.is_certain:
+            if place.value is None:
+                yield Missing(f"the label key of {gang.key} of {gang.name}")
+            else:
+                yield Missing(
+                    f"{COUNT} of every node" if gang.gpus else f"GPUs of a pod of {gang.name}"
+                )
+            continue
+        if gang.has_whole_nodes:
+            pods = f"{gang.size} nodes"
+        else:
+            each = f" of {gang.gpus} GPU{'s' if gang.gpus > 1 else ''}" if gang.gpus else ""
+            pods = f"{gang.size} pod{'s' if gang.size > 1 else ''}{each}"
+        limit = "a level that nodes have: none carries it"
+        if place.value is not None:
+            nodes = f"{place.nodes} node{'s' if place.nodes != 1 else ''}"
+            limit = f"up to {place.pods}: {place.value} has {nodes}"
+        observed = f"{pods} within one {gang.key}"
+        yield Finding(subject=gang.name, observed=observed, expected=limit)
 
 
 def _placed(cluster: Cluster) -> Iterator[tuple[Gang, Largest]]:
-    """Yield each gang with the place that takes the most of its pods; alike gangs share one."""
+    """Yield each gang with the place that takes most of its pods, worked out once for equals."""
     known: dict[Gang, Largest] = {}
     for gang in cluster.gangs or ():
-        wish = replace(gang, name="", size=1)
-        if wish not in known:
-            known[wish] = largest(cluster, wish)
-        yield gang, known[wish]
+        kind = replace(gang, name="", size=1)
+        if kind not in known:
+            known[kind] = largest(cluster, kind)
+        yield gang, known[kind]
 
 
-def _pods(gang: Gang) -> str:
-    if gang.has_whole_nodes:
-        return f"{gang.size} nodes"
-    each = f" of {gang.gpus} GPU{'s' if gang.gpus > 1 else ''}" if gang.gpus else ""
-    return f"{gang.size} pod{'s' if gang.size > 1 else ''}{each}"
-
-
-def _limit(place: Largest) -> str:
-    if place.value is None:
-        return "a level that nodes have: none carries it"
-    return f"up to {place.pods}: {place.value} has {place.nodes} node{'s'[: place.nodes != 1]}"
-
-
-def _unjudged(cluster: Cluster) -> tuple[str, ...]:
-    if cluster.gangs is None:
-        return (*cluster.unread, _NOT_ASKED)
-    return (*cluster.unread, *dict.fromkeys(_doubts(cluster)))
-
-
-def _doubts(cluster: Cluster) -> Iterator[str]:
-    """Yield what would be needed to judge gangs that may be too large."""
-    for gang, place in _placed(cluster):
-        if place.is_certain or gang.size <= place.pods:
-            continue
-        if place.value is None:
-            yield f"the label key of {gang.key} of {gang.name}"
-        else:
-            yield f"{COUNT} of every node" if gang.gpus else f"GPUs of a pod of {gang.name}"
-
-
-def _closed(cluster: Cluster) -> tuple[Finding, ...]:
-    names = [node.name for node in cluster.nodes if is_closed(node)]
-    return (
-        (
-            Finding(
-                subject="nvidia.com/mig.strategy",
-                observed=f"mixed, with MIG devices, on {folded(names)}",
-                expected="single, or no MIG devices, on nodes for whole GPUs",
-            ),
-        )
-        if names
-        else ()
-    )
-
-
-RULES: tuple[ClusterRule, ...] = (
-    ClusterRule(
-        code="CLU-009",
-        claim="every gang fits into a place of the level that it requires",
-        why="A gang larger than the largest place waits for ever; most schedulers say only that "
-        "no node fits. Counted are GPUs of empty nodes: a gang that passes may still have to "
-        "wait for others to end",
-        area=ClusterArea.GANGS,
-        severity=Severity.ERROR,
-        check=_too_large,
-        needs=_unjudged,
-        remedy="ask for fewer pods, for a broader level, or for slices of a size that fits "
-        "(Kueue's podset-slice-size, KAI's segment-size)",
-        reference="https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/",
-    ),
-    ClusterRule(
-        code="CLU-010",
-        claim="no GPU node is closed to whole-GPU gangs by MIG",
-        why="KAI places no pod of whole GPUs on a node whose MIG strategy is mixed and that has "
-        "MIG devices, although some of its GPUs may be whole: to a gang the place is smaller "
-        "by a node",
-        area=ClusterArea.GANGS,
-        severity=Severity.WARNING,
-        check=_closed,
-        remedy="keep MIG devices to nodes of their own, outside the topology's node pool",
-        reference="https://github.com/NVIDIA/KAI-Scheduler/blob/v0.12.10/pkg/scheduler/api/node_info/node_info.go",
-    ),
+@cluster_rule(
+    "CLU-010",
+    ClusterArea.GANGS,
+    Severity.WARNING,
+    claim="no GPU node is closed to whole-GPU gangs by MIG",
+    why="KAI places no pod of whole GPUs on a node whose MIG strategy is mixed and that has "
+    "MIG devices, although some of its GPUs may be whole: to a gang the place is smaller "
+    "by a node",
+    remedy="keep MIG devices to nodes of their own, outside the topology's node pool",
+    reference="https://github.com/NVIDIA/KAI-Scheduler/blob/v0.12.10/pkg/scheduler/api/node_info/node_info.go",
 )
+def closed_nodes(cluster: Cluster) -> ClusterJudgement:
+    """Look for nodes on which KAI places no pod of whole GPUs."""
+    names = [node.name for node in cluster.nodes if is_closed(node)]
+    if names:
+        yield Finding(
+            subject="nvidia.com/mig.strategy",
+            observed=f"mixed, with MIG devices, on {folded(names)}",
+            expected="single, or no MIG devices, on nodes for whole GPUs",
+        )
+
+
+RULES: tuple[ClusterRule, ...] = (gangs_fit, closed_nodes)

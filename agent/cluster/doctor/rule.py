@@ -1,18 +1,22 @@
-"""A rule about a whole cluster, as data."""
+"""The form of a rule about a whole cluster."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
-from agent.checks.rule import Claim, Finding
+from agent.checks.rule import Claim, Finding, Missing, Severity
 from agent.cluster.cluster import Cluster
 
 PAGE = "docs/reference/doctor.md"
 """Where every rule is described, under a heading that is its code."""
 
+ClusterJudgement: TypeAlias = Iterator[Finding | Missing]
+"""Findings, which the known part of the cluster proves, and the inputs that are missing."""
+
 
 class ClusterArea(StrEnum):
-    """What a rule is about, the unit of ``--only``."""
+    """The subject of a rule, the unit of ``--only``."""
 
     LEVELS = "levels"
     OWNERS = "owners"
@@ -20,29 +24,50 @@ class ClusterArea(StrEnum):
     GANGS = "gangs"
 
 
-def _nothing(_cluster: Cluster) -> tuple[str, ...]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRule(Claim):
     """A claim about a cluster.
 
     Attributes:
-        check: the findings that what is known proves; it guesses nothing about the rest.
-        needs: names the inputs that are missing; labels are always there.
+        judge: yields what breaks the claim and what is missing; labels are always there.
     """
 
     area: ClusterArea
-    check: Callable[[Cluster], tuple[Finding, ...]]
-    needs: Callable[[Cluster], tuple[str, ...]] = _nothing
+    judge: Callable[[Cluster], ClusterJudgement]
 
     @property
     def command(self) -> str:
-        """The command that judges it."""
+        """The command that runs it."""
         return "doctor"
 
     @property
     def url(self) -> str:
         """The rule's own section in the documentation."""
         return f"{PAGE}#{self.code.lower()}"
+
+
+def cluster_rule(
+    code: str,
+    area: ClusterArea,
+    severity: Severity,
+    *,
+    claim: str,
+    why: str,
+    remedy: str,
+    reference: str,
+) -> Callable[[Callable[[Cluster], ClusterJudgement]], ClusterRule]:
+    """Return a decorator that makes a generator function the rule *code*."""
+
+    def decorated(judge: Callable[[Cluster], ClusterJudgement]) -> ClusterRule:
+        return ClusterRule(
+            code=code,
+            area=area,
+            severity=severity,
+            claim=claim,
+            why=why,
+            remedy=remedy,
+            reference=reference,
+            judge=judge,
+        )
+
+    return decorated

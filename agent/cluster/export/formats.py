@@ -24,7 +24,6 @@ from agent.cluster.export.volcano import VOLCANO
 from agent.cluster.levels import (
     HOSTNAME,
     Choice,
-    SharedValue,
     check_levels,
     choose,
     dot_clashes,
@@ -37,16 +36,14 @@ from agent.cluster.levels import (
 from agent.cluster.node import ClusterNode
 from agent.errors import InputError
 
-# What a person should know of the nodes and the levels behind an export.
-
-_TOLD = 5
-"""Clashes of one level that are told before the rest is counted."""
+_SHOWN = 5
+"""Clashes of a level that are named before the rest is counted."""
 
 
 def node_remarks(
     nodes: Sequence[ClusterNode], choice: Choice, options: ExportOptions
 ) -> Iterator[Remark]:
-    """Yield which of *nodes* the topology passes over, and which keep NVLink out of it."""
+    """Yield remarks on nodes that the topology leaves out, and on nodes without NVLink."""
     counted = {node.name for node in choice.gpus}
     rest = sorted(node.name for node in nodes if node.name not in counted)
     if rest:
@@ -56,27 +53,24 @@ def node_remarks(
         return
     apart = without_nvlink(choice.gpus, options.prefix)
     if 0 < len(apart) < len(choice.gpus):
-        yield hint(f"for the levels of NVLink export in two: {_pools(choice, options, apart)}")
-
-
-def _pools(choice: Choice, options: ExportOptions, apart: frozenset[str]) -> str:
-    key = f"{options.prefix}interconnect"
-    kinds = sorted({node.labels[key] for node in choice.gpus if node.name in apart})
-    others = ",".join(f"{key}!={kind}" for kind in kinds)
-    these = " and ".join(f"--selector {key}={kind}" for kind in kinds)
-    return f"with --selector {others}, and under another --name with {these}"
+        key = f"{options.prefix}interconnect"
+        kinds = sorted({node.labels[key] for node in choice.gpus if node.name in apart})
+        others = ",".join(f"{key}!={kind}" for kind in kinds)
+        these = " and ".join(f"--selector {key}={kind}" for kind in kinds)
+        pools = f"with --selector {others}, and under another --name with {these}"
+        yield hint(f"for the levels of NVLink export in two: {pools}")
 
 
 def clash_remarks(family: Family, choice: Choice, options: ExportOptions) -> Iterator[Remark]:
-    """Yield what is wrong with the values, as this consumer reads them."""
+    """Yield remarks on values that this consumer takes for one place or for two."""
     hosts = same_hosts(choice.nodes, choice.keys)
-    for host, names in hosts[:_TOLD]:
+    for host, names in hosts[:_SHOWN]:
         text = f"{HOSTNAME}={host} is on {named(names)}: one place to every scheduler"
         yield warning(text)
     yield from _more(len(hosts), f"values of {HOSTNAME}")
     if family.joins_by_dots:
         clashes = dot_clashes(choice.nodes, choice.keys)
-        for clash in clashes[:_TOLD]:
+        for clash in clashes[:_SHOWN]:
             ways = named(["/".join(path) for path in clash.paths], " and ")
             text = f"at {clash.key}, {ways} are one place, {clash.name!r}, to KAI"
             yield warning(f"{text}: take values without dots")
@@ -84,21 +78,18 @@ def clash_remarks(family: Family, choice: Choice, options: ExportOptions) -> Ite
     outcome = (
         "one place to this scheduler" if family.merges(options) else "a place of its own in each"
     )
-    for key, shared in groupby(shared_values(choice.nodes, choice.keys), key=_key):
-        found = tuple(shared)
-        for one in found[:_TOLD]:
-            where = f"{one.parent_key} {named(one.parents)}"
-            yield warning(f"{key}={one.value} lies in {where}: {outcome}")
-        yield from _more(len(found), f"values of {key}")
-
-
-def _key(shared: SharedValue) -> str:
-    return shared.key
+    by_key = groupby(shared_values(choice.nodes, choice.keys), key=lambda shared: shared.key)
+    for key, group in by_key:
+        values = tuple(group)
+        for shared in values[:_SHOWN]:
+            where = f"{shared.parent_key} {named(shared.parents)}"
+            yield warning(f"{key}={shared.value} lies in {where}: {outcome}")
+        yield from _more(len(values), f"values of {key}")
 
 
 def _more(count: int, what: str) -> Iterator[Remark]:
-    if count > _TOLD:
-        yield warning(f"so it is with {count - _TOLD} more {what}: `nodetopo doctor` names them")
+    if count > _SHOWN:
+        yield warning(f"so it is with {count - _SHOWN} more {what}: `nodetopo doctor` names them")
 
 
 _FAMILIES: Mapping[str, Family] = {
@@ -120,7 +111,7 @@ _NO_OPTIONS = ExportOptions()
 def export(
     scheduler: str, nodes: Sequence[ClusterNode], options: ExportOptions = _NO_OPTIONS
 ) -> Exported:
-    """Return what *scheduler* is to be given so that it knows how *nodes* are joined.
+    """Return what to give *scheduler* so that it knows the topology of *nodes*.
 
     The answer depends on the nodes alone, not on their order.
 
@@ -128,39 +119,26 @@ def export(
         InputError: an unknown scheduler, options that it would refuse, or nodes whose labels
             make no topology.
     """
-    family = _family(scheduler)
-    options = replace(options, form=_form(scheduler, options.form))
-    _check_name(options.name)
+    if scheduler not in _FAMILIES:
+        close = get_close_matches(scheduler, SCHEDULERS, n=1)
+        cure = f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(SCHEDULERS)}"
+        raise InputError(f"unknown scheduler {scheduler!r}", cure)
+    family, forms = _FAMILIES[scheduler], FORMS[scheduler]
+    if options.form is not None and options.form not in forms:
+        known = f"known are: {', '.join(forms)}"
+        cure = known if forms else "there is one form only: leave it out"
+        raise InputError(f"unknown form {options.form!r} of {scheduler}", cure)
+    if _NAME.fullmatch(options.name) is None:
+        cure = "a letter, then up to 62 of a-z, 0-9 and -, not - at the end"
+        raise InputError(f"not a usable name: {options.name!r}", cure)
+    options = replace(options, form=options.form or next(iter(forms), None))
     choice = choose(nodes, options.prefix, options.levels)
     check_levels(choice.keys, family.max_key)
-    found = family.build(choice, options)
+    exported = family.build(choice, options)
     remarks = (
         *choice.remarks,
         *node_remarks(nodes, choice, options),
         *clash_remarks(family, choice, options),
-        *found.remarks,
+        *exported.remarks,
     )
-    return replace(found, remarks=remarks)
-
-
-def _family(scheduler: str) -> Family:
-    if scheduler in _FAMILIES:
-        return _FAMILIES[scheduler]
-    close = get_close_matches(scheduler, SCHEDULERS, n=1)
-    cure = f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(SCHEDULERS)}"
-    raise InputError(f"unknown scheduler {scheduler!r}", cure)
-
-
-def _form(scheduler: str, asked: str | None) -> str | None:
-    """Return the form to export; ``None`` where there is one only."""
-    forms = FORMS[scheduler]
-    if asked is None or asked in forms:
-        return asked or next(iter(forms), None)
-    cure = f"known are: {', '.join(forms)}" if forms else "there is one form only: leave it out"
-    raise InputError(f"unknown form {asked!r} of {scheduler}", cure)
-
-
-def _check_name(name: str) -> None:
-    if _NAME.fullmatch(name) is None:
-        cure = "a letter, then up to 62 of a-z, 0-9 and -, not - at the end"
-        raise InputError(f"not a usable name: {name!r}", cure)
+    return replace(exported, remarks=remarks)

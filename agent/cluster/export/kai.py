@@ -1,7 +1,6 @@
 """KAI's Topology, and what is built on KAI: Run:ai's network topology and Grove's binding."""
 
 import re
-from collections.abc import Iterator
 
 from agent.cluster.export.objects import Family, group_key
 from agent.cluster.export.record import Exported, ExportOptions, hint
@@ -67,10 +66,15 @@ def _network_topology(choice: Choice, options: ExportOptions) -> Exported:
 
 
 def _binding(choice: Choice, options: ExportOptions) -> Exported:
-    levels = [
-        {"domain": domain, "key": key}
-        for domain, key in zip(_domains(choice), choice.keys, strict=True)
-    ]
+    # A name for each level, no two alike, as Grove's webhook demands, spelled [a-z][a-z0-9-]*.
+    domains: dict[str, str] = {}
+    for number, key in enumerate(choice.keys):
+        name = key.rpartition("/")[2]
+        spelled = name.lower().replace(".", "-").replace("_", "-")
+        domain = _DOMAINS.get(key) or _DOMAINS.get(name) or spelled
+        is_usable = domain not in domains and domain[:1].isalpha()
+        domains[domain if is_usable else f"level-{number}"] = key
+    levels = [{"domain": domain, "key": key} for domain, key in domains.items()]
     return Exported(
         objects=(
             {
@@ -87,23 +91,6 @@ def _binding(choice: Choice, options: ExportOptions) -> Exported:
             ),
         ),
     )
-
-
-def _domains(choice: Choice) -> Iterator[str]:
-    """Yield a name for each level, no two alike, as Grove's webhook demands."""
-    used: set[str] = set()
-    for number, key in enumerate(choice.keys):
-        name = key.rpartition("/")[2]
-        plain = _DOMAINS.get(key) or _DOMAINS.get(name) or _spelled(name)
-        domain = f"level-{number}" if plain is None or plain in used else plain
-        used.add(domain)
-        yield domain
-
-
-def _spelled(name: str) -> str | None:
-    """Return *name* as Grove spells domains, ``[a-z][a-z0-9-]*``; ``None`` if it cannot be."""
-    spelled = name.lower().replace(".", "-").replace("_", "-")
-    return spelled if spelled[:1].isalpha() else None
 
 
 KAI = Family(name="kai", build=_topology, joins_by_dots=True)

@@ -44,22 +44,22 @@ def _objects(choice: Choice, options: ExportOptions) -> Exported:
 
 
 def _flavor_labels(choice: Choice, options: ExportOptions) -> Mapping[str, str]:
+    """Return the labels of the selector, or the first that all nodes share.
+
+    The levels keep the other nodes out.
+    """
     if len(options.node_labels) > _MAX_LABELS:
         cure = f"a flavor takes {_MAX_LABELS}: select the nodes by fewer"
         raise InputError(f"{len(options.node_labels)} labels in the selector", cure)
-    return options.node_labels or _common_label(choice, options.prefix)
-
-
-def _common_label(choice: Choice, prefix: str) -> Mapping[str, str]:
-    """Return the first label that all nodes share; the levels keep the other nodes out."""
-    candidates = (
+    if options.node_labels:
+        return options.node_labels
+    for key in (
         "nvidia.com/gpu.present",
-        f"{prefix}interconnect",
+        f"{options.prefix}interconnect",
         "nvidia.com/gpu.product",
         "nvidia.com/gpu.family",
         "kubernetes.io/os",
-    )
-    for key in candidates:
+    ):
         values = {node.labels.get(key) for node in choice.nodes}
         if len(values) == 1 and (value := values.pop()):
             return {key: value}

@@ -24,7 +24,7 @@ _ROOT = "root"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Switch:
-    """Attributes: members, names of nodes if it is a leaf, of switches otherwise."""
+    """A switch; its members are names of nodes if it is a leaf, of switches otherwise."""
 
     name: str
     members: tuple[str, ...]
@@ -33,28 +33,51 @@ class _Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Blocks:
-    """Attributes: by_name, the nodes of each; size, of the smallest; outside, nodes of none."""
+    """The blocks with their nodes, the size of the smallest, and the nodes outside of all."""
 
     by_name: dict[str, tuple[str, ...]]
     size: int
     outside: tuple[str, ...]
 
 
-def _exported(choice: Choice, options: ExportOptions) -> Exported:
+def _build(choice: Choice, options: ExportOptions) -> Exported:
     blocks = _blocks(choice, options)
     if options.form == _BLOCK:
         if blocks is None:
             cure = "take the form conf-tree"
             raise InputError("NVLink joins no two nodes", cure)
-        return Exported(text=_block_lines(blocks), remarks=_remarks(choice, blocks))
+        lines = [f"BlockName={name} Nodes={','.join(it)}" for name, it in blocks.by_name.items()]
+        text = "\n".join((*lines, f"BlockSizes={blocks.size}", ""))
+        return Exported(text=text, remarks=_remarks(choice, blocks))
     switches = _switches(choice)
     if options.form == _TREE:
-        return Exported(text=_switch_lines(switches), remarks=_remarks(choice, None))
-    tree = {"topology": f"{options.name}-tree", "cluster_default": True, **_tree(switches)}
-    if blocks is None:
-        return Exported(document=[tree], remarks=_remarks(choice, None))
-    block = {"topology": f"{options.name}-block", "cluster_default": False, **_block(blocks)}
-    return Exported(document=[tree, block], remarks=_remarks(choice, blocks))
+        text = "".join(
+            f"SwitchName={switch.name} {'Nodes' if switch.is_leaf else 'Switches'}="
+            f"{','.join(switch.members)}\n"
+            for switch in switches
+        )
+        return Exported(text=text, remarks=_remarks(choice, None))
+    rows = [
+        {"switch": switch.name, "nodes" if switch.is_leaf else "children": ",".join(switch.members)}
+        for switch in switches
+    ]
+    document: list[Mapping[str, Any]] = [
+        {
+            "topology": f"{options.name}-tree",
+            "cluster_default": True,
+            "tree": {"switches": rows},
+        }
+    ]
+    if blocks is not None:
+        rows = [{"block": name, "nodes": ",".join(it)} for name, it in blocks.by_name.items()]
+        document.append(
+            {
+                "topology": f"{options.name}-block",
+                "cluster_default": False,
+                "block": {"block_sizes": [blocks.size], "blocks": rows},
+            }
+        )
+    return Exported(document=document, remarks=_remarks(choice, blocks))
 
 
 def _switches(choice: Choice) -> tuple[_Switch, ...]:
@@ -111,31 +134,6 @@ def _names(nodes: Sequence[ClusterNode]) -> tuple[str, ...]:
     return tuple(node.name for node in nodes)
 
 
-def _tree(switches: Sequence[_Switch]) -> Mapping[str, Any]:
-    rows = [
-        {"switch": one.name, "nodes" if one.is_leaf else "children": ",".join(one.members)}
-        for one in switches
-    ]
-    return {"tree": {"switches": rows}}
-
-
-def _block(blocks: _Blocks) -> Mapping[str, Any]:
-    rows = [{"block": name, "nodes": ",".join(nodes)} for name, nodes in blocks.by_name.items()]
-    return {"block": {"block_sizes": [blocks.size], "blocks": rows}}
-
-
-def _switch_lines(switches: Sequence[_Switch]) -> str:
-    return "".join(
-        f"SwitchName={one.name} {'Nodes' if one.is_leaf else 'Switches'}={','.join(one.members)}\n"
-        for one in switches
-    )
-
-
-def _block_lines(blocks: _Blocks) -> str:
-    rows = (f"BlockName={name} Nodes={','.join(nodes)}\n" for name, nodes in blocks.by_name.items())
-    return "".join((*rows, f"BlockSizes={blocks.size}\n"))
-
-
 def _remarks(choice: Choice, blocks: _Blocks | None) -> tuple[Remark, ...]:
     """Return what to know of nodes; *blocks* are those that were printed."""
     found = []
@@ -146,4 +144,4 @@ def _remarks(choice: Choice, blocks: _Blocks | None) -> tuple[Remark, ...]:
     return (*found, hint("names of nodes must be Slurm's: NodeName in slurm.conf"))
 
 
-SLURM = Family(name="slurm", build=_exported)
+SLURM = Family(name="slurm", build=_build)

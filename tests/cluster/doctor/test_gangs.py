@@ -56,7 +56,7 @@ def test_a_thousand_gangs_that_ask_alike_are_placed_once(monkeypatch: pytest.Mon
     gangs = [Gang(name=str(n), size=n, key=PARTITION, gpus=4) for n in range(1, 1001)]
     found = result("CLU-009", cluster(nodes(), gangs=(*gangs, group(f"2@{PARTITION}"))))
     assert [finding.subject for finding in found.findings] == [str(n) for n in range(3, 1001)]
-    assert len(asked) == 4  # two wishes, for the findings and for what is missing
+    assert len(asked) == 2
 
 
 def test_what_is_asked_for_is_told_in_nodes_or_in_pods() -> None:
