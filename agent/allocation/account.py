@@ -5,17 +5,19 @@ from agent.allocation.explain import Explanation, names
 from agent.allocation.shared.explain import SharedExplanation
 
 
-def account(found: Allocation, explanation: Explanation, left: int | None) -> dict[str, object]:
-    """Return what there is to say of *found*, in JSON's own types; unknown is ``None``.
+def account(
+    allocation: Allocation, explanation: Explanation, left: int | None
+) -> dict[str, object]:
+    """Return the log keys of *allocation* as JSON types; ``None`` is unknown.
 
-    *left* are the GPUs it leaves, as a mask of positions; ``None`` where it is not known what
-    was available. ``next_best`` and ``lost_at`` are then unknown as well, and ``None`` also
-    where no other set was possible. ``said`` is all of it as a person would say it.
+    *left* are the remaining GPUs, as a mask of positions; ``None`` where it is not known what
+    was available. ``next_best`` and ``lost_at`` are then unknown as well; they are also ``None``
+    where no other set was possible. ``said`` is the whole as one sentence.
     """
-    score = found.score
+    score = allocation.score
     chosen = explanation.members(score)
     nodes = explanation.numa_nodes(chosen)
-    other = found.alternatives[0] if found.alternatives else None
+    other = allocation.alternatives[0] if allocation.alternatives else None
     return {
         "bandwidth_gb_s": score.bandwidth_gb_s,
         "model": explanation.model(score.order).value,
@@ -25,22 +27,19 @@ def account(found: Allocation, explanation: Explanation, left: int | None) -> di
         "next_best": list(other.chosen) if other else None,
         "lost_at": other.lost_at if other else None,
         "leaves": None if left is None else explanation.leaves(left, score.remainder_value),
-        "said": f"{names(score.order)}: {'; '.join(found.reasons)}",
+        "said": f"{names(score.order)}: {'; '.join(allocation.reasons)}",
     }
 
 
-# An allocation of MIG instances or replicas as the keys of one log line.
-
-
 def shared_account(
-    found: Allocation, explanation: SharedExplanation, *, is_pool_known: bool
+    allocation: Allocation, explanation: SharedExplanation, *, is_pool_known: bool
 ) -> dict[str, object]:
-    """Return what :func:`agent.allocation.account.account` does for GPUs, of the GPUs touched.
+    """Return the same for an allocation of MIG devices or replicas, of the GPUs touched.
 
-    ``links`` is ``None`` for MIG instances, which have none. ``leaves`` is ``None`` unless
-    *is_pool_known*: *found* was judged by what else was available.
+    ``links`` is ``None`` for MIG devices, which have none. ``leaves`` is ``None`` unless
+    *is_pool_known*, that is, unless it is known what else was available.
     """
     machine = explanation.machine
-    links = explanation.links(machine.members(found.score))
-    leaves = found.reasons[-1] if is_pool_known else None  # the last sentence is about that
-    return account(found, machine, None) | {"links": links or None, "leaves": leaves}
+    links = explanation.links(machine.members(allocation.score))
+    leaves = allocation.reasons[-1] if is_pool_known else None  # the last sentence is about that
+    return account(allocation, machine, None) | {"links": links or None, "leaves": leaves}

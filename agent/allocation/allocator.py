@@ -1,14 +1,14 @@
-"""Which GPUs to hand out: one answer, with its reasons, for every request."""
+"""The allocator of whole GPUs: one answer, with its reasons, to every request."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agent.allocation.engines import suited
+from agent.allocation.engines import engine_for
 from agent.allocation.explain import Explanation
 from agent.allocation.facts import Facts, facts
 from agent.allocation.masks import positions
-from agent.allocation.requests import check_counts, unknown_gpu, usable
+from agent.allocation.requests import check_counts, sound_first, unknown_gpu, usable
 from agent.allocation.rules import DEFAULT, Rules
 from agent.allocation.score import Score
 from agent.allocation.terms import Terms
@@ -16,23 +16,7 @@ from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 
 ALTERNATIVES = 3
-"""How many of the next best sets an answer names."""
-
-
-class Chooser(Protocol):
-    """What answers the kubelet: :class:`Allocator`, or that of parts of GPUs."""
-
-    def best(self, available: Iterable[str], required: Iterable[str], size: int) -> tuple[str, ...]:
-        """Return the best *size* of *available* that contain *required*."""
-        ...
-
-    def knows(self, name: str) -> bool:
-        """Return whether *name* is a device that can be handed out."""
-        ...
-
-    def rank(self, name: str) -> tuple[int, str]:
-        """Return a key that sorts ids in device order, unknown ones last."""
-        ...
+"""The number of next best sets in an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +31,17 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """The GPUs to hand out.
+    """The GPUs, MIG devices or replicas to hand out.
 
     Attributes:
-        chosen: their ids, in device order; *indices* are the same GPUs.
+        chosen: their ids, in device order; *indices* are the GPUs.
         reasons: one readable line per term that mattered.
-        is_optimal: proven to be the best by the score: always where the machine's groups
-            nest, and up to 16 GPUs elsewhere, up to 10 in a mesh.
+        is_optimal: proven to have the best score: always where the machine's groups nest, and
+            up to 16 GPUs elsewhere, up to 10 in a mesh.
         alternatives: the next best sets, best first; empty where there is no other, or
             where it is not known what else was free.
-        rules: by which policy and model it was judged.
-        engine: what found it: ``tree`` or ``table``; ``exchange`` for parts of GPUs on large
-            irregular machines.
+        rules: the policy and model of the score.
+        engine: ``tree`` or ``table``, see :mod:`agent.allocation.engines`.
     """
 
     chosen: tuple[str, ...]
@@ -96,7 +79,7 @@ class Allocation:
 class Allocator:
     """Answer requests for one snapshot from memory; safe to share between threads.
 
-    Construction is cheap. What a size needs is worked out at its first request, or by
+    Construction is cheap. What a size needs is computed at its first request, or by
     :meth:`prepare`, and kept.
     """
 
@@ -104,7 +87,7 @@ class Allocator:
         self._snapshot = snapshot
         self._rules = rules
         self._terms = Terms(facts(snapshot), rules)
-        self._engine = suited(self._terms)
+        self._engine = engine_for(self._terms)
         self._explanation = Explanation(snapshot, self._terms.facts, rules)
         self._ids = tuple(gpu.id for gpu in snapshot.gpus)
         self._position = {name: position for position, name in enumerate(self._ids)}
@@ -112,19 +95,15 @@ class Allocator:
 
     @property
     def facts(self) -> Facts:
-        """All that answers depend on, but for which GPUs are lost."""
+        """All that answers depend on, except which GPUs are lost."""
         return self._terms.facts
 
     def prepare(self) -> None:
-        """Work out now what requests would have to wait for: 20 ms on a cube mesh of 8."""
+        """Compute now what requests would otherwise wait for: 20 ms on a cube mesh of 8."""
         self._engine.prepare()
 
     def allocate(
-        self,
-        *,
-        available: Collection[str],
-        required: Collection[str] = (),
-        size: int,
+        self, *, available: Collection[str], required: Collection[str] = (), size: int
     ) -> Allocation:
         """Return the best *size* of *available* that contain *required*; both are ids.
 
@@ -144,14 +123,12 @@ class Allocator:
         return self._allocation(ranked, free, is_optimal=self._engine.is_exact)
 
     def describe(
-        self,
-        chosen: Collection[str],
-        available: Collection[str] | None = None,
+        self, chosen: Collection[str], available: Collection[str] | None = None
     ) -> Allocation:
-        """Return what *chosen* is worth, whoever chose it, and what is next to it.
+        """Return the score of *chosen*, whoever chose it, and the next best set.
 
-        Without *available* nothing is said of what it leaves, nor of other sets, and it is not
-        called optimal.
+        Without *available* nothing is known of the remainder and of other sets, and *chosen* is
+        not called optimal.
 
         Raises:
             InputError: a GPU is unknown or lost, nothing is chosen, or not all of it is available.
@@ -191,10 +168,10 @@ class Allocator:
         )
 
     def best(self, available: Iterable[str], required: Iterable[str], size: int) -> tuple[str, ...]:
-        """Return what :meth:`allocate` would choose, without working out why.
+        """Return what :meth:`allocate` chooses, without the reasons.
 
-        The caller makes sure that it can be met: :meth:`knows` every id, *required* is part
-        of *available*, and *size* lies between the two counts.
+        The caller makes sure that the request can be met: :meth:`knows` every id, *required* is
+        part of *available*, and *size* lies between the two counts.
         """
         if size == 0:
             return ()
@@ -237,20 +214,20 @@ class Allocator:
         return self._snapshot.gpus[self._position[name]].name
 
 
-def allocate(
-    snapshot: Snapshot,
-    *,
-    available: Collection[str],
-    required: Collection[str] = (),
-    size: int,
-    rules: Rules = DEFAULT,
-) -> Allocation:
-    """Return the best *size* GPUs of *available* that contain *required*; ids as ``gpu.id``.
+class Chooser(Protocol):
+    """An allocator that can answer the kubelet, of GPUs or of MIG devices and replicas."""
 
-    Raises:
-        InputError: an id is unknown, or no such set exists.
-    """
-    return Allocator(snapshot, rules).allocate(available=available, required=required, size=size)
+    def best(self, available: Iterable[str], required: Iterable[str], size: int) -> tuple[str, ...]:
+        """Return the best *size* of *available* that contain *required*."""
+        ...
+
+    def knows(self, name: str) -> bool:
+        """Return whether *name* is a device that can be handed out."""
+        ...
+
+    def rank(self, name: str) -> tuple[int, str]:
+        """Return a key that sorts ids in device order, unknown ones last."""
+        ...
 
 
 def preferred(
@@ -258,14 +235,18 @@ def preferred(
     available: Sequence[str],
     required: Sequence[str],
     size: int,
+    degraded: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Return exactly ``min(size, distinct available)`` ids of *available*, whatever is asked.
+    """Return exactly ``min(size, distinct available)`` ids of *available* for any request.
 
-    For the kubelet, which rejects a pod on an error, cuts a surplus and fills a lack at
-    random (kubelet v1.34 ``devicesToAllocate``). Keeps those of *required* that are
-    available; if they are too many, the first in device order. GPUs that the snapshot does
-    not know, or knows to be lost, come last. Without an allocator the order is that of ids.
+    This answers the kubelet, which rejects a pod on an error, drops surplus devices and adds
+    missing ones at random (kubelet v1.34 ``devicesToAllocate``). Those of *required* that are
+    available are kept; of too many, the first in device order. As few *degraded* ids as possible
+    are chosen. GPUs that the snapshot does not know, or knows to be lost, come last. Without an
+    allocator the order is that of ids.
     """
+    if degraded and allocator is not None:
+        available, required = sound_first(available, required, size, degraded)
     offered = set(available)
     size = max(0, min(size, len(offered)))
     if allocator is None:

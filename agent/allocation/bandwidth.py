@@ -1,12 +1,12 @@
-"""The bandwidth of a set, by one of three models; all in 0.1 GB/s, one direction.
+"""The bandwidth of a set by one of three models; all in 0.1 GB/s, one direction.
 
-``ring``: what rings through the set carry, as NCCL's ring algorithm would use them.
-``relay``: the optimistic bound, where a GPU of the set may pass data on for two others, as
-NCCL does with its NVB paths (NCCL 2.30 src/graph/paths.cc).
-``table``: what the operator measured, and the ring model where nothing was.
+``ring``: what rings through the set carry, as NCCL's ring algorithm uses them.
+``relay``: the optimistic bound, where a GPU of the set may forward data for two others, as NCCL
+does with its NVB paths (NCCL 2.30 src/graph/paths.cc).
+``table``: what the operator measured, and the ring model for sets that were not measured.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
@@ -15,231 +15,46 @@ from agent.allocation.facts import Facts, Square, tenths
 from agent.allocation.measured import Measured
 from agent.allocation.rules import Model, Rules
 
-# Rings through a small graph: how many at once, and how wide the widest is.
-
-LARGEST_SEARCHED = 10
-"""Vertices up to which a ring is searched for where the cheap tests do not tell; 2^10 paths
-take 10 ms."""
-
-
-LARGEST_TABULATED = 16
-"""Vertices of a whole machine up to which all its rings of a width are worked out at once, in
-half a second, for the sets that are larger than that. Beyond, a ring that is not certain counts
-as none."""
-
+LARGEST_COUNTED = 8
+"""GPUs up to which the rings of an NVLink mesh are counted exactly: no larger mesh has been
+built (DGX-1). A larger set counts one ring if any closes; sets of one size compare alike."""
 
 MOST_STEPS = 50_000
-"""Rings that are tried for one set, 0.1 s of them. those of a DGX-1 take 41 at most; a dense mesh
-of eight, which nobody has built, would take for ever."""
+"""Rings tried for one set, 0.1 s of them. The sets of a DGX-1 take 41 at most; a dense mesh of
+eight, which nobody has built, would never end."""
 
+LARGEST_SEARCHED = 10
+"""Vertices up to which a ring is searched for where the cheap tests do not decide; 2^10 paths
+take 10 ms."""
 
-RingSquare = Sequence[Sequence[int]]
-"""A symmetric matrix; its diagonal has no meaning."""
+LARGEST_TABULATED = 16
+"""Vertices of a whole machine up to which all its rings of a width are computed at once, in
+half a second, for larger sets. Beyond, a ring that is not certain counts as none."""
 
+MOST_TREE_VERTICES = 10
+"""Vertices up to which spanning trees are counted; 10 have 115,975 partitions. Beyond, a
+connected graph counts one tree."""
 
-def disjoint_rings(links: RingSquare) -> int:
-    """Return how many Hamiltonian cycles fit into the multigraph *links* without sharing a link.
-
-    At least three vertices. Found by search, so meant for the eight GPUs of a cube mesh; it is
-    exact unless ``MOST_STEPS`` did not do, and then may be too low.
-    """
-    spare = {(a, b): links[a][b] for a in range(len(links)) for b in range(a) if links[a][b]}
-    return _most(spare, tuple(_rings(links)), len(links), [MOST_STEPS])
-
-
-def _most(
-    spare: dict[tuple[int, int], int], rings: Sequence["Ring"], vertices: int, steps: list[int]
-) -> int:
-    bound = min(sum(n for edge, n in spare.items() if v in edge) // 2 for v in range(vertices))
-    most = 0
-    for position, ring in enumerate(rings):
-        if most >= bound or steps[0] <= 0:
-            break
-        steps[0] -= 1
-        if all(spare[edge] for edge in ring):
-            left = {edge: n - (edge in ring) for edge, n in spare.items()}
-            # Rings before this one were tried as the first of all sets that contain them.
-            most = max(most, 1 + _most(left, rings[position:], vertices, steps))
-    return most
-
+Bandwidth = Callable[[Sequence[int]], int]
+"""Positions, ascending → 0.1 GB/s; 0 for one GPU, which sends nothing."""
 
 Ring = frozenset[tuple[int, int]]
 """The edges of a Hamiltonian cycle, higher vertex first."""
 
 
-def _rings(links: RingSquare) -> Iterator[Ring]:
-    """Yield every Hamiltonian cycle once: the one of two directions whose second vertex is less."""
-    path = [0]
-
-    def extend() -> Iterator[Ring]:
-        last = path[-1]
-        if len(path) == len(links):
-            if links[last][0] and path[1] < last:
-                yield frozenset(_edge(*ends) for ends in zip(path, [*path[1:], 0], strict=True))
-            return
-        for following in range(1, len(links)):
-            if links[last][following] and following not in path:
-                path.append(following)
-                yield from extend()
-                path.pop()
-
-    return extend()
-
-
-def _edge(a: int, b: int) -> tuple[int, int]:
-    return max(a, b), min(a, b)
-
-
-def widest_ring(hops: RingSquare, members: Sequence[int]) -> int:
-    """Return the greatest width at which a ring through all *members* closes.
-
-    The width of a ring is that of its narrowest hop. At least three vertices, all joined.
-    """
-    widths = sorted({hops[a][b] for a, b in combinations(members, 2)}, reverse=True)
-    return next(width for width in widths if closes(hops, members, width))
-
-
-def closes(hops: RingSquare, members: Sequence[int], width: int) -> bool:
-    """Return whether a ring through all *members* closes over hops of at least *width*.
-
-    Exact up to ``LARGEST_SEARCHED`` members, and on machines of up to ``LARGEST_TABULATED``;
-    elsewhere ``False`` may mean "not certain".
-    """
-    joined = _joined([[hops[a][b] for b in members] for a in members], width)
-    # Cheap tests settle the graphs of real machines, which are cliques with a few links across.
-    if not _survives_any_loss(joined):
-        return False
-    if _is_dense(joined):
-        return True
-    if len(joined) <= LARGEST_SEARCHED:
-        return bool(_closing(joined)[-1])
-    if len(hops) <= LARGEST_TABULATED:
-        table = _all_closing(tuple(map(tuple, hops)), width)
-        return bool(table[sum(1 << member for member in members)])
-    return False
-
-
-def _joined(hops: RingSquare, width: int) -> list[int]:
-    """Return the vertices that each one reaches at *width*, as masks."""
-    return [
-        sum(1 << b for b, hop in enumerate(row) if b != a and hop >= width)
-        for a, row in enumerate(hops)
-    ]
-
-
-@lru_cache(maxsize=8)
-def _all_closing(hops: tuple[tuple[int, ...], ...], width: int) -> bytearray:
-    return _closing(_joined(hops, width))
-
-
-def _survives_any_loss(joined: Sequence[int]) -> bool:
-    """Return whether the graph stays in one piece without any one vertex, as every ring does."""
-    everyone = (1 << len(joined)) - 1
-    return all(_is_connected(joined, everyone ^ 1 << lost) for lost in range(len(joined)))
-
-
-def _is_connected(joined: Sequence[int], vertices: int) -> bool:
-    reached = frontier = vertices & -vertices
-    while frontier:
-        vertex = frontier & -frontier
-        new = joined[vertex.bit_length() - 1] & vertices & ~reached
-        reached |= new
-        frontier = frontier ^ vertex | new
-    return reached == vertices
-
-
-def _is_dense(joined: Sequence[int]) -> bool:
-    """Return whether every vertex is joined to half of all or more, which suffices (Dirac)."""
-    return all(2 * others.bit_count() >= len(joined) for others in joined)
-
-
-def _closing(joined: Sequence[int]) -> bytearray:
-    """Return for every set of three vertices or more, by its mask, whether a ring closes.
-
-    The recurrence of Held and Karp over subsets: *ends[mask]* are the vertices at which a path
-    from the highest vertex of a set through the others, which are *mask*, can end.
-    """
-    closing = bytearray(1 << len(joined))
-    for start, near in enumerate(joined):
-        ends = [1 << start]
-        for mask in range(1, 1 << start):
-            reached, left = 0, mask
-            while left:
-                bit = left & -left
-                left ^= bit
-                if ends[mask ^ bit] & joined[bit.bit_length() - 1]:
-                    reached |= bit
-            ends.append(reached)
-            closing[mask | 1 << start] = bool(reached & near) and mask & (mask - 1) != 0
-    return closing
-
-
-# Spanning trees of a small multigraph that share no link.
-
-SPANNING_LARGEST_COUNTED = 10
-"""Vertices up to which trees are counted; 10 have 115,975 partitions. Beyond, a connected
-graph counts one tree."""
-
-
-def disjoint_trees(links: Sequence[Sequence[int]]) -> int:
-    """Return how many spanning trees fit into the multigraph *links* without sharing a link.
-
-    That is the least, over all ways to part the vertices, of the links between parts divided
-    by one less than the parts (Nash-Williams 1961, Tutte 1961). At least two vertices.
-    """
-    count = len(links)
-    total = sum(map(sum, links)) // 2
-    if count > SPANNING_LARGEST_COUNTED:
-        return int(_spanning_is_connected(links))
-    best = total
-    parts: list[list[int]] = []
-
-    def place(vertex: int, inside: int) -> None:
-        nonlocal best
-        if vertex == count:
-            if len(parts) > 1:
-                best = min(best, (total - inside) // (len(parts) - 1))
-            return
-        for part in parts:
-            kept = sum(links[vertex][other] for other in part)
-            part.append(vertex)
-            place(vertex + 1, inside + kept)
-            part.pop()
-        parts.append([vertex])
-        place(vertex + 1, inside)
-        parts.pop()
-
-    place(0, 0)
-    return best
-
-
-def _spanning_is_connected(links: Sequence[Sequence[int]]) -> bool:
-    reached, frontier = {0}, [0]
-    while frontier:
-        row = links[frontier.pop()]
-        new = [vertex for vertex, number in enumerate(row) if number and vertex not in reached]
-        reached.update(new)
-        frontier += new
-    return len(reached) == len(links)
-
-
-LARGEST_COUNTED = 8
-"""GPUs up to which rings of an NVLink mesh are counted exactly: no larger mesh has been built
-(DGX-1). A larger set counts one ring if it closes; sets of one size are compared alike."""
-
-
-Bandwidth = Callable[[Sequence[int]], int]
-"""Positions, ascending → 0.1 GB/s; 0 for one GPU, which sends nothing."""
-
-
 def bandwidth(facts: Facts, rules: Rules) -> Bandwidth:
     """Return the model that *rules* name, for the machine of *facts*."""
     model = relay_bandwidth if rules.model is Model.RELAY else ring_bandwidth
-    sets = _by_positions(facts, rules.measured) if rules.measured else {}
+    position = {index: place for place, index in enumerate(facts.indices)}
+    measured = {
+        frozenset(position[index] for index in gpus): width
+        for gpus, width in (rules.measured.sets if rules.measured else {}).items()
+        if gpus <= position.keys()
+    }
 
     def of(members: Sequence[int]) -> int:
-        found = sets.get(frozenset(members)) if sets else None
-        return model(facts, members) if found is None else found
+        width = measured.get(frozenset(members)) if measured else None
+        return model(facts, members) if width is None else width
 
     return of
 
@@ -257,16 +72,18 @@ def with_measured_pairs(facts: Facts, measured: Measured | None) -> Facts:
             continue  # measured on more GPUs than the node has now
         for a, b in (ends, ends[::-1]):
             hops[a][b] = width
-            rates[a][b] = _per_link(width, facts.links[a][b]) or rates[a][b]
+            if links := facts.links[a][b]:
+                # MB/s of one link, rounded; a width below half a MB/s a link changes nothing.
+                rates[a][b] = (width * 100 + links // 2) // links or rates[a][b]
     return replace(facts, hops=_frozen(hops), rates=_frozen(rates))
 
 
 def ring_bandwidth(facts: Facts, members: Sequence[int]) -> int:
     """Return what rings through *members* carry.
 
-    Over NVSwitches every hop has the whole width of a GPU. In a mesh each ring that closes
-    over NVLinks of its own is used both ways. Else the widest ring decides; on PCIe alone that
-    is the worst pair, since a ring in tree order crosses each uplink once.
+    Over NVSwitches every hop has the full width of a GPU. In a mesh each ring that closes over
+    NVLinks of its own is used in both directions. Otherwise the widest ring decides; on PCIe
+    alone that is the worst pair, since a ring in tree order crosses each uplink once.
     """
     if len(members) < 2:
         return 0
@@ -300,9 +117,78 @@ def mesh_rings(facts: Facts, members: Sequence[int]) -> int:
     return disjoint_rings(_among(facts.links, members))
 
 
-def _per_link(width: int, links: int) -> int:
-    """Return the MB/s of one of *links* that carry *width*, to the nearest; 0 without links."""
-    return (width * 100 + links // 2) // links if links else 0
+def disjoint_rings(links: Square) -> int:
+    """Return how many Hamiltonian cycles fit into the multigraph *links* without sharing a link.
+
+    At least three vertices. Found by search, so meant for the eight GPUs of a cube mesh; exact
+    unless ``MOST_STEPS`` is reached, and then possibly too low.
+    """
+    spare = {(a, b): links[a][b] for a in range(len(links)) for b in range(a) if links[a][b]}
+    return _most_disjoint(spare, tuple(_rings(links)), len(links), [MOST_STEPS])
+
+
+def widest_ring(hops: Square, members: Sequence[int]) -> int:
+    """Return the greatest width at which a ring through all *members* closes.
+
+    The width of a ring is that of its narrowest hop. At least three vertices, all joined.
+    """
+    widths = sorted({hops[a][b] for a, b in combinations(members, 2)}, reverse=True)
+    return next(width for width in widths if closes(hops, members, width))
+
+
+def closes(hops: Square, members: Sequence[int], width: int) -> bool:
+    """Return whether a ring through all *members* closes over hops of at least *width*.
+
+    Exact up to ``LARGEST_SEARCHED`` members, and on machines of up to ``LARGEST_TABULATED``;
+    elsewhere ``False`` may mean "not certain".
+    """
+    count = len(members)
+    joined = _joined(_among(hops, members), width)
+    # Cheap tests decide the graphs of real machines, which are cliques with a few links across.
+    # Every ring stays in one piece without any one vertex.
+    everyone = (1 << count) - 1
+    if not all(_is_connected(joined, everyone ^ 1 << lost) for lost in range(count)):
+        return False
+    # It suffices that every vertex is joined to half of all vertices or more (Dirac).
+    if all(2 * others.bit_count() >= count for others in joined):
+        return True
+    if count <= LARGEST_SEARCHED:
+        return bool(_closing(joined)[-1])
+    if len(hops) <= LARGEST_TABULATED:
+        table = _closing_on_machine(_frozen(hops), width)
+        return bool(table[sum(1 << member for member in members)])
+    return False
+
+
+def disjoint_trees(links: Square) -> int:
+    """Return how many spanning trees fit into the multigraph *links* without sharing a link.
+
+    That is the minimum, over all partitions of the vertices, of the links between parts divided
+    by the number of parts less one (Nash-Williams 1961, Tutte 1961). At least two vertices.
+    """
+    count = len(links)
+    if count > MOST_TREE_VERTICES:
+        return int(_is_connected(_joined(links, 1), (1 << count) - 1))
+    best = total = sum(map(sum, links)) // 2
+    parts: list[list[int]] = []
+
+    def place(vertex: int, inside: int) -> None:
+        nonlocal best
+        if vertex == count:
+            if len(parts) > 1:
+                best = min(best, (total - inside) // (len(parts) - 1))
+            return
+        for part in parts:
+            kept = sum(links[vertex][other] for other in part)
+            part.append(vertex)
+            place(vertex + 1, inside + kept)
+            part.pop()
+        parts.append([vertex])
+        place(vertex + 1, inside)
+        parts.pop()
+
+    place(0, 0)
+    return best
 
 
 def _linked(facts: Facts, members: Sequence[int]) -> list[tuple[int, int]]:
@@ -317,14 +203,86 @@ def _among(square: Square, members: Sequence[int]) -> list[list[int]]:
     return [[square[a][b] for b in members] for a in members]
 
 
-def _by_positions(facts: Facts, measured: Measured) -> Mapping[frozenset[int], int]:
-    position = {index: place for place, index in enumerate(facts.indices)}
-    return {
-        frozenset(position[index] for index in gpus): width
-        for gpus, width in measured.sets.items()
-        if gpus <= position.keys()
-    }
-
-
 def _frozen(square: Square) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, square))
+
+
+def _most_disjoint(
+    spare: dict[tuple[int, int], int], rings: Sequence[Ring], vertices: int, steps: list[int]
+) -> int:
+    """Return how many of *rings* fit into the *spare* links; *steps* is the budget that is left."""
+    bound = min(sum(n for edge, n in spare.items() if v in edge) // 2 for v in range(vertices))
+    most = 0
+    for position, ring in enumerate(rings):
+        if most >= bound or steps[0] <= 0:
+            break
+        steps[0] -= 1
+        if all(spare[edge] for edge in ring):
+            left = {edge: n - (edge in ring) for edge, n in spare.items()}
+            # Sets that contain an earlier ring were tried with that ring first.
+            most = max(most, 1 + _most_disjoint(left, rings[position:], vertices, steps))
+    return most
+
+
+def _rings(links: Square) -> Iterator[Ring]:
+    """Yield every Hamiltonian cycle once: in the direction whose second vertex is the lower."""
+    path = [0]
+
+    def extend() -> Iterator[Ring]:
+        last = path[-1]
+        if len(path) == len(links):
+            if links[last][0] and path[1] < last:
+                steps = zip(path, [*path[1:], 0], strict=True)
+                yield frozenset((max(a, b), min(a, b)) for a, b in steps)
+            return
+        for following in range(1, len(links)):
+            if links[last][following] and following not in path:
+                path.append(following)
+                yield from extend()
+                path.pop()
+
+    return extend()
+
+
+def _joined(hops: Square, width: int) -> list[int]:
+    """Return for each vertex those that it reaches at *width*, as a mask."""
+    return [
+        sum(1 << b for b, hop in enumerate(row) if b != a and hop >= width)
+        for a, row in enumerate(hops)
+    ]
+
+
+def _is_connected(joined: Sequence[int], vertices: int) -> bool:
+    reached = frontier = vertices & -vertices
+    while frontier:
+        vertex = frontier & -frontier
+        new = joined[vertex.bit_length() - 1] & vertices & ~reached
+        reached |= new
+        frontier = frontier ^ vertex | new
+    return reached == vertices
+
+
+@lru_cache(maxsize=8)
+def _closing_on_machine(hops: tuple[tuple[int, ...], ...], width: int) -> bytearray:
+    return _closing(_joined(hops, width))
+
+
+def _closing(joined: Sequence[int]) -> bytearray:
+    """Return for every set of three vertices or more, by its mask, whether a ring closes.
+
+    The recurrence of Held and Karp over subsets: *ends[mask]* are the vertices at which a path
+    from the highest vertex of a set through the others, which are *mask*, can end.
+    """
+    closing = bytearray(1 << len(joined))
+    for start, near in enumerate(joined):
+        ends = [1 << start]
+        for mask in range(1, 1 << start):
+            reached, left = 0, mask
+            while left:
+                bit = left & -left
+                left ^= bit
+                if ends[mask ^ bit] & joined[bit.bit_length() - 1]:
+                    reached |= bit
+            ends.append(reached)
+            closing[mask | 1 << start] = bool(reached & near) and mask & (mask - 1) != 0
+    return closing

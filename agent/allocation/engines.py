@@ -1,6 +1,12 @@
-"""Which engine suits a machine: decided once, by its shape."""
+"""The two ways to find the best set of GPUs of a machine.
 
-from collections.abc import Iterable, Iterator
+Groups that nest, as on NVSwitch and PCIe machines, make a tree of any size, which
+:class:`TreeEngine` solves by dynamic programming. A mesh or an irregular machine is enumerated
+by :class:`TableEngine` while it is small. A larger one, and none is known to have been built,
+is solved as the most similar tree; that answer may not be the best, and says so.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import accumulate, combinations, takewhile
@@ -11,12 +17,30 @@ from typing import Protocol
 from agent.allocation.facts import Facts
 from agent.allocation.masks import bits, positions
 from agent.allocation.remainder import JOB_WEIGHTS
-from agent.allocation.rules import DEFAULT, Rules
 from agent.allocation.score import hca_distance, hca_far
 from agent.allocation.terms import LARGEST_MESH, Figure, Terms
 from agent.allocation.tree import Node, bundled, remainder_value
 
-# The ways to find the best set; which one suits a machine is decided by its shape.
+LARGEST_KEPT = 8
+"""GPUs of a group up to which its costs are kept: each GPU of it is taken, free or required, so
+there are 6,561 cases at most."""
+
+BEST_OF_TREE = 8
+"""The best sets of a merely similar tree that are compared by their real terms; each takes up to
+a few ms."""
+
+BUILD_COST = 16
+"""Looking up a built set costs this many times as much as passing it over in a table
+(measured on CPython 3.11: about 1 µs against 60 ns)."""
+
+Costs = list[int]
+"""The cheapest ways to take some number of GPUs of a group, then one more, and so on."""
+
+CostsFrom = tuple[int, Costs]
+"""The number of GPUs that the first of the costs is for, and the costs."""
+
+Group = tuple[int, ...]
+"""Sets that are equal in all leading terms that do not depend on what is free."""
 
 
 class Engine(Protocol):
@@ -36,7 +60,7 @@ class Engine(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Work out now what requests would otherwise have to wait for; at most once."""
+        """Compute now what requests would otherwise wait for; at most once."""
         ...
 
     def best(self, *, free: int, required: int, size: int) -> int:
@@ -48,173 +72,36 @@ class Engine(Protocol):
         ...
 
 
-# What taking GPUs costs, all terms in one integer: the arithmetic of the tree engine.
-
-
-class Layout:
-    """Which bits of a cost hold which term; the lowest name the set."""
-
-    def __init__(self, terms: Terms, root: Node) -> None:
-        self.terms = terms
-        facts = terms.facts
-        self.count = count = len(facts.indices)
-        hops = {node.hop for node in root.walk() if node.is_cluster}
-        self.hops = sorted(hops, reverse=True)
-        self.widest = max(hops, default=0)
-        largest = {
-            "bandwidth_gb_s": len(self.hops),
-            "pair_bandwidth_gb_s": comb(count, 2) * self.widest,
-            "remainder_value": remainder_value(root, root.members),
-            "hca_distance": hca_distance(facts, range(count)),
-            "broken_partitions": len(facts.partitions),
-            "crowding": count * count,
-            "order": count << count,
-        }
-        self._shift: dict[str, int] = {}
-        used = 0
-        for name in reversed(terms.order):
-            self._shift[name] = used
-            used += largest.get(name, count).bit_length()
-
-    def put(self, name: str, value: int) -> int:
-        """Return *value* in the bits of the term *name*; 0 where the policy leaves it out."""
-        return value << self._shift[name] if name in self._shift else 0
-
-    def taken(self, cost: int, size: int) -> int:
-        """Return the set of *size* GPUs that *cost* names, as a mask."""
-        named = (size << self.count) - (cost & (1 << self._shift_above_order) - 1)
-        return int(f"{named:0{self.count}b}"[::-1], 2)
-
-    @property
-    def _shift_above_order(self) -> int:
-        return (self.count << self.count).bit_length()
-
-
-class GroupCosts:
-    """The costs of one group, by how many of its GPUs are taken; GPUs are given as masks."""
-
-    def __init__(self, node: Node, layout: Layout, *, is_root: bool) -> None:
-        self._node = node
-        self._put = layout.put
-        self._own: dict[int, list[int]] = {}
-        self._members = node.members
-        self._size = node.members.bit_count()
-        self.pair_loss = layout.put("pair_bandwidth_gb_s", layout.widest - node.hop)
-        self.level = (
-            layout.put("bandwidth_gb_s", layout.hops.index(node.hop)) if node.is_cluster else None
-        )
-        if is_root and self.level is None:
-            self.level = 0  # one GPU: no hop at all
-        leaves = ((_gpu_cost(gpu, layout), 1 << gpu) for gpu in node.gpus)
-        self._gpus = sorted(leaves)
-
-    def of_gpus(self, allowed: int, required: int, most: int) -> tuple[int, list[int]]:
-        """Return the costs of the GPUs that are in no smaller group, and the count of the first.
-
-        Their costs add up, so the cheapest way to take some more is to take the cheapest.
-        """
-        forced = [cost for cost, bit in self._gpus if bit & required] if required else []
-        choice = [cost for cost, bit in self._gpus if bit & allowed & ~required]
-        totals = accumulate(choice[: most - len(forced)], initial=sum(forced))
-        if not self.pair_loss:
-            return len(forced), list(totals)
-        pairs = (comb(count, 2) * self.pair_loss for count in range(len(forced), most + 1))
-        return len(forced), list(map(add, totals, pairs))
-
-    def own(self, free: int) -> list[int]:
-        """Return what the group itself adds for 0, 1, … up to all of its *free* GPUs taken."""
-        count = (free & self._members).bit_count()
-        found = self._own.get(count)
-        if found is None:
-            found = self._own[count] = [self._cost(count, taken) for taken in range(count + 1)]
-        return found
-
-    def _cost(self, free: int, taken: int) -> int:
-        if not taken:
-            return 0
-        node, put = self._node, self._put
-        used = self._size - free
-        cost = put("numa_nodes", int(node.is_numa)) + put("sockets", int(node.is_socket))
-        if node.is_numa:
-            cost += put("crowding", (used + taken) ** 2 - used**2)
-        if node.hcas is not None:
-            cost += put("rail_loss", max(0, taken - node.hcas))
-        if node.is_partition and free == self._size > taken:
-            cost += put("broken_partitions", 1)
-        lost = sum(w * (free // job - (free - taken) // job) for job, w in JOB_WEIGHTS.items())
-        return cost + put("remainder_value", node.gain * lost)
-
-
-def _gpu_cost(gpu: int, layout: Layout) -> int:
-    """Return what one GPU costs wherever it is taken, the groups that it makes alone included."""
-    facts, put = layout.terms.facts, layout.put
-    is_alone_in_node = facts.numa.count(facts.numa[gpu]) == 1
-    cost = put("numa_nodes", int(is_alone_in_node)) + put("crowding", int(is_alone_in_node))
-    cost += put("sockets", int(facts.sockets.count(facts.sockets[gpu]) == 1))
-    cost += put("rail_loss", int(not facts.hcas[gpu] and any(facts.hcas)))
-    cost += put("hca_far", hca_far(facts, (gpu,)))
-    cost += put("hca_distance", hca_distance(facts, (gpu,)))
-    return cost + put("order", (1 << layout.count) - (1 << layout.count - 1 - gpu))
-
-
-# The best set of a machine whose groups nest, by dynamic programming over the groups.
-#
-# For every group and every count the cheapest way to take so many of its GPUs is worked out from
-# those of its children. That is exact because all terms add up over disjoint groups, and the
-# bandwidth of a set is the hop of the innermost cluster around it. All terms of a way are packed
-# into one integer, the most important in the highest bits, so that comparing two ways is
-# comparing two integers; the lowest bits name the GPUs taken.
-
-LARGEST_KEPT = 8
-"""GPUs of a group up to which its costs are kept: each GPU of it is taken, free or required, so
-there are 6,561 cases at most."""
-
-
-Costs = list[int]
-"""The cheapest ways to take some GPUs of a group, then one more, and so on."""
-
-
-_Table = tuple[int, Costs]
-"""How many GPUs the first of the costs is for, and the costs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class _Request:
-    """One question. Only *allowed* GPUs may be taken; *free* is what the terms are told."""
-
-    free: int
-    allowed: int
-    required: int
-    size: int
-
-    def bounds(self, members: int) -> tuple[int, int]:
-        """Return the least and the most GPUs of a group that can be part of an answer."""
-        able = (self.allowed & members).bit_count()
-        least = self.size - self.allowed.bit_count() + able
-        if not self.required:
-            return max(0, least), min(able, self.size)
-        kept = (self.required & members).bit_count()
-        return max(kept, least), min(able, self.size - self.required.bit_count() + kept)
-
-    def leaves_open(self, members: int) -> bool:
-        """Return whether any free GPU of the group may be taken."""
-        return not (self.free ^ self.allowed) & members
+def engine_for(terms: Terms) -> Engine:
+    """Return the engine for the machine and the rules of *terms*."""
+    root = terms.tree or terms.nearest
+    return TableEngine(terms) if root is None else TreeEngine(terms, root)
 
 
 class TreeEngine:
-    """Answer by dynamic programming; time grows with groups times the square of the size."""
+    """Answer by dynamic programming; time grows with groups times the square of the size.
+
+    For every group and every count the cheapest way to take that many of its GPUs follows from
+    those of its children. That is exact because all terms add up over disjoint groups, and the
+    bandwidth of a set is the hop of the innermost cluster around it. All terms of a way are
+    packed into one integer, the most important in the highest bits, so that comparing two ways
+    is comparing two integers; the lowest bits name the GPUs taken.
+
+    On a tree that is only similar to the machine the best sets are ordered by their real terms.
+    """
 
     name = "tree"
-    is_exact = True
 
     def __init__(self, terms: Terms, root: Node) -> None:
-        self._layout = Layout(terms, root)
+        self.is_exact = terms.tree is not None
+        self._figures = _figures(terms, terms.order)
+        self._layout = _Layout(terms, root)
         self._root = root = bundled(root, LARGEST_KEPT)
         nodes = list(root.walk())
         self._costs = {
-            node.members: GroupCosts(node, self._layout, is_root=node is root) for node in nodes
+            node.members: _GroupCosts(node, self._layout, is_root=node is root) for node in nodes
         }
-        self._kept: dict[tuple[int, int, int], _Table] = {}
+        self._kept: dict[tuple[int, int, int], CostsFrom] = {}
         self._clusters = [node for node in nodes if self._costs[node.members].level is not None]
         self._around = {
             node.members: [
@@ -226,54 +113,58 @@ class TreeEngine:
         }
 
     def prepare(self) -> None:
-        """Do nothing: what is kept is worked out in less time than an answer may take."""
+        """Do nothing: what is kept takes less time to compute than an answer may take."""
 
     def best(self, *, free: int, required: int, size: int) -> int:
         """Return the best set."""
         if size == required.bit_count():
             return required
+        if not self.is_exact:
+            return self.ranked(free=free, required=required, size=size, count=1)[0]
         request = _Request(free=free, allowed=free, required=required, size=size)
-        return self._layout.taken(self._cheapest(request), size)
+        return self._layout.members(self._cheapest(request), size)
 
     def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
         """Return the *count* best sets, best first.
 
-        The sets other than the best are parted by the first GPU of the best that they lack;
+        The sets other than the best are divided by the first GPU of the best that they lack;
         the best of each part is found as the best of all was (Lawler 1972).
         """
+        wanted = count if self.is_exact else max(count, BEST_OF_TREE)
         first = _Request(free=free, allowed=free, required=required, size=size)
         heap = [(self._cheapest(first), first)]
-        found: list[int] = []
-        while heap and len(found) < count:
+        sets: list[int] = []
+        while heap and len(sets) < wanted:
             cost, request = heappop(heap)
-            found.append(self._layout.taken(cost, size))
-            for part in _parts(request, found[-1]):
+            sets.append(self._layout.members(cost, size))
+            for part in request.without(sets[-1]):
                 heappush(heap, (self._cheapest(part), part))
-        return found
+        if not self.is_exact:
+            sets.sort(key=lambda mask: _key(self._figures, mask, free))
+        return sets[:count]
 
-    def _cheapest(self, request: _Request) -> int:
+    def _cheapest(self, request: "_Request") -> int:
         """Return the least cost over all clusters that can hold the whole set."""
-        tables: dict[int, _Table] = {}
+        tables: dict[int, CostsFrom] = {}
         self._table(self._root, request, tables)
-        return min(
-            self._whole(node, request, tables)
-            for node in self._clusters
-            if (request.allowed & node.members).bit_count() >= request.size
-            and not request.required & ~node.members
-        )
+        free, required, size = request.free, request.required, request.size
+        best = None
+        for node in self._clusters:
+            members = node.members
+            if required & ~members or (request.allowed & members).bit_count() < size:
+                continue
+            start, costs = tables.get(members) or self._table(node, request, tables)
+            cost = costs[size - start]
+            if size > 1:
+                cost += self._costs[members].level or 0
+            for around in self._around[members]:
+                cost += around.own(free)[size]
+            if best is None or cost < best:
+                best = cost
+        assert best is not None  # the root is a cluster, and holds every set
+        return best
 
-    def _whole(self, node: Node, request: _Request, tables: dict[int, _Table]) -> int:
-        """Return the least that a set within *node* costs."""
-        start, costs = tables.get(node.members) or self._table(node, request, tables)
-        size = request.size
-        level = self._costs[node.members].level or 0
-        return (
-            costs[size - start]
-            + (level if size > 1 else 0)
-            + sum(around.own(request.free)[size] for around in self._around[node.members])
-        )
-
-    def _table(self, node: Node, request: _Request, tables: dict[int, _Table]) -> _Table:
+    def _table(self, node: Node, request: "_Request", tables: dict[int, CostsFrom]) -> CostsFrom:
         """Return the costs within *node* for all counts that an answer can hold."""
         low, high = request.bounds(node.members)
         if not high:
@@ -288,8 +179,8 @@ class TreeEngine:
         tables[node.members] = max(low, start), costs[max(0, low - start) :]
         return tables[node.members]
 
-    def _all_counts(self, node: Node, free: int, required: int) -> _Table:
-        """Return the costs of all counts of *node*, from memory if known."""
+    def _all_counts(self, node: Node, free: int, required: int) -> CostsFrom:
+        """Return the costs of all counts of *node*; they are kept."""
         key = node.members, free & node.members, required & node.members
         kept = self._kept.get(key)
         if kept is None:
@@ -301,61 +192,11 @@ class TreeEngine:
         return kept
 
 
-def _joined(group: GroupCosts, parts: Iterable[_Table], free: int, most: int) -> _Table:
-    """Return the costs of a group from those of its disjoint parts, up to *most* GPUs."""
-    start, costs = 0, [0]
-    for more, others in parts:
-        costs = _merged(costs, others, (start, more), group.pair_loss)
-        start += more
-        del costs[max(0, most - start + 1) :]
-    own = group.own(free)
-    return start, [cost + own[taken] for taken, cost in enumerate(costs, start)]
-
-
-def _merged(a: Costs, b: Costs, starts: tuple[int, int], pair_loss: int) -> Costs:
-    """Return the cheapest ways to take GPUs of two disjoint groups.
-
-    Each pair of GPUs across the two loses *pair_loss*.
-    """
-    if len(b) > len(a):
-        a, b, starts = b, a, starts[::-1]
-    merged: Costs = []
-    for place, theirs in enumerate(b):
-        if pair_loss:
-            loss = (starts[1] + place) * pair_loss
-            ways = [mine + theirs + taken * loss for taken, mine in enumerate(a, starts[0])]
-        else:
-            ways = [mine + theirs for mine in a]
-        merged[place:] = [*map(min, merged[place:], ways), *ways[max(0, len(merged) - place) :]]
-    return merged
-
-
-def _parts(request: _Request, chosen: int) -> Iterator[_Request]:
-    """Part the sets other than *chosen* by the first of its GPUs that they lack."""
-    required = request.required
-    for bit in bits(chosen & ~request.required):
-        allowed = request.allowed & ~bit
-        if allowed.bit_count() < request.size:
-            return
-        yield replace(request, allowed=allowed, required=required)
-        required |= bit
-
-
-# The best set of a small machine of any shape, from lists of all its sets.
-
-BUILD_COST = 16
-"""Looking up a built set costs this many times as much as passing it over in a table
-(measured on CPython 3.11: about 1 µs against 60 ns)."""
-
-
-Group = tuple[int, ...]
-"""Sets that are equal in every leading term that does not depend on what is free."""
-
-
 class TableEngine:
-    """Keep all sets of a size in order of their leading terms; compare the others on request.
+    """Answer for a small machine of any shape from lists of all its sets.
 
-    The table of a size is made at its first request, or by :meth:`prepare`.
+    All sets of a size are kept in the order of their leading terms; the other terms are compared
+    on request. The table of a size is made at its first request, or by :meth:`prepare`.
     """
 
     name = "table"
@@ -365,9 +206,8 @@ class TableEngine:
         self._terms = terms
         self._everyone = (1 << len(terms.facts.indices)) - 1
         leading = list(takewhile(terms.is_fixed, terms.order))
-        self._leading = [terms.figure(name) for name in leading]
-        rest = [name for name in terms.order if name not in leading and name != "order"]
-        self._rest: list[Figure] = [terms.figure(name) for name in rest]
+        self._leading = _figures(terms, leading)
+        self._rest = _figures(terms, terms.order[len(leading) :])
         self._tables: dict[int, tuple[Group, ...]] = {}
 
     def prepare(self) -> None:
@@ -386,22 +226,19 @@ class TableEngine:
         for figure in self._rest:
             if len(candidates) == 1:
                 break
-            figures = [figure(mask, free) for mask in candidates]
-            least = min(figures)
-            candidates = [m for m, f in zip(candidates, figures, strict=True) if f == least]
+            values = [figure(mask, free) for mask in candidates]
+            least = min(values)
+            candidates = [m for m, v in zip(candidates, values, strict=True) if v == least]
         return candidates[0] if len(candidates) == 1 else min(candidates, key=positions)
 
     def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
         """Return the *count* best sets, best first."""
-        found: list[int] = []
+        sets: list[int] = []
         for group in self._groups(free, required, size):
-            found += sorted(group, key=lambda mask: self._key(mask, free))
-            if len(found) >= count:
+            sets += sorted(group, key=lambda mask: _key(self._rest, mask, free))
+            if len(sets) >= count:
                 break
-        return found[:count]
-
-    def _key(self, mask: int, free: int) -> tuple[list[int], tuple[int, ...]]:
-        return [figure(mask, free) for figure in self._rest], positions(mask)
+        return sets[:count]
 
     def _groups(self, free: int, required: int, size: int) -> Iterator[list[int]]:
         """Yield the candidates in groups of equal leading terms, best first."""
@@ -432,55 +269,196 @@ class TableEngine:
         return [tuple(groups[key]) for key in sorted(groups)]
 
 
-# A good set of a machine that is too large and too irregular to look at every set.
+class CostBits:
+    """Which bits of an integer cost hold which term, the most important term highest."""
 
-TRIED = 8
-"""The best sets of the tree that are judged as the machine is; each takes up to a few ms."""
+    def __init__(
+        self, facts: Facts, order: Sequence[str], largest: Mapping[str, int], reserved: int = 0
+    ) -> None:
+        """Lay out the terms of *order* above *reserved* bits.
+
+        *largest* is the largest value of a term; that of any other is the number of GPUs.
+        """
+        self.facts = facts
+        self.count = len(facts.indices)
+        self._shift: dict[str, int] = {}
+        for name in reversed(order):
+            self._shift[name] = reserved
+            reserved += largest.get(name, self.count).bit_length()
+
+    def put(self, name: str, value: int) -> int:
+        """Return *value* in the bits of the term *name*; 0 where it is not compared."""
+        return value << self._shift[name] if name in self._shift else 0
+
+    def of_gpu(self, gpu: int) -> int:
+        """Return what a GPU costs wherever it is taken, with the groups that it makes alone."""
+        facts, put = self.facts, self.put
+        is_alone_in_node = facts.numa.count(facts.numa[gpu]) == 1
+        cost = put("numa_nodes", int(is_alone_in_node)) + put("crowding", int(is_alone_in_node))
+        cost += put("sockets", int(facts.sockets.count(facts.sockets[gpu]) == 1))
+        cost += put("rail_loss", int(not facts.hcas[gpu] and any(facts.hcas)))
+        cost += put("hca_far", hca_far(facts, (gpu,)))
+        return cost + put("hca_distance", hca_distance(facts, (gpu,)))
+
+    def reversed_mask(self, number: int) -> int:
+        """Return *number* with its bits in reverse: GPU 0 has the highest bit in a cost.
+
+        So of two sets the one with the lower GPUs is the larger number.
+        """
+        return int(f"{number:0{self.count}b}"[::-1], 2)
 
 
-class NearestEngine:
-    """Take the best sets of the tree that is most like the machine, and judge them as they are.
-
-    It may miss the best set, and says so.
-    """
-
-    name = "tree"
-    is_exact = False
+class _Layout(CostBits):
+    """The costs of the tree engine; the lowest term, "order", names the set."""
 
     def __init__(self, terms: Terms, root: Node) -> None:
-        self._tree = TreeEngine(terms, root)
-        self._figures = [terms.figure(name) for name in terms.order if name != "order"]
+        count = len(terms.facts.indices)
+        hops = {node.hop for node in root.walk() if node.is_cluster}
+        self.hops = sorted(hops, reverse=True)
+        self.widest = max(hops, default=0)
+        largest_order = count << count
+        self._order_mask = (1 << largest_order.bit_length()) - 1
+        largest = {
+            "bandwidth_gb_s": len(self.hops),
+            "pair_bandwidth_gb_s": comb(count, 2) * self.widest,
+            "remainder_value": remainder_value(root, root.members),
+            "hca_distance": hca_distance(terms.facts, range(count)),
+            "broken_partitions": len(terms.facts.partitions),
+            "crowding": count * count,
+            "order": largest_order,
+        }
+        super().__init__(terms.facts, terms.order, largest)
 
-    def prepare(self) -> None:
-        """Do nothing: nothing is worked out beforehand."""
+    def of_gpu(self, gpu: int) -> int:
+        """Return what a GPU costs wherever it is taken, its place in the order included."""
+        order = (1 << self.count) - (1 << self.count - 1 - gpu)
+        return super().of_gpu(gpu) + self.put("order", order)
 
-    def best(self, *, free: int, required: int, size: int) -> int:
-        """Return the best set that was found."""
-        return self.ranked(free=free, required=required, size=size, count=1)[0]
-
-    def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
-        """Return the best sets that were found, best first."""
-        tried = self._tree.ranked(free=free, required=required, size=size, count=max(count, TRIED))
-        return sorted(tried, key=lambda mask: self._key(mask, free))[:count]
-
-    def _key(self, mask: int, free: int) -> tuple[list[int], tuple[int, ...]]:
-        return [figure(mask, free) for figure in self._figures], positions(mask)
+    def members(self, cost: int, size: int) -> int:
+        """Return the set of *size* GPUs that *cost* names, as a mask."""
+        return self.reversed_mask((size << self.count) - (cost & self._order_mask))
 
 
-def choose(facts: Facts, rules: Rules = DEFAULT) -> Engine:
-    """Return the engine for the machine of *facts*."""
-    return suited(Terms(facts, rules))
+class _GroupCosts:
+    """The costs of one group, by how many of its GPUs are taken; GPUs are given as masks."""
+
+    def __init__(self, node: Node, layout: _Layout, *, is_root: bool) -> None:
+        self._node = node
+        self._put = layout.put
+        self._own: dict[int, list[int]] = {}
+        self._members = node.members
+        self._size = node.members.bit_count()
+        self.pair_loss = layout.put("pair_bandwidth_gb_s", layout.widest - node.hop)
+        self.level = (
+            layout.put("bandwidth_gb_s", layout.hops.index(node.hop)) if node.is_cluster else None
+        )
+        if is_root and self.level is None:
+            self.level = 0  # one GPU: no hop at all
+        self._gpus = sorted((layout.of_gpu(gpu), 1 << gpu) for gpu in node.gpus)
+
+    def of_gpus(self, allowed: int, required: int, most: int) -> CostsFrom:
+        """Return the costs of the GPUs that are in no smaller group.
+
+        Their costs add up, so the cheapest way to take some more is to take the cheapest.
+        """
+        forced = [cost for cost, bit in self._gpus if bit & required] if required else []
+        choice = [cost for cost, bit in self._gpus if bit & allowed & ~required]
+        totals = accumulate(choice[: most - len(forced)], initial=sum(forced))
+        if not self.pair_loss:
+            return len(forced), list(totals)
+        pairs = (comb(count, 2) * self.pair_loss for count in range(len(forced), most + 1))
+        return len(forced), list(map(add, totals, pairs))
+
+    def own(self, free: int) -> list[int]:
+        """Return what the group itself adds for 0, 1, … up to all of its *free* GPUs taken."""
+        count = (free & self._members).bit_count()
+        kept = self._own.get(count)
+        if kept is not None:
+            return kept
+        node, put, used = self._node, self._put, self._size - count
+        costs = [0]
+        for taken in range(1, count + 1):
+            cost = put("numa_nodes", int(node.is_numa)) + put("sockets", int(node.is_socket))
+            if node.is_numa:
+                cost += put("crowding", (used + taken) ** 2 - used**2)
+            if node.hcas is not None:
+                cost += put("rail_loss", max(0, taken - node.hcas))
+            if node.is_partition and not used and taken < count:
+                cost += put("broken_partitions", 1)
+            lost = sum(
+                w * (count // job - (count - taken) // job) for job, w in JOB_WEIGHTS.items()
+            )
+            costs.append(cost + put("remainder_value", node.gain * lost))
+        self._own[count] = costs
+        return costs
 
 
-def suited(terms: Terms) -> Engine:
-    """Return the engine for the machine and the rules of *terms*.
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class _Request:
+    """A request to the tree; only *allowed* GPUs may be taken, the terms count all *free* ones."""
 
-    Groups that nest, as on NVSwitch and PCIe machines, make a tree of any size. A mesh or an
-    irregular machine is enumerated while it is small. A larger one is answered as the tree that
-    is most like it, without proof; none is known to have been built.
+    free: int
+    allowed: int
+    required: int
+    size: int
+
+    def bounds(self, members: int) -> tuple[int, int]:
+        """Return the least and the most GPUs of a group that can be part of an answer."""
+        able = (self.allowed & members).bit_count()
+        least = self.size - self.allowed.bit_count() + able
+        if not self.required:
+            return max(0, least), min(able, self.size)
+        kept = (self.required & members).bit_count()
+        return max(kept, least), min(able, self.size - self.required.bit_count() + kept)
+
+    def leaves_open(self, members: int) -> bool:
+        """Return whether any free GPU of the group may be taken."""
+        return not (self.free ^ self.allowed) & members
+
+    def without(self, chosen: int) -> "Iterator[_Request]":
+        """Divide the sets other than *chosen* by the first of its GPUs that they lack."""
+        required = self.required
+        for bit in bits(chosen & ~self.required):
+            allowed = self.allowed & ~bit
+            if allowed.bit_count() < self.size:
+                return
+            yield replace(self, allowed=allowed, required=required)
+            required |= bit
+
+
+def _joined(group: _GroupCosts, parts: Iterable[CostsFrom], free: int, most: int) -> CostsFrom:
+    """Return the costs of a group from those of its disjoint parts, up to *most* GPUs."""
+    start, costs = 0, [0]
+    for more, others in parts:
+        costs = _merged(costs, others, (start, more), group.pair_loss)
+        start += more
+        del costs[max(0, most - start + 1) :]
+    own = group.own(free)
+    return start, [cost + own[taken] for taken, cost in enumerate(costs, start)]
+
+
+def _merged(a: Costs, b: Costs, starts: tuple[int, int], pair_loss: int) -> Costs:
+    """Return the cheapest ways to take GPUs of two disjoint groups.
+
+    Each pair of GPUs across the two loses *pair_loss*.
     """
-    if terms.tree is not None:
-        return TreeEngine(terms, terms.tree)
-    if terms.nearest is not None:
-        return NearestEngine(terms, terms.nearest)
-    return TableEngine(terms)
+    if len(b) > len(a):
+        a, b, starts = b, a, starts[::-1]
+    merged: Costs = []
+    for place, theirs in enumerate(b):
+        if pair_loss:
+            loss = (starts[1] + place) * pair_loss
+            ways = [mine + theirs + taken * loss for taken, mine in enumerate(a, starts[0])]
+        else:
+            ways = [mine + theirs for mine in a]
+        merged[place:] = [*map(min, merged[place:], ways), *ways[max(0, len(merged) - place) :]]
+    return merged
+
+
+def _figures(terms: Terms, names: Iterable[str]) -> list[Figure]:
+    return [terms.figure(name) for name in names if name != "order"]
+
+
+def _key(figures: Iterable[Figure], mask: int, free: int) -> tuple[list[int], tuple[int, ...]]:
+    """Return what sorts the set *mask* by *figures* and, where these are equal, by its GPUs."""
+    return [figure(mask, free) for figure in figures], positions(mask)

@@ -1,7 +1,7 @@
-"""Why a set was chosen, in sentences that a person can read aloud and check on the matrix.
+"""Why a set was chosen, in sentences that can be checked on the matrix.
 
-Every part is a function of its own, of positions in the snapshot, so that whoever places
-something else than whole GPUs can use the parts that fit.
+Each sentence has a method of its own, of positions in the snapshot, so that the explanation of
+MIG devices and replicas can use those that apply.
 """
 
 from collections import Counter
@@ -22,14 +22,11 @@ from agent.allocation.facts import (
 from agent.allocation.masks import positions
 from agent.allocation.rules import DEFAULT, TERMS, Model, Rules
 from agent.allocation.score import Score
-from agent.model.gpu import Gpu
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import nearest_hcas
 from agent.topology.links import active_links
 from agent.topology.matrix import word
-
-# Words that all reasons share.
 
 WAY: Mapping[Closeness, str] = MappingProxyType(
     {
@@ -42,149 +39,6 @@ WAY: Mapping[Closeness, str] = MappingProxyType(
     },
 )
 """The levels of ``nvidia-smi topo -m`` in words (its legend)."""
-
-
-def way(distance: Closeness) -> str:
-    """Return a distance in words, with nvidia-smi's word behind."""
-    return f"{WAY[distance]} ({word(distance)})"
-
-
-def counted(count: int, what: str) -> str:
-    """Return *count* with *what* in singular or plural."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def listed(parts: Iterable[str]) -> str:
-    """Return *parts*, at least one, as a list with "and" before the last."""
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-# What a set reaches, by which model, and over what, in words.
-#
-# What the driver does not tell is called unknown here, with what it counted as.
-
-
-class BandwidthExplanation:
-    """Explain the bandwidth of sets of one machine, by one choice of rules."""
-
-    def __init__(self, snapshot: Snapshot, facts: Facts, rules: Rules) -> None:
-        self._snapshot = snapshot
-        self._facts = facts
-        self._rules = rules
-        self._distances = distances(snapshot)
-        self._links = {gpu.index: active_links(gpu, snapshot) for gpu in snapshot.gpus}
-
-    def sentence(self, score: Score) -> str:
-        """Return what the set of *score* reaches, by which model, and over what."""
-        if score.bandwidth_gb_s is None:
-            return "one GPU sends nothing to another"
-        chosen = [self._facts.indices.index(index) for index in score.order]
-        figure, links = f"{score.bandwidth_gb_s:g} GB/s", self.links(chosen)
-        if self.model(score.order) is Model.TABLE:
-            return f"{figure} as measured, {links}"
-        unmeasured = ", this set was not measured" if self._rules.model is Model.TABLE else ""
-        hops = self._measured(score.order)
-        return f"{figure} by {self.model(score.order)}{hops}{unmeasured}, {links}"
-
-    def model(self, indices: Sequence[int]) -> Model:
-        """Return what gave the bandwidth of a set: ``table`` where it was measured."""
-        measured = self._rules.measured
-        if measured is not None and frozenset(indices) in measured.sets:
-            return Model.TABLE
-        return Model.RELAY if self._rules.model is Model.RELAY else Model.RING
-
-    def _measured(self, indices: Sequence[int]) -> str:
-        """Return how much of what the model went by was measured; empty for nothing."""
-        pairs = self._rules.measured.pairs if self._rules.measured else {}
-        known = {frozenset(pair) in pairs for pair in combinations(indices, 2)}
-        if known == {True}:
-            return " over measured links"
-        return ", partly measured" if True in known else ""
-
-    def _is_modelled(self, chosen: Iterable[int]) -> bool:
-        """Return whether the rate of a link, rather than a measurement, gave the bandwidth."""
-        indices = [self._facts.indices[member] for member in chosen]
-        is_set = self.model(indices) is Model.TABLE
-        return not is_set and self._measured(indices) != " over measured links"
-
-    def links(self, chosen: Sequence[int]) -> str:
-        """Return what joins the set; empty for one GPU."""
-        facts, pairs = self._facts, tuple(combinations(chosen, 2))
-        if not pairs:
-            return ""
-        counts = {facts.links[a][b] for a, b in pairs}
-        if 0 not in counts and facts.is_switched:
-            links = f"{self._nvlinks(min(counts), chosen)} each way through NVSwitch"
-            return links + self._assumed(chosen)
-        if 0 not in counts and len(chosen) == 2:
-            return f"{self._nvlinks(min(counts), chosen)} between the two{self._assumed(chosen)}"
-        if counts != {0} and not facts.is_switched and (mesh := self._mesh(chosen)):
-            return mesh + self._assumed(chosen)
-        return self._narrowest(pairs)
-
-    def _mesh(self, chosen: Sequence[int]) -> str:
-        """Return how NVLinks alone join the set; empty where they do not."""
-        facts, kind = self._facts, self._kind(chosen)
-        is_relay = self._rules.model is Model.RELAY
-        if is_relay and relay_bandwidth(facts, chosen) > ring_bandwidth(facts, chosen):
-            return f"data passed on by GPUs of the set over {kind}s"
-        rings = mesh_rings(facts, chosen)
-        if rings > 1:
-            return f"{rings} rings of {kind}s that share no link, each used both ways"
-        return f"a ring of {kind}s, used both ways" if rings else ""
-
-    def _nvlinks(self, count: int, chosen: Sequence[int]) -> str:
-        return f"{count} {self._kind(chosen)}{'' if count == 1 else 's'}"
-
-    def _kind(self, chosen: Iterable[int]) -> str:
-        """Return ``NVLink``, with its generation in front where all have the same."""
-        indices = (self._facts.indices[member] for member in chosen)
-        versions = {link.version for index in indices for link in self._links[index]}
-        only = versions.pop() if len(versions) == 1 else None
-        return "NVLink" if only is None else f"generation-{only} NVLink"
-
-    def _assumed(self, chosen: Sequence[int]) -> str:
-        """Return what NVLinks of unknown generation counted as; empty where it is known."""
-        gpus = [self._snapshot.gpus[member] for member in chosen]
-        is_known = all(self._has_known_rate(gpu) for gpu in gpus)
-        if is_known or not self._is_modelled(chosen):
-            return ""
-        slowest = min(NVLINK_MB_S.values()) / 1000
-        return f", of unknown generation, counted at {slowest:g} GB/s each"
-
-    def _has_known_rate(self, gpu: Gpu) -> bool:
-        generation = NVLINK_OF_ARCHITECTURE.get(gpu.architecture or "")
-        links = self._links[gpu.index]
-        if not links:
-            return generation is not None
-        return all(
-            (link.version or generation) in NVLINK_MB_S or (link.speed_mbps or 0) > 0
-            for link in links
-        )
-
-    def _narrowest(self, pairs: Sequence[tuple[int, int]]) -> str:
-        links = self._facts.links
-        over = [(a, b) for a, b in pairs if not links[a][b]]
-        known = [one for a, b in over if (one := self._distances[a][b]) is not None]
-        if len(known) < len(over):
-            return "over PCIe, a distance within the set is unknown and taken as the farthest"
-        mixed = "in part " if len(over) < len(pairs) else ""
-        members = sorted({member for pair in over for member in pair})
-        return f"{mixed}over PCIe{self._generation(members)}, at worst {way(max(known))}"
-
-    def _generation(self, chosen: Sequence[int]) -> str:
-        """Return the PCIe generation that the GPUs have in common, or what it counted as."""
-        gpus = [self._snapshot.gpus[member] for member in chosen]
-        oldest = min(pcie_generation(gpu, gpu) for gpu in gpus)
-        is_known = all(
-            gpu.pcie and (gpu.pcie.max_generation or gpu.pcie.generation) for gpu in gpus
-        )
-        if is_known or oldest < OLDEST_PCIE:
-            return f" generation {oldest}"
-        counted = f", counted as {oldest}" if self._is_modelled(chosen) else ""
-        return f", generation not known{counted}"
-
 
 TERM: Mapping[str, str] = MappingProxyType(
     {
@@ -205,28 +59,28 @@ TERM: Mapping[str, str] = MappingProxyType(
         "left": "devices left over on the GPUs touched",
     },
 )
-"""How people call the fields of :class:`Score`, and of the record of shared GPUs."""
-
+"""Names of the fields of :class:`Score` and of ``SharedScore`` in sentences."""
 
 MORE_IS_BETTER = frozenset({"bandwidth_gb_s", "pair_bandwidth_gb_s", "remainder_value"})
-"""The fields of :class:`Score` of which more is better; of the others, less."""
+"""The fields of :class:`Score` of which more is better; of the others less is."""
 
 
 class Explanation:
-    """Explain the answers for one machine, by one choice of rules."""
+    """Explain the answers for one machine by one choice of rules."""
 
     def __init__(self, snapshot: Snapshot, facts: Facts, rules: Rules = DEFAULT) -> None:
         self._snapshot = snapshot
         self._facts = facts
         self._rules = rules
-        self._bandwidth = BandwidthExplanation(snapshot, facts, rules)
+        self._distances = distances(snapshot)
+        self._nvlinks = {gpu.index: active_links(gpu, snapshot) for gpu in snapshot.gpus}
         self._nearest = nearest_hcas(snapshot)
 
     def reasons(self, scores: Sequence[Score], left: int | None) -> tuple[str, ...]:
-        """Return the sentences for the first of *scores*; the others are sets beside it.
+        """Return the sentences for the first of *scores*; the others are alternatives.
 
         *left* are the GPUs that remain available, as a mask of positions; ``None`` where it
-        is not known what was available, and so neither what is left nor what else there was.
+        is not known what was available, and so neither the remainder nor the alternatives.
         """
         chosen = self.members(scores[0])
         lines = [
@@ -243,17 +97,51 @@ class Explanation:
         """Return the positions of the set of *score*."""
         return tuple(self._facts.indices.index(index) for index in score.order)
 
+    def names(self, chosen: Iterable[int]) -> str:
+        """Return the names of the GPUs at *chosen*."""
+        return listed(f"GPU{self._facts.indices[member]}" for member in chosen)
+
     def bandwidth(self, score: Score) -> str:
-        """Return what the set of *score* reaches, by which model, and over what."""
-        return self._bandwidth.sentence(score)
+        """Return the bandwidth of the set of *score*, by which model, and over what."""
+        if score.bandwidth_gb_s is None:
+            return "one GPU sends nothing to another"
+        bandwidth, links = f"{score.bandwidth_gb_s:g} GB/s", self.links(self.members(score))
+        model = self.model(score.order)
+        if model is Model.TABLE:
+            return f"{bandwidth} as measured, {links}"
+        unmeasured = ", this set was not measured" if self._rules.model is Model.TABLE else ""
+        return f"{bandwidth} by {model}{self._measured(score.order)}{unmeasured}, {links}"
 
     def model(self, indices: Sequence[int]) -> Model:
-        """Return what gave the bandwidth of a set: ``table`` where it was measured."""
-        return self._bandwidth.model(indices)
+        """Return the source of the bandwidth of a set: ``table`` where it was measured."""
+        measured = self._rules.measured
+        if measured is not None and frozenset(indices) in measured.sets:
+            return Model.TABLE
+        return Model.RELAY if self._rules.model is Model.RELAY else Model.RING
 
     def links(self, chosen: Sequence[int]) -> str:
         """Return what joins the set; empty for one GPU."""
-        return self._bandwidth.links(chosen)
+        facts, pairs = self._facts, tuple(combinations(chosen, 2))
+        if not pairs:
+            return ""
+        counts = {facts.links[a][b] for a, b in pairs}
+        kind = self._nvlink_kind(chosen)
+        if 0 not in counts and facts.is_switched:
+            links = f"{counted(min(counts), kind)} each way through NVSwitch"
+            return links + self._assumed_rate(chosen)
+        if 0 not in counts and len(chosen) == 2:
+            return f"{counted(min(counts), kind)} between the two{self._assumed_rate(chosen)}"
+        if counts != {0} and not facts.is_switched:
+            is_relay = self._rules.model is Model.RELAY
+            if is_relay and relay_bandwidth(facts, chosen) > ring_bandwidth(facts, chosen):
+                mesh = f"data passed on by GPUs of the set over {kind}s"
+            elif (rings := mesh_rings(facts, chosen)) > 1:
+                mesh = f"{rings} rings of {kind}s that share no link, each used both ways"
+            else:
+                mesh = f"a ring of {kind}s, used both ways" if rings else ""
+            if mesh:
+                return mesh + self._assumed_rate(chosen)
+        return self._pcie(pairs)
 
     def isolated(self, chosen: Iterable[int]) -> str:
         """Return which GPUs no other GPU can reach; empty where there is none.
@@ -268,7 +156,7 @@ class Explanation:
         return f"{self.names(apart)} {verb} in MIG mode: no NVLink, no peer access"
 
     def places(self, chosen: Sequence[int]) -> str:
-        """Return on which NUMA nodes the set is, and how many sockets that are, if known."""
+        """Return the NUMA nodes of the set and, if known, how many sockets these are."""
         unknown = [member for member in chosen if self._facts.numa[member][0] == UNKNOWN]
         if unknown:
             return f"the NUMA node of {self.names(unknown)} is not known"
@@ -282,45 +170,49 @@ class Explanation:
         return f"on NUMA nodes {listed(map(str, nodes))}{of}"
 
     def numa_nodes(self, chosen: Iterable[int]) -> tuple[int, ...] | None:
-        """Return the NUMA nodes of the set, ascending; ``None`` where one is not known."""
-        found = {self._facts.numa[member] for member in chosen}
-        if any(kind == UNKNOWN for kind, _ in found):
+        """Return the NUMA nodes of the set, ascending; ``None`` where any is unknown."""
+        nodes = {self._facts.numa[member] for member in chosen}
+        if any(kind == UNKNOWN for kind, _ in nodes):
             return None
-        return tuple(sorted(number for _, number in found))
+        return tuple(sorted(number for _, number in nodes))
 
     def hcas(self, chosen: Sequence[int], shared: int) -> str:
         """Return the nearest HCAs; empty without HCAs.
 
-        *shared* is ``rail_loss``: the GPUs that must share one, or have none that is known.
+        *shared* is ``rail_loss``: the GPUs that must share an HCA, or have none that is known.
         """
         if not self._snapshot.hcas:
             return ""
-        near = [member for member in chosen if self._facts.indices[member] in self._nearest]
-        if not near:
+        nearest = {
+            member: self._nearest[index]
+            for member in chosen
+            if (index := self._facts.indices[member]) in self._nearest
+        }
+        if not nearest:
             return "the nearest HCAs are not known"
-        without = [member for member in chosen if member not in near]
-        verb = "has" if len(without) == 1 else "have"
-        apart = f"; {self.names(without)} {verb} no known HCA" if without else ""
-        return self._known_hcas(near, shared - len(without)) + apart
-
-    def _known_hcas(self, chosen: Sequence[int], shared: int) -> str:
+        without = [member for member in chosen if member not in nearest]
+        sharing = shared - len(without)
         names = self.hca_names(chosen)
-        levels = {self._nearest[self._facts.indices[member]].closeness for member in chosen}
-        distance = f"{'at worst ' if len(levels) > 1 else ''}{way(max(levels))}"
-        every = ", ".join(names)
-        if shared:
-            verb = "shares its" if shared == 1 else "share their"
-            return f"{counted(shared, 'GPU')} {verb} HCA with another: {every}, {distance}"
-        if len(chosen) == 1:
-            return f"nearest HCA{'' if len(names) == 1 else 's'} {every}, {distance}"
-        each = "one HCA each:" if len(names) == len(chosen) else "an HCA for each among"
-        return f"{each} {every}, {distance}"
+        levels = {near.closeness for near in nearest.values()}
+        at_worst = "at worst " if len(levels) > 1 else ""
+        every = f"{', '.join(names)}, {at_worst}{way(max(levels))}"
+        if sharing:
+            verb = "shares its" if sharing == 1 else "share their"
+            text = f"{counted(sharing, 'GPU')} {verb} HCA with another: {every}"
+        elif len(nearest) == 1:
+            text = f"nearest HCA{'' if len(names) == 1 else 's'} {every}"
+        else:
+            each = "one HCA each:" if len(names) == len(nearest) else "an HCA for each among"
+            text = f"{each} {every}"
+        verb = "has" if len(without) == 1 else "have"
+        return text + (f"; {self.names(without)} {verb} no known HCA" if without else "")
 
     def hca_names(self, chosen: Iterable[int]) -> tuple[str, ...]:
         """Return the names of the HCAs that are nearest to any GPU of the set."""
         indices = (self._facts.indices[member] for member in chosen)
-        near = [self._nearest[index] for index in indices if index in self._nearest]
-        return tuple(sorted({hca.name for one in near for hca in one.hcas}, key=_natural))
+        nearest = [self._nearest[index] for index in indices if index in self._nearest]
+        names = {hca.name for near in nearest for hca in near.hcas}
+        return tuple(sorted(names, key=_by_number))
 
     def against(self, scores: Sequence[Score]) -> str:
         """Return how the first of *scores* compares with the second."""
@@ -331,7 +223,7 @@ class Explanation:
         return f"{kind} {names(scores[1].order)}: {verdict}"
 
     def leaves(self, left: int, value: float) -> str:
-        """Return what remains of the available GPUs, and its weighted worth in GB/s."""
+        """Return what remains of the available GPUs, and its weighted value in GB/s."""
         members = positions(left)
         if not members:
             return "leaves no GPU"
@@ -345,9 +237,61 @@ class Explanation:
         ]
         return f"leaves {listed(parts)}{worth}"
 
-    def names(self, chosen: Iterable[int]) -> str:
-        """Return the names of the GPUs at *chosen*."""
-        return listed(f"GPU{self._facts.indices[member]}" for member in chosen)
+    def _measured(self, indices: Sequence[int]) -> str:
+        """Return how many of the hops that the model uses were measured; empty for none."""
+        pairs = self._rules.measured.pairs if self._rules.measured else {}
+        known = {frozenset(pair) in pairs for pair in combinations(indices, 2)}
+        if known == {True}:
+            return " over measured links"
+        return ", partly measured" if True in known else ""
+
+    def _is_modelled(self, chosen: Iterable[int]) -> bool:
+        """Return whether the rate of a link, rather than a measurement, gave the bandwidth."""
+        indices = [self._facts.indices[member] for member in chosen]
+        is_set = self.model(indices) is Model.TABLE
+        return not is_set and self._measured(indices) != " over measured links"
+
+    def _nvlink_kind(self, chosen: Iterable[int]) -> str:
+        """Return ``NVLink``, with its generation in front where all have the same."""
+        indices = (self._facts.indices[member] for member in chosen)
+        versions = {link.version for index in indices for link in self._nvlinks[index]}
+        only = versions.pop() if len(versions) == 1 else None
+        return "NVLink" if only is None else f"generation-{only} NVLink"
+
+    def _assumed_rate(self, chosen: Sequence[int]) -> str:
+        """Return the rate assumed for NVLinks of unknown generation; empty where it is known."""
+        is_known = True
+        for gpu in (self._snapshot.gpus[member] for member in chosen):
+            generation = NVLINK_OF_ARCHITECTURE.get(gpu.architecture or "")
+            links = self._nvlinks[gpu.index]
+            is_known &= all(
+                (link.version or generation) in NVLINK_MB_S or (link.speed_mbps or 0) > 0
+                for link in links
+            )
+            is_known &= bool(links) or generation is not None
+        if is_known or not self._is_modelled(chosen):
+            return ""
+        slowest = min(NVLINK_MB_S.values()) / 1000
+        return f", of unknown generation, counted at {slowest:g} GB/s each"
+
+    def _pcie(self, pairs: Sequence[tuple[int, int]]) -> str:
+        """Return the PCIe generation and distance of the *pairs* that no NVLink joins."""
+        over = [(a, b) for a, b in pairs if not self._facts.links[a][b]]
+        known = [distance for a, b in over if (distance := self._distances[a][b]) is not None]
+        if len(known) < len(over):
+            return "over PCIe, a distance within the set is unknown and taken as the farthest"
+        mixed = "in part " if len(over) < len(pairs) else ""
+        members = sorted({member for pair in over for member in pair})
+        gpus = [self._snapshot.gpus[member] for member in members]
+        oldest = min(pcie_generation(gpu, gpu) for gpu in gpus)
+        if oldest < OLDEST_PCIE or all(
+            gpu.pcie and (gpu.pcie.max_generation or gpu.pcie.generation) for gpu in gpus
+        ):
+            generation = f" generation {oldest}"
+        else:
+            assumed = f", counted as {oldest}" if self._is_modelled(members) else ""
+            generation = f", generation not known{assumed}"
+        return f"{mixed}over PCIe{generation}, at worst {way(max(known))}"
 
 
 def compared(ours: Score, theirs: Score, terms: Sequence[str]) -> str:
@@ -356,9 +300,8 @@ def compared(ours: Score, theirs: Score, terms: Sequence[str]) -> str:
     if lost is None:
         return "equal in every term"
     if lost == "order":
-        winner = (
-            "the lower GPU numbers win" if ours.order < theirs.order else "its numbers are lower"
-        )
+        is_ours = ours.order < theirs.order
+        winner = "the lower GPU numbers win" if is_ours else "its numbers are lower"
         return f"equal in every term, {winner}"
     a, b = getattr(theirs, lost) or 0, getattr(ours, lost) or 0
     verb = "wins" if (a > b) == (lost in MORE_IS_BETTER) else "loses"
@@ -370,6 +313,22 @@ def names(indices: Iterable[int]) -> str:
     return " ".join(f"GPU{index}" for index in indices)
 
 
-def _natural(name: str) -> tuple[str, int]:
+def way(distance: Closeness) -> str:
+    """Return a distance in words, followed by nvidia-smi's word."""
+    return f"{WAY[distance]} ({word(distance)})"
+
+
+def counted(count: int, what: str) -> str:
+    """Return *count* and *what* in singular or plural."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Return *parts*, at least one, as a list with "and" before the last."""
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _by_number(name: str) -> tuple[str, int]:
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0)

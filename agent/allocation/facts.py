@@ -1,8 +1,8 @@
-"""What the objective needs to know of every GPU and every pair, by position in the snapshot.
+"""Facts about GPUs and pairs of GPUs that placement depends on, by position in the snapshot.
 
-Unknown facts become the worst that is possible, never the best: a pair of unknown NVLinks
-counts by its PCIe distance, one of unknown distance as SYS, a GPU of unknown NUMA node as a
-node of its own. So a gap in the data can lose a set its place but never win it one.
+An unknown fact counts as the worst case: a pair with unknown NVLinks counts by its PCIe
+distance, a pair of unknown distance as SYS, a GPU of unknown NUMA node as a node of its own.
+So a gap in the data can cost a set its rank but never raise it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,9 @@ from itertools import combinations
 from types import MappingProxyType
 
 from agent.model.gpu import Gpu
-from agent.model.hca import Hca
-from agent.model.nvlink import Closeness, NvLink
+from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
-from agent.topology.affinity import NearestHcas, nearest_hcas, socket_of_node
+from agent.topology.affinity import nearest_hcas, socket_of_node
 from agent.topology.domains import has_switch
 from agent.topology.links import active_links, usable_nvlinks_between
 from agent.topology.matrix import pci_closeness
@@ -41,9 +40,9 @@ PCIE_GEN4_GB_S: Mapping[Closeness, int] = MappingProxyType(
         Closeness.SYS: 14,
     },
 )
-"""Ring bandwidth over two GPUs of a PCIe class, GB/s, one direction, generation 4 with 16
-lanes. Model values, not measured: 24 is what remains of 31.5 after protocol overhead, the
-rest only keep the order of the classes. Each generation doubles them (PCI-SIG base
+"""Ring bandwidth between two GPUs by PCIe distance, GB/s, one direction, for generation 4 with
+16 lanes. Model values, not measurements: 24 is 31.5 less the protocol overhead, and the others
+only keep the order of the distances. Each generation doubles them (PCI-SIG base
 specifications)."""
 
 OLDEST_PCIE = 3
@@ -54,27 +53,29 @@ NEWEST_PCIE = 7
 """The newest generation that PCI-SIG has published; a file may claim any."""
 
 Square = Sequence[Sequence[int]]
-"""A figure for every pair of positions; its diagonal has no meaning."""
+"""A value for every pair of positions; the diagonal has no meaning."""
 
 UNKNOWN = "unknown"
 Place = tuple[str, int]
-"""A NUMA node or a socket. Its first part is UNKNOWN for a GPU that counts as one of its own."""
+"""(kind, number) of a NUMA node or socket. The kind is UNKNOWN for a GPU of unknown place, which
+counts as a place of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The machine as the objective sees it; every tuple is by position of the GPU.
+    """The machine as the score sees it; every tuple is by position of the GPU.
 
     Attributes:
-        indices: the GPUs' NVML indices, ascending.
-        links: NVLinks of each pair; 0 where there is none, none known, or MIG is on.
-        rates: MB/s of one link of each pair, one direction.
-        hops: bandwidth of each pair in 0.1 GB/s: NVLink where there is any, else PCIe.
-        is_switched: NVSwitches join the GPUs, so links are not tied to a pair.
+        indices: NVML indices, ascending.
+        links: usable NVLinks of each pair; 0 where there is none, none known, or MIG is on.
+        rates: MB/s of one NVLink of each pair, one direction.
+        hops: bandwidth of each pair in 0.1 GB/s, over NVLink where there is any, else PCIe.
+        is_switched: NVSwitches join the GPUs, so links do not belong to a pair.
+        numa, sockets: the NUMA node and the CPU socket of each GPU.
         hcas: the nearest HCAs of each GPU, as a bit mask.
-        is_far: whether all of those are across a socket.
-        hca_steps: how far they are; 1 is PIX, 5 is SYS.
-        partitions: bit masks of positions that a PCIe switch or the Fabric Manager holds together.
+        is_far: whether all of these HCAs are on another socket.
+        hca_steps: distance to the nearest HCA, from 1 (PIX) to 5 (SYS); 0 without HCAs.
+        partitions: bit masks of positions that share a PCIe switch or are a Fabric Manager pair.
     """
 
     indices: tuple[int, ...]
@@ -93,27 +94,70 @@ class Facts:
 def facts(snapshot: Snapshot) -> Facts:
     """Return the facts of *snapshot* that placement depends on."""
     gpus = snapshot.gpus
-    links = _links(snapshot)
-    rates = _rates(snapshot)
+    places = range(len(gpus))
+    is_switched = has_switch(snapshot)
+    closeness = distances(snapshot)
+
+    counts = usable_nvlinks_between(snapshot)
+    indices = tuple(gpu.index for gpu in gpus)
+    links = tuple(tuple(counts.get((min(a, b), max(a, b))) or 0 for b in indices) for a in indices)
+    slowest = [_nvlink_rate(gpu, snapshot) for gpu in gpus]
+    rates = tuple(tuple(min(a, b) for b in slowest) for a in slowest)
+    hops = tuple(
+        tuple(
+            tenths(
+                links[a][b] * rates[a][b]
+                or _pcie_rate(closeness[a][b], pcie_generation(gpus[a], gpus[b]))
+            )
+            for b in places
+        )
+        for a in places
+    )
+
+    with_cpus = [node.id for node in snapshot.numa_nodes or () if len(node.cpus)]
+    only_node = with_cpus[0] if len(with_cpus) == 1 else None
+    numa = tuple(
+        (UNKNOWN, place) if node is None else ("node", node)
+        for place, gpu in enumerate(gpus)
+        for node in [only_node if gpu.numa_node is None else gpu.numa_node]
+    )
+    all_sockets = snapshot.cpu.sockets if snapshot.cpu else ()
+    socket_by_node = socket_of_node(snapshot)
+
+    def socket(node: Place) -> Place:
+        if len(all_sockets) == 1:
+            return "socket", all_sockets[0].id
+        if node[0] == UNKNOWN or node[1] not in socket_by_node:
+            return node
+        return "socket", socket_by_node[node[1]]
+
+    sockets = tuple(map(socket, numa))
     nearest = nearest_hcas(snapshot)
-    numa = tuple(_numa(snapshot, position) for position in range(len(gpus)))
-    sockets = tuple(_socket(snapshot, place) for place in numa)
-    is_rdma = bool(snapshot.hcas)
+    masks, is_far, steps = [], [], []
+    for gpu, own_socket in zip(gpus, sockets, strict=True):
+        near = nearest.get(gpu.index)
+        hcas = near.hcas if near else ()
+        distance = near.closeness if near else Closeness.SYS
+        ids = set(map(id, hcas))
+        masks.append(sum(1 << n for n, hca in enumerate(snapshot.hcas or ()) if id(hca) in ids))
+        hca_sockets = {socket(("node", hca.numa_node)) for hca in hcas if hca.numa_node is not None}
+        is_far.append(
+            bool(snapshot.hcas) and distance == Closeness.SYS and own_socket not in hca_sockets
+        )
+        steps.append(distance // Closeness.PIX if snapshot.hcas else 0)
+
     return Facts(
-        indices=tuple(gpu.index for gpu in gpus),
+        indices=indices,
         links=links,
         rates=rates,
-        hops=_hops(snapshot, links, rates),
-        is_switched=has_switch(snapshot),
+        hops=hops,
+        is_switched=is_switched,
         numa=numa,
         sockets=sockets,
-        hcas=tuple(_hca_mask(snapshot, nearest.get(gpu.index)) for gpu in gpus),
-        is_far=tuple(
-            is_rdma and _is_far(snapshot, nearest.get(gpu.index), socket)
-            for gpu, socket in zip(gpus, sockets, strict=True)
-        ),
-        hca_steps=tuple(_steps(nearest.get(gpu.index)) if is_rdma else 0 for gpu in gpus),
-        partitions=_partitions(snapshot),
+        hcas=tuple(masks),
+        is_far=tuple(is_far),
+        hca_steps=tuple(steps),
+        partitions=_partitions(indices, closeness, is_switched=is_switched),
     )
 
 
@@ -125,11 +169,16 @@ def distances(snapshot: Snapshot) -> tuple[tuple[Closeness | None, ...], ...]:
 
 
 def pcie_generation(a: Gpu, b: Gpu) -> int:
-    """Return the generation that two GPUs can speak to each other on.
+    """Return the highest PCIe generation that both GPUs support.
 
-    The maximum counts, not the current one, which drops while a GPU idles.
+    The maximum counts, not the current one, which drops while a GPU is idle.
     """
     return min(_generation(a), _generation(b))
+
+
+def tenths(rate_mb_s: int) -> int:
+    """Return MB/s in units of 0.1 GB/s, the resolution at which bandwidths are compared."""
+    return (rate_mb_s + 50) // 100
 
 
 def _generation(gpu: Gpu) -> int:
@@ -138,129 +187,50 @@ def _generation(gpu: Gpu) -> int:
     return min(max(known, 1), NEWEST_PCIE) if known else OLDEST_PCIE
 
 
-def _links(snapshot: Snapshot) -> tuple[tuple[int, ...], ...]:
-    counts = usable_nvlinks_between(snapshot)
-    # In MIG mode there is no peer access between GPUs (NVIDIA MIG user guide, limitations).
-    whole = {gpu.index for gpu in snapshot.gpus if not gpu.is_divided}
-    order = [gpu.index for gpu in snapshot.gpus]
-    return tuple(
-        tuple(
-            (counts.get((min(a, b), max(a, b))) or 0) if a in whole and b in whole else 0
-            for b in order
-        )
-        for a in order
-    )
+def _nvlink_rate(gpu: Gpu, snapshot: Snapshot) -> int:
+    """Return the MB/s of the slowest active NVLink, by architecture where none is active."""
+    oldest = min(NVLINK_MB_S.values())
+    generation = NVLINK_OF_ARCHITECTURE.get(gpu.architecture or "", 0)
+    rates = []
+    for link in active_links(gpu, snapshot):
+        payload = NVLINK_MB_S.get(link.version or generation)
+        if link.speed_mbps is None or link.speed_mbps <= 0:
+            rates.append(payload or oldest)
+        elif payload is None:
+            slower = [rate for rate in NVLINK_MB_S.values() if rate <= link.speed_mbps]
+            rates.append(max(slower, default=link.speed_mbps))
+        else:
+            # Slower than its version is real: the bridge of an RTX 3090 runs NVLink 3 at 14 GB/s.
+            rates.append(min(payload, link.speed_mbps))
+    return min(rates, default=NVLINK_MB_S.get(generation, oldest))
 
 
-def _rates(snapshot: Snapshot) -> tuple[tuple[int, ...], ...]:
-    own = [_rate(gpu, snapshot) for gpu in snapshot.gpus]
-    return tuple(tuple(min(a, b) for b in own) for a in own)
-
-
-def _rate(gpu: Gpu, snapshot: Snapshot) -> int:
-    generation = NVLINK_OF_ARCHITECTURE.get(gpu.architecture or "")
-    payload = NVLINK_MB_S.get(generation or 0, min(NVLINK_MB_S.values()))
-    links = active_links(gpu, snapshot)
-    return min((_link_rate(link, generation) for link in links), default=payload)
-
-
-def _link_rate(link: NvLink, generation: int | None) -> int:
-    payload = NVLINK_MB_S.get(link.version or generation or 0)
-    if link.speed_mbps is None or link.speed_mbps <= 0:
-        return payload or min(NVLINK_MB_S.values())
-    if payload is None:
-        slower = [rate for rate in NVLINK_MB_S.values() if rate <= link.speed_mbps]
-        return max(slower, default=link.speed_mbps)
-    # Slower than its version is real: the bridge of an RTX 3090 runs NVLink 3 at 14 GB/s.
-    return min(payload, link.speed_mbps)
-
-
-def _hops(
-    snapshot: Snapshot,
-    links: tuple[tuple[int, ...], ...],
-    rates: tuple[tuple[int, ...], ...],
-) -> tuple[tuple[int, ...], ...]:
-    classes = distances(snapshot)
-    gpus = snapshot.gpus
-    return tuple(
-        tuple(
-            tenths(links[a][b] * rates[a][b])
-            if links[a][b]
-            else tenths(_pcie_mb_s(classes[a][b], pcie_generation(gpus[a], gpus[b])))
-            for b in range(len(gpus))
-        )
-        for a in range(len(gpus))
-    )
-
-
-def tenths(rate_mb_s: int) -> int:
-    """Return MB/s in units of 0.1 GB/s, the grain at which bandwidths count as equal."""
-    return (rate_mb_s + 50) // 100
-
-
-def _pcie_mb_s(distance: Closeness | None, generation: int) -> int:
+def _pcie_rate(distance: Closeness | None, generation: int) -> int:
+    """Return the MB/s between two GPUs over PCIe."""
     gen4 = PCIE_GEN4_GB_S[Closeness.SYS if distance is None else distance] * 1000
     return gen4 << (generation - 4) if generation >= 4 else gen4 >> (4 - generation)
 
 
-def _numa(snapshot: Snapshot, position: int) -> Place:
-    node = snapshot.gpus[position].numa_node
-    if node is not None:
-        return "node", node
-    only = [node.id for node in snapshot.numa_nodes or () if len(node.cpus)]
-    return ("node", only[0]) if len(only) == 1 else (UNKNOWN, position)
-
-
-def _socket(snapshot: Snapshot, numa: Place) -> Place:
-    sockets = snapshot.cpu.sockets if snapshot.cpu else ()
-    if len(sockets) == 1:
-        return "socket", sockets[0].id
-    if numa[0] == UNKNOWN:
-        return numa
-    socket = socket_of_node(snapshot).get(numa[1])
-    return numa if socket is None else ("socket", socket)
-
-
-def _hca_mask(snapshot: Snapshot, nearest: NearestHcas | None) -> int:
-    if nearest is None:
-        return 0
-    near = set(map(id, nearest.hcas))
-    return sum(1 << n for n, hca in enumerate(snapshot.hcas or ()) if id(hca) in near)
-
-
-def _is_far(snapshot: Snapshot, nearest: NearestHcas | None, socket: Place) -> bool:
-    if nearest is None:
-        return True
-    if nearest.closeness < Closeness.SYS:
-        return False
-    return socket not in {_hca_socket(snapshot, hca) for hca in nearest.hcas}
-
-
-def _hca_socket(snapshot: Snapshot, hca: Hca) -> Place | None:
-    return None if hca.numa_node is None else _socket(snapshot, ("node", hca.numa_node))
-
-
-def _steps(nearest: NearestHcas | None) -> int:
-    distance = Closeness.SYS if nearest is None else nearest.closeness
-    return distance // Closeness.PIX
-
-
-def _partitions(snapshot: Snapshot) -> tuple[int, ...]:
-    """Group GPUs behind one PCIe switch; others, if NVSwitches join them, 2i with 2i+1.
+def _partitions(
+    indices: Sequence[int],
+    closeness: Sequence[Sequence[Closeness | None]],
+    *,
+    is_switched: bool,
+) -> tuple[int, ...]:
+    """Return the GPUs behind one PCIe switch; of the others, with NVSwitches, pairs 2i and 2i+1.
 
     Those pairs are the two-GPU partitions of NVIDIA's Fabric Manager on HGX boards (Fabric
     Manager user guide, shared NVSwitch partitions); without NVSwitches numbers mean nothing.
     """
-    classes = distances(snapshot)
-    group = {position: {position} for position in range(len(snapshot.gpus))}
+    group = {place: {place} for place in range(len(indices))}
     for a, b in combinations(group, 2):
-        distance = classes[a][b]
+        distance = closeness[a][b]
         if distance is not None and distance <= Closeness.PIX:
             group[a] |= group[b]
             group.update(dict.fromkeys(group[a], group[a]))
-    alone = [position for position, members in group.items() if len(members) == 1]
-    for a, b in combinations(alone, 2) if has_switch(snapshot) else ():
-        if snapshot.gpus[a].index // 2 == snapshot.gpus[b].index // 2:
+    alone = [place for place, members in group.items() if len(members) == 1]
+    for a, b in combinations(alone, 2) if is_switched else ():
+        if indices[a] // 2 == indices[b] // 2:
             group[a] = group[b] = {a, b}
     masks = {sum(1 << member for member in members) for members in group.values()}
     return tuple(sorted(mask for mask in masks if mask.bit_count() > 1))

@@ -3,11 +3,11 @@
 
 def bits(mask: int) -> tuple[int, ...]:
     """Return the single-bit masks of *mask*, ascending."""
-    found = []
+    singles = []
     while mask:
-        found.append(mask & -mask)
+        singles.append(mask & -mask)
         mask &= mask - 1
-    return tuple(found)
+    return tuple(singles)
 
 
 def positions(mask: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Bandwidths that an operator measured on a machine; they win over every model.
+"""Bandwidths that an operator measured on a machine; they take precedence over every model.
 
 The table is a document of this shape, as YAML or JSON (docs/internals/placement.md)::
 
@@ -31,11 +31,11 @@ MOST_ENTRIES = 100_000
 """Entries accepted; every set of a 16-GPU machine makes 65,519."""
 
 HIGHEST_GB_S = 10_000
-"""A figure above it is in another unit: the fastest GPU link known carries 900 GB/s one way
+"""A larger value is in another unit: the fastest GPU link known carries 900 GB/s one way
 (NVIDIA B200 datasheet, NVLink 5)."""
 
 LOWEST_GB_S = 0.1
-"""The grain at which bandwidths are compared."""
+"""The resolution at which bandwidths are compared."""
 
 _KEYS = ("kind", "version", "machine", "unit", "pairs", "sets")
 _ENTRY_KEYS = ("gpus", "bandwidth")
@@ -50,8 +50,8 @@ class Measured:
     """Measured bandwidths by GPU indices, in 0.1 GB/s, one direction.
 
     Attributes:
-        pairs: what one hop between two GPUs carries; the model builds rings from it.
-        sets: what a whole set reaches (nccl-tests' bus bandwidth); no model is asked.
+        pairs: bandwidth of one hop between two GPUs, from which the model builds rings.
+        sets: bandwidth of a whole set (bus bandwidth of nccl-tests), used without any model.
     """
 
     pairs: Mapping[Gpus, int] = field(default_factory=dict, hash=False)
@@ -60,7 +60,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One figure of a table, as written: *path* is its place, *gpus* are names."""
+    """One entry of a table as written: *path* is where it stands, *gpus* are names."""
 
     path: str
     gpus: tuple[str, ...]
@@ -69,14 +69,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthTable:
-    """A table that was read and not yet matched with a machine; *machine* is free text."""
+    """A table that is not yet matched with a machine; *machine* is free text."""
 
     machine: str | None
     pairs: tuple[Entry, ...]
     sets: tuple[Entry, ...]
 
     def on(self, snapshot: Snapshot) -> Measured:
-        """Return the figures by the GPU indices of *snapshot*.
+        """Return the bandwidths by the GPU indices of *snapshot*.
 
         Raises:
             DecodeError: an entry names an unknown GPU, one GPU twice, or a set a second time.
@@ -85,10 +85,10 @@ class BandwidthTable:
 
 
 def bandwidth_table(document: object) -> BandwidthTable:
-    """Return the table that *document* is, made of plain lists, mappings and numbers.
+    """Return the table in *document*, which is plain lists, mappings and numbers.
 
     Raises:
-        DecodeError: it is not such a table; the path names the entry.
+        DecodeError: *document* is not such a table; the path names the entry.
     """
     if not isinstance(document, Mapping):
         raise DecodeError("", "not a bandwidth table", _CURE)
@@ -96,9 +96,9 @@ def bandwidth_table(document: object) -> BandwidthTable:
         if key not in _KEYS:
             raise _unknown_key("", key, _KEYS)
     for key, expected in (("kind", KIND), ("version", VERSION), ("unit", UNIT)):
-        found = document.get(key)
-        if found != expected or isinstance(found, bool):
-            raise DecodeError(key, f"expected {expected!r}, found {_brief(found)}", _CURE)
+        value = document.get(key)
+        if value != expected or isinstance(value, bool):
+            raise DecodeError(key, f"expected {expected!r}, found {_brief(value)}", _CURE)
     machine = document.get("machine")
     if machine is not None and not isinstance(machine, str):
         raise DecodeError("machine", f"not a text: {_brief(machine)}", _CURE)
@@ -109,7 +109,7 @@ def bandwidth_table(document: object) -> BandwidthTable:
 
 
 def coverage(measured: Measured, gpus: int) -> str:
-    """Return in one line how many of the sets of each size *measured* covers on *gpus* GPUs."""
+    """Return one line that says how many sets of each size *measured* covers on *gpus* GPUs."""
     by_size: dict[int, int] = {}
     for members in measured.sets:
         by_size[len(members)] = by_size.get(len(members), 0) + 1
@@ -119,85 +119,73 @@ def coverage(measured: Measured, gpus: int) -> str:
 
 
 def _entries(document: Mapping[object, object], key: str) -> Iterator[Entry]:
-    listed = document.get(key)
-    if listed is None:
+    entries = document.get(key)
+    if entries is None:
         return
-    if not isinstance(listed, list):
-        raise DecodeError(key, f"not a list: {_brief(listed)}", _CURE)
-    if len(listed) > MOST_ENTRIES:
+    if not isinstance(entries, list):
+        raise DecodeError(key, f"not a list: {_brief(entries)}", _CURE)
+    if len(entries) > MOST_ENTRIES:
         raise DecodeError(key, f"more than {MOST_ENTRIES} entries", "measure fewer sets")
-    for position, found in enumerate(listed):
-        entry = _entry(f"{key}[{position}]", found)
-        if key == "pairs" and len(entry.gpus) != 2:
-            raise DecodeError(f"{entry.path}.gpus", "a pair is two GPUs", "move it to `sets`")
-        yield entry
+    for position, entry in enumerate(entries):
+        path = f"{key}[{position}]"
+        if not isinstance(entry, Mapping):
+            shape = "{gpus: […], bandwidth: …}"
+            raise DecodeError(path, f"not of the form {shape}: {_brief(entry)}", _CURE)
+        for name in entry:
+            if name not in _ENTRY_KEYS:
+                raise _unknown_key(path, name, _ENTRY_KEYS)
+        gpus = _gpus(f"{path}.gpus", entry.get("gpus"))
+        tenths_gb_s = _tenths(f"{path}.bandwidth", entry.get("bandwidth"))
+        if key == "pairs" and len(gpus) != 2:
+            raise DecodeError(f"{path}.gpus", "a pair is two GPUs", "move it to `sets`")
+        yield Entry(path=path, gpus=gpus, tenths_gb_s=tenths_gb_s)
 
 
-def _entry(path: str, found: object) -> Entry:
-    if not isinstance(found, Mapping):
-        shape = "{gpus: […], bandwidth: …}"
-        raise DecodeError(path, f"not of the form {shape}: {_brief(found)}", _CURE)
-    for key in found:
-        if key not in _ENTRY_KEYS:
-            raise _unknown_key(path, key, _ENTRY_KEYS)
-    return Entry(
-        path=path,
-        gpus=_names(f"{path}.gpus", found.get("gpus")),
-        tenths_gb_s=_tenths(f"{path}.bandwidth", found.get("bandwidth")),
-    )
-
-
-def _names(path: str, found: object) -> tuple[str, ...]:
-    if not isinstance(found, list) or not found:
-        raise DecodeError(path, f"not a list of GPUs: {_brief(found)}", _CURE)
-    for name in found:
+def _gpus(path: str, names: object) -> tuple[str, ...]:
+    if not isinstance(names, list) or not names:
+        raise DecodeError(path, f"not a list of GPUs: {_brief(names)}", _CURE)
+    for name in names:
         if isinstance(name, bool) or not isinstance(name, int | str):
             cure = "give an index, a UUID or a PCI address"
             raise DecodeError(path, f"not a GPU: {_brief(name)}", cure)
-    if len(found) < 2:
+    if len(names) < 2:
         raise DecodeError(path, "one GPU alone has no bandwidth", "give sets of two and more")
-    return tuple(map(str, found))
+    return tuple(map(str, names))
 
 
-def _tenths(path: str, found: object) -> int:
-    """Return *found* GB/s in 0.1 GB/s, the grain at which bandwidths count as equal."""
-    if isinstance(found, bool) or not isinstance(found, int | float) or _is_nan(found):
-        raise DecodeError(path, f"not a number: {_brief(found)}", _CURE)
-    if found > HIGHEST_GB_S:
-        raise DecodeError(path, f"{_brief(found)} is no bandwidth in {UNIT}", f"give it in {UNIT}")
-    if found < LOWEST_GB_S:
+def _tenths(path: str, value: object) -> int:
+    """Return *value* GB/s in 0.1 GB/s."""
+    is_nan = isinstance(value, float) and isnan(value)  # a huge integer has no float
+    if is_nan or isinstance(value, bool) or not isinstance(value, int | float):
+        raise DecodeError(path, f"not a number: {_brief(value)}", _CURE)
+    if value > HIGHEST_GB_S:
+        raise DecodeError(path, f"{_brief(value)} is no bandwidth in {UNIT}", f"give it in {UNIT}")
+    if value < LOWEST_GB_S:
         cure = "leave out what was not measured"
-        raise DecodeError(path, f"{_brief(found)} is below {LOWEST_GB_S} {UNIT}", cure)
-    return round(found * 10)
-
-
-def _is_nan(number: float) -> bool:
-    return isinstance(number, float) and isnan(number)  # a huge integer has no float
+        raise DecodeError(path, f"{_brief(value)} is below {LOWEST_GB_S} {UNIT}", cure)
+    return round(value * 10)
 
 
 def _by_index(entries: Sequence[Entry], snapshot: Snapshot) -> Mapping[Gpus, int]:
-    found: dict[Gpus, int] = {}
+    bandwidths: dict[Gpus, int] = {}
     first: dict[Gpus, str] = {}
     for entry in entries:
-        gpus = _indices(entry, snapshot)
+        indices: set[int] = set()
+        for name in entry.gpus:
+            try:
+                index = resolve(snapshot, name).index
+            except InputError as error:
+                raise DecodeError(f"{entry.path}.gpus", error.cause, error.cure) from None
+            if index in indices:
+                cause = f"GPU{index} is named twice"
+                raise DecodeError(f"{entry.path}.gpus", cause, "name it once")
+            indices.add(index)
+        gpus = frozenset(indices)
         if gpus in first:
             raise DecodeError(entry.path, f"the same GPUs as {first[gpus]}", "keep one of the two")
         first[gpus] = entry.path
-        found[gpus] = entry.tenths_gb_s
-    return MappingProxyType(found)
-
-
-def _indices(entry: Entry, snapshot: Snapshot) -> Gpus:
-    seen: set[int] = set()
-    for name in entry.gpus:
-        try:
-            index = resolve(snapshot, name).index
-        except InputError as error:
-            raise DecodeError(f"{entry.path}.gpus", error.cause, error.cure) from None
-        if index in seen:
-            raise DecodeError(f"{entry.path}.gpus", f"GPU{index} is named twice", "name it once")
-        seen.add(index)
-    return frozenset(seen)
+        bandwidths[gpus] = entry.tenths_gb_s
+    return MappingProxyType(bandwidths)
 
 
 def _unknown_key(path: str, key: object, known: Sequence[str]) -> DecodeError:
@@ -206,11 +194,11 @@ def _unknown_key(path: str, key: object, known: Sequence[str]) -> DecodeError:
     return DecodeError(path, f"unknown key {_brief(key)}", cure)
 
 
-def _brief(found: object) -> str:
-    """Return how *found* is shown in an error; a container, which may be endless, is not."""
-    if found is None or isinstance(found, Mapping | list):
-        return "nothing" if found is None else "a list" if isinstance(found, list) else "a mapping"
-    if isinstance(found, int) and abs(found) > HIGHEST_GB_S:
-        return "a huge number"  # a text of it may be longer than Python allows
-    text = repr(found)
+def _brief(value: object) -> str:
+    """Return *value* as errors show it; of a container, which may be endless, only the kind."""
+    if value is None or isinstance(value, Mapping | list):
+        return "nothing" if value is None else "a list" if isinstance(value, list) else "a mapping"
+    if isinstance(value, int) and abs(value) > HIGHEST_GB_S:
+        return "a huge number"  # its text may be longer than Python allows
+    text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

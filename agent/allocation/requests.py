@@ -1,4 +1,4 @@
-"""GPUs as people and other programs name them."""
+"""Requests for GPUs: resolve names, check counts, and put degraded devices last."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -8,63 +8,18 @@ from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
 
-# Whether a request can be met at all, and what to do where it cannot.
-
-
-def check_counts(free: int, required: int, size: int, what: str) -> None:
-    """Check the counts of a request; *what* is one device, as people call it.
-
-    Raises:
-        InputError: no set of that size can be had.
-    """
-    if size < 1:
-        raise InputError(f"cannot allocate {size} {what}s", "ask for at least 1")
-    wanted = f"{size} {what}{'' if size == 1 else 's'}"
-    if not free:
-        raise InputError(f"cannot allocate {wanted}: none is available", f"free a {what} first")
-    if size > free:
-        raise InputError(
-            f"cannot allocate {wanted}: only {free} {'is' if free == 1 else 'are'} available",
-            f"ask for at most {free}",
-        )
-    if required > size:
-        raise InputError(
-            f"cannot allocate {wanted} that contain{'s' if size == 1 else ''} {required} required",
-            f"ask for at least {required}",
-        )
-
-
-# Degraded devices come last: how a request is narrowed before anything is chosen.
-
-
-def sound_first(
-    available: Sequence[str], required: Sequence[str], size: int, degraded: Collection[str]
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return *available* and *required* narrowed so that the fewest *degraded* ids are chosen.
-
-    Where the sound ids suffice, degraded ones that are not required are not available. Where
-    they do not, every sound id is required, and what is missing is chosen among the others.
-    An answer to the narrowed request is one to the request that was asked.
-    """
-    if not degraded:
-        return available, required
-    kept = set(required)
-    sound = [name for name in dict.fromkeys(available) if name in kept or name not in degraded]
-    if len(sound) >= size:
-        return sound, required
-    return available, (*required, *(name for name in sound if name not in kept))
-
 
 def resolve(snapshot: Snapshot, text: str) -> Gpu:
     """Return the GPU that *text* names: a UUID, ``GPU3``, ``3`` or a PCI address.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: no GPU has that name.
     """
     wanted = text.strip().lower()
     address = PciAddress.as_written(wanted)
     for gpu in snapshot.gpus:
-        if wanted in _names(gpu) or (gpu.pci is not None and gpu.pci == address):
+        names = {gpu.id.lower(), gpu.name.lower(), str(gpu.index)}
+        if wanted in names or (gpu.pci is not None and gpu.pci == address):
             return gpu
     raise unknown_gpu(snapshot, text)
 
@@ -86,5 +41,42 @@ def usable(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(gpu.id for gpu in snapshot.gpus if not gpu.is_lost)
 
 
-def _names(gpu: Gpu) -> set[str]:
-    return {gpu.id.lower(), gpu.name.lower(), str(gpu.index)}
+def check_counts(free: int, required: int, size: int, what: str) -> None:
+    """Check the counts of a request; *what* is the name of a device in messages.
+
+    Raises:
+        InputError: no set of that size can be had.
+    """
+    if size < 1:
+        raise InputError(f"cannot allocate {size} {what}s", "ask for at least 1")
+    wanted = f"{size} {what}{'' if size == 1 else 's'}"
+    if not free:
+        raise InputError(f"cannot allocate {wanted}: none is available", f"free a {what} first")
+    if size > free:
+        raise InputError(
+            f"cannot allocate {wanted}: only {free} {'is' if free == 1 else 'are'} available",
+            f"ask for at most {free}",
+        )
+    if required > size:
+        raise InputError(
+            f"cannot allocate {wanted} that contain{'s' if size == 1 else ''} {required} required",
+            f"ask for at least {required}",
+        )
+
+
+def sound_first(
+    available: Sequence[str], required: Sequence[str], size: int, degraded: Collection[str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return *available* and *required* narrowed so that the fewest *degraded* ids are chosen.
+
+    Where the healthy ids suffice, degraded ids that are not required are not available.
+    Otherwise every healthy id is required, and the rest is chosen among the degraded ones. An
+    answer to the narrowed request is also an answer to the original one.
+    """
+    if not degraded:
+        return available, required
+    kept = set(required)
+    sound = [name for name in dict.fromkeys(available) if name in kept or name not in degraded]
+    if len(sound) >= size:
+        return sound, required
+    return available, (*required, *(name for name in sound if name not in kept))

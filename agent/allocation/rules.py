@@ -1,4 +1,4 @@
-"""What an operator may choose about placement: a policy, and a model of bandwidth."""
+"""The operator's choices for placement: a policy and a bandwidth model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from agent.allocation.measured import Measured
 
 
 class Policy(StrEnum):
-    """Which term decides first; docs/internals/placement.md says when to take which."""
+    """Which term decides first; docs/internals/placement.md says when to use which."""
 
     BEST = "best"
     NUMA_FIRST = "numa-first"
@@ -40,14 +40,14 @@ TERMS: Mapping[Policy, tuple[str, ...]] = MappingProxyType(
         Policy.NIC_REQUIRED: (*_HCAS, *_BANDWIDTH, *_SPAN, "remainder_value", *_LAST),
     },
 )
-"""The fields of :class:`agent.allocation.score.Score` that a policy compares, the first that
-differs decides. ``best`` is the order that lost the least bandwidth of some 35 tried on traces
+"""The fields of :class:`agent.allocation.score.Score` that a policy compares; the first that
+differs decides. ``best`` lost the least bandwidth of about 35 orders tried on traces
 (docs/internals/placement.md); the others move what their name says to the front."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """One choice; ``measured`` is used by every model and required by ``table``."""
+    """A policy and a model; every model uses ``measured``, and ``table`` requires it."""
 
     policy: Policy = Policy.BEST
     model: Model = Model.RING

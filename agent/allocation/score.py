@@ -1,10 +1,10 @@
-"""What a set of GPUs is worth: one pure function per term, and the record of all of them.
+"""The score of a set of GPUs: one pure function per term, and the record of all terms.
 
 A policy compares the terms in its own order (:data:`agent.allocation.rules.TERMS`), the next
 one only where all before are equal. Sets are tuples of positions in the snapshot, ascending.
-Bandwidths are integers of 0.1 GB/s, so that equal means equal. They are a model, never a
-measurement; they rank sets of one machine. The first term, the bandwidth of the set, has three
-models and a room of its own: :mod:`agent.allocation.bandwidth`.
+Bandwidths are integers of 0.1 GB/s, so that they compare exactly. They are modelled and only
+rank the sets of one machine. The bandwidth of a set, the first term, has three models:
+:mod:`agent.allocation.bandwidth`.
 """
 
 from collections import Counter
@@ -19,27 +19,27 @@ from agent.allocation.rules import TERMS, Policy
 
 CROSSING_PENALTY = 1
 """Tenths of its bandwidth that a set loses in :func:`set_value` for spanning NUMA nodes, and
-again for spanning sockets. A choice, not a measurement: small against any step in bandwidth
-between sets, and the order of NUMA before packing does not depend on it."""
+again for spanning sockets. A choice, not a measurement: it is small against any difference in
+bandwidth between sets, and NUMA comes before packing whatever its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The worth of a set.
+    """The terms of a set.
 
     Attributes:
         bandwidth_gb_s: modelled bandwidth in one direction, more is better; ``None`` for one
             GPU, which sends nothing.
         pair_bandwidth_gb_s: sum over all pairs of the set, more is better.
         numa_nodes, sockets: how many the set spans, fewer are better; a GPU of unknown
-            place counts as one of its own.
-        remainder_value: what the GPUs left are worth to later jobs of 2, 4 and 8 GPUs, in
-            weighted GB/s, more is better.
+            place counts as a place of its own.
+        remainder_value: what the remaining GPUs are worth to later jobs of 2, 4 and 8 GPUs,
+            in weighted GB/s, more is better.
         hca_far: GPUs with no HCA on their socket.
         rail_loss: GPUs that cannot have one of their nearest HCAs for themselves.
         hca_distance: sum of the distances to the nearest HCA; PIX is 1, SYS 5.
-        broken_partitions: PCIe switches, or pairs of the Fabric Manager, whose GPUs were all
-            free and would not be.
+        broken_partitions: PCIe switches, or Fabric Manager pairs, whose GPUs were all free
+            and of which the set takes only some.
         crowding: sum over the NUMA nodes of the square of the GPUs in use there.
         order: the GPU indices; the lower list wins when all else is equal.
     """
@@ -57,17 +57,17 @@ class Score:
     order: tuple[int, ...]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the terms in JSON's own types."""
+        """Return the terms as JSON types."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**plain, "order": list(self.order)}
 
     def lost_at(self, better: "Score", terms: Sequence[str] = TERMS[Policy.BEST]) -> str:
-        """Return the first of *terms* at which this score is not equal to *better*."""
+        """Return the first of *terms* in which this score differs from *better*."""
         return next(name for name in terms if getattr(self, name) != getattr(better, name))
 
 
 def pair_bandwidth(facts: Facts, members: Sequence[int]) -> int:
-    """Return the bandwidths of all pairs of *members* added up, 0.1 GB/s."""
+    """Return the sum of the bandwidths of all pairs of *members*, 0.1 GB/s."""
     return sum(facts.hops[a][b] for a, b in combinations(members, 2))
 
 
@@ -82,7 +82,7 @@ def sockets(facts: Facts, members: Sequence[int]) -> int:
 
 
 def set_value(bandwidth: int, nodes: int, sockets: int) -> int:
-    """Return what a later job would get from a set, 0.01 GB/s."""
+    """Return what a set is worth to a later job, 0.01 GB/s."""
     return bandwidth * (10 - CROSSING_PENALTY * ((nodes > 1) + (sockets > 1)))
 
 
@@ -92,37 +92,37 @@ def hca_far(facts: Facts, members: Sequence[int]) -> int:
 
 
 def hca_distance(facts: Facts, members: Sequence[int]) -> int:
-    """Return the distances of *members* to their nearest HCAs added up; PIX is 1, SYS 5."""
+    """Return the sum of the distances of *members* to their nearest HCAs; PIX is 1, SYS 5."""
     return sum(facts.hca_steps[member] for member in members)
 
 
 def rail_loss(facts: Facts, members: Sequence[int]) -> int:
     """Return how many of *members* must share one of their nearest HCAs with another.
 
-    That is what a maximum matching of GPUs and nearest HCAs leaves over. GPUs that share an
-    HCA share its PCIe switch as well, and so the way to the host.
+    These are the GPUs that a maximum matching of GPUs and nearest HCAs leaves over. GPUs that
+    share an HCA also share its PCIe switch, and so the path to the host.
     """
     owner: dict[int, int] = {}
 
-    def settles(member: int, asked: set[int]) -> bool:
+    def is_matched(member: int, visited: set[int]) -> bool:
         for hca in positions(facts.hcas[member]):
-            if hca not in asked:
-                asked.add(hca)
-                if hca not in owner or settles(owner[hca], asked):
+            if hca not in visited:
+                visited.add(hca)
+                if hca not in owner or is_matched(owner[hca], visited):
                     owner[hca] = member
                     return True
         return False
 
-    return sum(not settles(member, set()) for member in members) if any(facts.hcas) else 0
+    return sum(not is_matched(member, set()) for member in members) if any(facts.hcas) else 0
 
 
 def whole_partitions(facts: Facts, free: int) -> tuple[int, ...]:
-    """Return the partitions of which every GPU is in *free*; all are bit masks."""
+    """Return the partitions whose GPUs are all in *free*; bit masks."""
     return tuple(partition for partition in facts.partitions if partition & free == partition)
 
 
 def broken_partitions(whole: Sequence[int], chosen: int) -> int:
-    """Return how many of the partitions *whole* the set *chosen* would split; bit masks."""
+    """Return how many of the partitions *whole* the set *chosen* splits; bit masks."""
     count = 0
     for partition in whole:
         if 0 != partition & chosen != partition:
@@ -133,7 +133,7 @@ def broken_partitions(whole: Sequence[int], chosen: int) -> int:
 def crowding(facts: Facts, in_use: Sequence[int]) -> int:
     """Return the sum over the NUMA nodes of the square of the GPUs *in_use* there.
 
-    It is least where load is even: of two nodes with 1 and 3 GPUs in use, one more on the
-    first costs 3, on the second 7.
+    It is least for an even load: of two nodes with 1 and 3 GPUs in use, one more on the first
+    costs 3, on the second 7.
     """
     return sum(count * count for count in Counter(facts.numa[gpu] for gpu in in_use).values())

@@ -1,4 +1,4 @@
-"""The terms of one machine, as integers of which less is better, for sets given as masks."""
+"""The terms of one machine for sets given as masks, as integers of which less is better."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,51 +12,73 @@ from agent.allocation.score import Score
 from agent.allocation.tree import nearest_tree, remainder_value, tree
 
 LARGEST_ENUMERATED = 16
-"""GPUs up to which all sets of an irregular machine are looked at; 12,870 at most, 8 of 16."""
+"""GPUs up to which all sets of an irregular machine are compared; at most 12,870, 8 of 16."""
 
 LARGEST_MESH = 10
-"""The same for GPUs that NVLinks join directly to two or more others, where every set needs
-its rings counted. No larger mesh has been built (DGX-1 has 8)."""
+"""The same for GPUs with direct NVLinks to two or more others, where the rings of every set are
+counted. No larger mesh has been built (DGX-1 has 8)."""
 
 Figure = Callable[[int, int], int]
-"""(set, free GPUs with the set) → the term, less is better."""
+"""(set, free GPUs including the set) → the term, less is better."""
 
 
 class Terms:
-    """Judge sets, given as bit masks of positions, of one machine by one choice of rules.
+    """The terms of sets of one machine by one choice of rules; sets are masks of positions.
 
-    Safe to share between threads: two of them at worst compute the same value twice.
+    Safe to share between threads: at worst two threads compute the same value.
 
     Attributes:
         order: the names of the terms, the most important first.
-        tree: the machine as nested groups; ``None`` where it is not of that shape, or where
-            sets were measured, which may be of any shape.
-        nearest: a tree that is like it, where it is too large to look at every set.
+        is_small: every set of the machine can be compared within the time of a request.
+        tree: the machine as nested groups; ``None`` where its groups do not nest, or where
+            sets were measured, whose bandwidths can be anything.
+        nearest: the most similar tree, for machines that are neither a tree nor small.
     """
 
     def __init__(self, facts: Facts, rules: Rules = DEFAULT) -> None:
         self.facts = facts = with_measured_pairs(facts, rules.measured)
         self.rules = rules
         self.order = TERMS[rules.policy]
-        self.is_small = is_small(facts)
+        is_mesh = not facts.is_switched and any(sum(map(bool, row)) > 1 for row in facts.links)
+        self.is_small = len(facts.links) <= (LARGEST_MESH if is_mesh else LARGEST_ENUMERATED)
         has_sets = bool(rules.measured and rules.measured.sets)
         self.tree = None if has_sets else tree(facts)
         self.nearest = None if self.tree or self.is_small else nearest_tree(facts)
-        self._symmetry = Symmetry(facts, is_known=not has_sets)
+
         self._everyone = (1 << len(facts.indices)) - 1
-        self._of = bandwidth(facts, rules)
+        self._symmetry = Symmetry(facts, is_known=not has_sets)
+        self._model = bandwidth(facts, rules)
         self._bandwidths: dict[int, int] = {}
-        self._set_terms = self._of_sets()
+        self._set_terms: Mapping[str, Callable[[int], int]] = {
+            "bandwidth_gb_s": lambda mask: -self.bandwidth(mask),
+            "pair_bandwidth_gb_s": lambda mask: -term.pair_bandwidth(facts, positions(mask)),
+            "numa_nodes": lambda mask: term.numa_nodes(facts, positions(mask)),
+            "sockets": lambda mask: term.sockets(facts, positions(mask)),
+            "hca_far": lambda mask: term.hca_far(facts, positions(mask)),
+            "rail_loss": lambda mask: term.rail_loss(facts, positions(mask)),
+            "hca_distance": lambda mask: term.hca_distance(facts, positions(mask)),
+        }
         self._known: dict[str, dict[int, int]] = {name: {} for name in self._set_terms}
         self._free_terms: Mapping[str, Figure] = {
             "remainder_value": lambda mask, free: -self.value_left(free & ~mask),
-            "broken_partitions": self._broken,
+            "broken_partitions": self._broken_partitions,
             "crowding": self._crowding,
         }
-        self.value_left = self._value_left()
+
+        def value(mask: int) -> int:
+            members = positions(mask)
+            nodes, sockets = term.numa_nodes(facts, members), term.sockets(facts, members)
+            return term.set_value(self.bandwidth(mask), nodes, sockets)
+
+        root = self.tree or self.nearest
+        self.value_left: Callable[[int], int] = (
+            Packing(value, self._symmetry).remainder_value
+            if root is None
+            else lambda left: remainder_value(root, left)
+        )
 
     def is_fixed(self, name: str) -> bool:
-        """Return whether the term *name* does not depend on what else is free."""
+        """Return whether the term *name* depends on the set alone, not on what else is free."""
         return name in self._set_terms
 
     def figure(self, name: str) -> Figure:
@@ -66,27 +88,27 @@ class Terms:
         compute, known = self._set_terms[name], self._known[name]
 
         def of(mask: int, _free: int) -> int:
-            found = known.get(mask)
-            if found is None:
-                found = compute(mask)
+            value = known.get(mask)
+            if value is None:
+                value = compute(mask)
                 if self.is_small:
-                    known[mask] = found
-            return found
+                    known[mask] = value
+            return value
 
         return of
 
     def bandwidth(self, mask: int) -> int:
         """Return the modelled bandwidth of a set, 0.1 GB/s; 0 for one GPU."""
-        found = self._bandwidths.get(mask)
-        if found is None:
+        value = self._bandwidths.get(mask)
+        if value is None:
             like = self._symmetry.canonical(mask)
-            found = self._of(positions(mask)) if like == mask else self.bandwidth(like)
-            if self.is_small:  # at most 65,536 sets; beyond, memory would grow for ever
-                self._bandwidths[mask] = found
-        return found
+            value = self._model(positions(mask)) if like == mask else self.bandwidth(like)
+            if self.is_small:  # at most 65,536 sets; on a larger machine memory would only grow
+                self._bandwidths[mask] = value
+        return value
 
     def score(self, mask: int, free: int) -> Score:
-        """Return all terms of *mask* when cut from *free*."""
+        """Return all terms of *mask* when it is taken from *free*."""
         facts, members = self.facts, positions(mask)
         return Score(
             bandwidth_gb_s=self.bandwidth(mask) / 10 if len(members) > 1 else None,
@@ -97,43 +119,13 @@ class Terms:
             hca_far=term.hca_far(facts, members),
             rail_loss=term.rail_loss(facts, members),
             hca_distance=term.hca_distance(facts, members),
-            broken_partitions=self._broken(mask, free),
+            broken_partitions=self._broken_partitions(mask, free),
             crowding=self._crowding(mask, free),
             order=tuple(facts.indices[member] for member in members),
         )
 
-    def _of_sets(self) -> Mapping[str, Callable[[int], int]]:
-        """Return the terms that do not depend on what else is free, by name."""
-        facts = self.facts
-        return {
-            "bandwidth_gb_s": lambda mask: -self.bandwidth(mask),
-            "pair_bandwidth_gb_s": lambda mask: -term.pair_bandwidth(facts, positions(mask)),
-            "numa_nodes": lambda mask: term.numa_nodes(facts, positions(mask)),
-            "sockets": lambda mask: term.sockets(facts, positions(mask)),
-            "hca_far": lambda mask: term.hca_far(facts, positions(mask)),
-            "rail_loss": lambda mask: term.rail_loss(facts, positions(mask)),
-            "hca_distance": lambda mask: term.hca_distance(facts, positions(mask)),
-        }
-
-    def _broken(self, mask: int, free: int) -> int:
+    def _broken_partitions(self, mask: int, free: int) -> int:
         return term.broken_partitions(term.whole_partitions(self.facts, free), mask)
 
     def _crowding(self, mask: int, free: int) -> int:
         return term.crowding(self.facts, positions(self._everyone & ~free | mask))
-
-    def _value_left(self) -> Callable[[int], int]:
-        root = self.tree or self.nearest
-        if root is None:
-            return Packing(self._value, self._symmetry).remainder_value
-        return lambda left: remainder_value(root, left)
-
-    def _value(self, mask: int) -> int:
-        members = positions(mask)
-        nodes = term.numa_nodes(self.facts, members)
-        return term.set_value(self.bandwidth(mask), nodes, term.sockets(self.facts, members))
-
-
-def is_small(facts: Facts) -> bool:
-    """Return whether every set of the machine can be looked at in the time of a request."""
-    is_mesh = not facts.is_switched and any(sum(map(bool, row)) > 1 for row in facts.links)
-    return len(facts.links) <= (LARGEST_MESH if is_mesh else LARGEST_ENUMERATED)

@@ -1,9 +1,9 @@
-"""The machine as a tree of nested groups of GPUs, where it is one.
+"""The machine as a tree of nested groups of GPUs, where its groups nest.
 
-Groups are what the terms of a set depend on: GPUs that reach each other at some bandwidth,
-NUMA nodes, sockets, GPUs that share HCAs, PCIe switches. On NVSwitch and PCIe machines any two
-of them are nested or disjoint, and every term of a set adds up over them; that is what
-:mod:`agent.allocation.engines` needs. NVLink meshes are no such machines.
+The terms of a set depend on groups: GPUs that reach each other at some bandwidth, NUMA nodes,
+sockets, GPUs that share HCAs, PCIe switches. On NVSwitch and PCIe machines any two of them are
+nested or disjoint, and every term of a set adds up over them, which is what
+:mod:`agent.allocation.engines` needs. NVLink meshes are not such machines.
 """
 
 from collections import defaultdict
@@ -26,9 +26,9 @@ class Node:
         gpus: those that are in none of the children, ascending.
         children: the groups within, none within another.
         hop: bandwidth between GPUs of different children, 0.1 GB/s.
-        gain: how much more a job is worth within the group than within the next larger one,
+        gain: how much more a job is worth within the group than within the next larger group,
             0.01 GB/s; see :func:`agent.allocation.score.set_value`.
-        is_cluster: the group is all that reach each other at *hop* or more.
+        is_cluster: the group is all GPUs that reach each other at *hop* or more.
         is_numa, is_socket: the group is all GPUs of one NUMA node, or socket.
         is_partition: a PCIe switch or a Fabric Manager pair, see :attr:`Facts.partitions`.
         hcas: HCAs that are nearest to these GPUs and no others; ``None`` for no such group.
@@ -46,25 +46,28 @@ class Node:
     hcas: int | None
 
     def walk(self) -> Iterator["Node"]:
-        """Yield the group and all within it."""
+        """Yield the group and all groups within it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def tree(facts: Facts) -> Node | None:
-    """Return the largest group of the machine, ``None`` where its groups do not nest."""
-    if not facts.indices or not _is_decided_by_the_worst_hop(facts):
+    """Return the group of all GPUs, ``None`` where the groups of the machine do not nest."""
+    # Where a GPU has NVLinks to two others, sets may have several rings: a mesh.
+    is_mesh = not facts.is_switched and any(sum(map(bool, row)) > 1 for row in facts.links)
+    if not facts.indices or is_mesh:
         return None
     groups = _Groups(facts)
     return groups.root() if groups.are_nested() else None
 
 
 def nearest_tree(facts: Facts) -> Node:
-    """Return a tree that is like the machine; groups that clash with larger duties are left out.
+    """Return a tree similar to the machine, without the groups that clash with more important ones.
 
-    For irregular machines that are too large to look at every set. Hops count as the widest
-    way by relays, NUMA nodes and sockets go before HCAs, those before partitions.
+    For irregular machines that are too large to compare every set. Hops count as the widest
+    path through relays; NUMA nodes and sockets take precedence over HCAs, and HCAs over
+    partitions.
     """
     return _Groups(facts, is_relaxed=True).root()
 
@@ -72,9 +75,9 @@ def nearest_tree(facts: Facts) -> Node:
 def remainder_value(root: Node, free: int) -> int:
     """Return what *free* GPUs are worth to later jobs, 0.01 GB/s.
 
-    Exact: jobs of one size, cut from the innermost groups first and from what is left over
-    further out, are as many in every group as fit into it, and a job is worth the more the
-    smaller its group. Equal to :class:`agent.allocation.remainder.Packing`.
+    Exact: jobs of one size, taken from the innermost groups first and then from what is left
+    further out, are as many in every group as fit into it, and a job is worth more the smaller
+    its group is. Equal to :class:`agent.allocation.remainder.Packing`.
     """
     total = 0
     for node in root.walk():
@@ -85,113 +88,112 @@ def remainder_value(root: Node, free: int) -> int:
 
 
 def bundled(node: Node, most: int) -> Node:
-    """Return the same tree with small children of a large group bundled up to *most* GPUs.
+    """Return the same tree with small children of a large group in bundles of up to *most* GPUs.
 
-    A bundle means nothing by itself; its costs can be kept where those of the large group are
-    too many.
+    A bundle means nothing by itself; its costs can be kept where the large group has too many.
     """
     if node.members.bit_count() <= most:
         return node
-    children: list[Node] = []
-    bundle: list[Node] = []
+    bundles: list[list[Node]] = [[]]
     for child in (bundled(child, most) for child in node.children):
-        if sum(one.members.bit_count() for one in (*bundle, child)) > most:
-            children += _bundle(node, bundle)
-            bundle = []
-        bundle.append(child)
-    return replace(node, children=(*children, *_bundle(node, bundle)))
-
-
-def _bundle(node: Node, children: list[Node]) -> list[Node]:
-    if len(children) < 2:
-        return children
-    members = sum(child.members for child in children)
-    return [
-        Node(
-            members=members,
-            gpus=(),
-            children=tuple(children),
-            hop=node.hop,
-            gain=0,
-            is_cluster=False,
-            is_numa=False,
-            is_socket=False,
-            is_partition=False,
-            hcas=None,
-        ),
-    ]
-
-
-def _is_decided_by_the_worst_hop(facts: Facts) -> bool:
-    """Return whether no set has several NVLink rings of its own, as sets of a mesh do."""
-    return facts.is_switched or all(sum(map(bool, row)) <= 1 for row in facts.links)
+        if sum(part.members.bit_count() for part in (*bundles[-1], child)) > most:
+            bundles.append([])
+        bundles[-1].append(child)
+    children: list[Node] = []
+    for bundle in bundles:
+        if len(bundle) < 2:
+            children += bundle
+            continue
+        children.append(
+            Node(
+                members=sum(child.members for child in bundle),
+                gpus=(),
+                children=tuple(bundle),
+                hop=node.hop,
+                gain=0,
+                is_cluster=False,
+                is_numa=False,
+                is_socket=False,
+                is_partition=False,
+                hcas=None,
+            )
+        )
+    return replace(node, children=tuple(children))
 
 
 class _Groups:
-    """All groups of a machine by mask, with what each of them is."""
+    """All groups of a machine as masks."""
 
     def __init__(self, facts: Facts, *, is_relaxed: bool = False) -> None:
-        self._facts = facts
-        everyone = (1 << len(facts.indices)) - 1
-        self._clusters = _linked_clusters(facts.hops) if is_relaxed else _clusters(facts.hops)
+        """Find the groups; *is_relaxed* drops those that clash with more important ones."""
+        self._hcas_by_gpu = facts.hcas
+        self._everyone = (1 << len(facts.indices)) - 1
+        clusters = _relayed_clusters(facts.hops) if is_relaxed else _clusters(facts.hops)
+        self._do_hops_nest = clusters is not None
+        self._clusters = clusters or {}
         self._numa = _places(facts.numa)
         self._sockets = _places(facts.sockets)
-        self._hcas = _by_hcas(facts.hcas)
+        sharers: dict[int, int] = defaultdict(int)
+        for position, hcas in enumerate(facts.hcas):
+            if hcas:
+                sharers[hcas] |= 1 << position
+        self._hcas = {members: hcas.bit_count() for hcas, members in sharers.items()}
         self._partitions = frozenset(facts.partitions)
-        named = (self._clusters or (), self._numa, self._sockets, self._hcas, self._partitions)
-        masks = [m for m in (everyone, *chain(*named)) if m & (m - 1)]
-        kept = _nested(masks) if is_relaxed else set(masks)
+
+        named = (self._clusters, self._numa, self._sockets, self._hcas, self._partitions)
+        kept: dict[int, None] = {}
+        for mask in (self._everyone, *chain(*named)):
+            is_group = mask & (mask - 1) != 0
+            if is_group and not (is_relaxed and any(not _nest(mask, other) for other in kept)):
+                kept[mask] = None
         self._masks = sorted(kept, key=lambda mask: (mask.bit_count(), mask))
 
     def are_nested(self) -> bool:
         """Return whether any two groups are nested or disjoint, and hops nest as well."""
-        if self._clusters is None or not _are_disjoint(self._facts.hcas):
+        if not self._do_hops_nest:
+            return False
+        if any(a & b for a, b in combinations(set(self._hcas_by_gpu), 2)):
             return False
         return all(_nest(a, b) for a, b in combinations(self._masks, 2))
 
     def root(self) -> Node:
         """Return the group of all; a single GPU makes a group of one."""
-        everyone = (1 << len(self._facts.indices)) - 1
-        return self._node(everyone, [m for m in self._masks if m != everyone], 0)
+        inner = [mask for mask in self._masks if mask != self._everyone]
+        return self._node(self._everyone, inner, 0)
 
     def _node(self, members: int, inner: list[int], outer_value: int) -> Node:
         """Build one group; *inner* are the groups within it, smallest first."""
-        value = self._value(members)
+        # The hop between children is that of the smallest cluster around the group.
+        around = [mask for mask in self._clusters if mask & members == members]
+        hop = self._clusters[min(around, key=int.bit_count)] if around else 0
+        nodes = 1 + all(mask & members != members for mask in self._numa)
+        sockets = 1 + all(mask & members != members for mask in self._sockets)
+        value = set_value(hop, nodes, sockets)
+
         direct: list[int] = []
         for mask in reversed(inner):
             if not any(mask & larger for larger in direct):
                 direct.append(mask)
-        inside = sum(direct)
         return Node(
             members=members,
-            gpus=positions(members & ~inside),
+            gpus=positions(members & ~sum(direct)),
             children=tuple(
                 self._node(mask, [m for m in inner if m & mask == m and m != mask], value)
                 for mask in sorted(direct)
             ),
-            hop=self._hop(members),
+            hop=hop,
             gain=value - outer_value,
-            is_cluster=members in (self._clusters or ()),
+            is_cluster=members in self._clusters,
             is_numa=members in self._numa,
             is_socket=members in self._sockets,
             is_partition=members in self._partitions,
             hcas=self._hcas.get(members),
         )
 
-    def _hop(self, members: int) -> int:
-        """Return the hop between children: that of the smallest cluster around the group."""
-        around = [mask for mask in self._clusters or () if mask & members == members]
-        return (self._clusters or {})[min(around, key=int.bit_count)] if around else 0
-
-    def _value(self, members: int) -> int:
-        nodes = 1 + all(mask & members != members for mask in self._numa)
-        sockets = 1 + all(mask & members != members for mask in self._sockets)
-        return set_value(self._hop(members), nodes, sockets)
-
 
 def _clusters(hops: Sequence[Sequence[int]]) -> dict[int, int] | None:
     """Return the hop at which each group of GPUs comes together; ``None`` if hops do not nest."""
-    found: dict[int, int] = {}
+    clusters: dict[int, int] = {}
     count = range(len(hops))
     for width in sorted({hops[a][b] for a, b in combinations(count, 2)}, reverse=True):
         reach = [sum(1 << b for b in count if b == a or hops[a][b] >= width) for a in count]
@@ -199,36 +201,22 @@ def _clusters(hops: Sequence[Sequence[int]]) -> dict[int, int] | None:
             if any(reach[gpu] != mask for gpu in positions(mask)):
                 return None
             if mask & (mask - 1):
-                found.setdefault(mask, width)
-    return found
+                clusters.setdefault(mask, width)
+    return clusters
 
 
-def _linked_clusters(hops: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Return the widest hop at which GPUs come together, if need be by way of others."""
-    found: dict[int, int] = {}
-    count = range(len(hops))
-    group = [1 << gpu for gpu in count]
-    pairs = sorted(combinations(count, 2), key=lambda pair: -hops[pair[0]][pair[1]])
+def _relayed_clusters(hops: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return the widest hop at which groups of GPUs come together, through others if need be."""
+    clusters: dict[int, int] = {}
+    group = [1 << gpu for gpu in range(len(hops))]
+    pairs = sorted(combinations(range(len(hops)), 2), key=lambda pair: -hops[pair[0]][pair[1]])
     for width, level in groupby(pairs, key=lambda pair: hops[pair[0]][pair[1]]):
         for a, b in level:
             both = group[a] | group[b]
             for gpu in positions(both):
                 group[gpu] = both
-        found |= {mask: width for mask in group if mask & (mask - 1) and mask not in found}
-    return found
-
-
-def _nested(masks: Iterable[int]) -> set[int]:
-    """Return the masks that nest with all that were kept before them."""
-    kept: set[int] = set()
-    for mask in masks:
-        if all(_nest(mask, other) for other in kept):
-            kept.add(mask)
-    return kept
-
-
-def _nest(a: int, b: int) -> bool:
-    return a & b in (0, a, b)
+        clusters |= {mask: width for mask in group if mask & (mask - 1) and mask not in clusters}
+    return clusters
 
 
 def _places(places: Iterable[Place]) -> frozenset[int]:
@@ -238,13 +226,5 @@ def _places(places: Iterable[Place]) -> frozenset[int]:
     return frozenset(groups.values())
 
 
-def _by_hcas(hcas: Sequence[int]) -> dict[int, int]:
-    groups: dict[int, int] = defaultdict(int)
-    for position, mask in enumerate(hcas):
-        if mask:
-            groups[mask] |= 1 << position
-    return {members: mask.bit_count() for mask, members in groups.items()}
-
-
-def _are_disjoint(masks: Iterable[int]) -> bool:
-    return all(not a & b for a, b in combinations(set(masks), 2))
+def _nest(a: int, b: int) -> bool:
+    return a & b in (0, a, b)

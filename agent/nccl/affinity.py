@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agent.model.hca import Hca
 from agent.model.snapshot import Snapshot
 from agent.nccl.bandwidth import UNKNOWN
-from agent.nccl.net import Net, NetPort
+from agent.nccl.net import NetPort
 from agent.nccl.paths import NcclPath
 from agent.nccl.routes import Routed, knows_nvlinks, local, route, share
 
@@ -30,7 +30,7 @@ class NcclNearest:
 
     Attributes:
         type: the path to them.
-        bandwidth_gbs: by NCCL's constants; ``None`` where a figure on the way is unknown.
+        bandwidth_gbs: by NCCL's constants; ``None`` where a value on the path is unknown.
         nets: what the GPU uses, the one of channel 0 first; channels take turns.
         candidates: all that are equally near and are divided among the GPUs near to them.
     """
@@ -48,15 +48,16 @@ def nccl_nearest_hcas(snapshot: Snapshot) -> Mapping[int, NcclNearest]:
     ``src/graph/topo.cc``): the nearest devices are divided among the GPUs near to them,
     rounded up, and each GPU starts at its own (see :func:`agent.nccl.routes.share`).
 
-    Left out: GPUs that reach no HCA; all when the rate of some ports is known and of others
-    not, which cannot be compared; without knowledge of NVLinks GPUs whose nearest is farther
-    than PXB, which another GPU might reach for them (PXN).
+    Left out: GPUs that reach no HCA; all GPUs where the rates of only some ports are known, as
+    these cannot be compared; where NVLinks are unknown, GPUs whose nearest is farther than PXB,
+    which another GPU might reach for them (PXN).
     """
     routed = route(snapshot)
-    if not _is_comparable(routed):
+    are_unknown = {net.bandwidth_gbs == UNKNOWN for net in routed.graph.nets.values()}
+    if len(are_unknown) > 1:  # cannot be compared
         return {}
     knows_links = knows_nvlinks(snapshot)
-    found = {}
+    nearest = {}
     for name in routed.gpus:
         candidates = local(routed.paths, name, routed.nets)
         if not candidates:
@@ -64,24 +65,19 @@ def nccl_nearest_hcas(snapshot: Snapshot) -> Mapping[int, NcclNearest]:
         path = routed.paths[name, candidates[0]]
         if knows_links or path.type <= NcclPath.PXB:
             taken = share(routed.paths, routed.graph, name, routed.gpus, routed.nets)
-            found[routed.graph.gpus[name].index] = NcclNearest(
+            nearest[routed.graph.gpus[name].index] = NcclNearest(
                 type=path.type,
                 bandwidth_gbs=path.gbs if path.is_complete else None,
                 nets=_nets(taken, routed, snapshot),
                 candidates=_nets(candidates, routed, snapshot),
             )
-    return found
-
-
-def _is_comparable(routed: Routed) -> bool:
-    unknown = [net.bandwidth_gbs == UNKNOWN for net in routed.graph.nets.values()]
-    return all(unknown) or not any(unknown)
+    return nearest
 
 
 def _nets(names: tuple[str, ...], routed: Routed, snapshot: Snapshot) -> tuple[NcclNet, ...]:
-    return tuple(_net(routed.graph.nets[name], snapshot) for name in names)
-
-
-def _net(net: Net, snapshot: Snapshot) -> NcclNet:
     hcas = snapshot.hcas or ()
-    return NcclNet(hcas=tuple(hcas[position] for position in net.hcas), ports=net.ports)
+    nets = (routed.graph.nets[name] for name in names)
+    return tuple(
+        NcclNet(hcas=tuple(hcas[position] for position in net.hcas), ports=net.ports)
+        for net in nets
+    )

@@ -1,6 +1,6 @@
-"""What NCCL takes each kind of link to carry: gigabytes per second, one direction.
+"""The bandwidth that NCCL assumes for each kind of link: gigabytes per second, one direction.
 
-All figures: NVIDIA/nccl 2.30.7 ``src/graph/topo.h`` and ``topo.cc``. They order NCCL's choices
+All values: NVIDIA/nccl 2.30.7 ``src/graph/topo.h`` and ``topo.cc``. They order NCCL's choices
 and are below what links reach; docs/internals/topology.md says more.
 """
 
@@ -15,7 +15,7 @@ LOCAL = 5000.0
 """Inside a device, and to a NIC that is no PCI function (LOC_BW)."""
 
 UNKNOWN = float("inf")
-"""Not known from the snapshot: no limit while routes are searched, ``None`` in the answer."""
+"""Unknown in the snapshot: no limit during the search for routes, ``None`` in the result."""
 
 _NVLINK: tuple[tuple[int, float], ...] = (
     (100, 40.1),
@@ -79,14 +79,14 @@ def c2c(link: C2c) -> float:
 
 
 def pcie(ends: tuple[PcieLink | None, ...]) -> float:
-    """Return the bandwidth of a PCIe link by what its *ends* could at best.
+    """Return the bandwidth of a PCIe link by the best that both *ends* support.
 
-    NCCL 2.30.7 takes a GPU's current generation instead. GPUs slow their link down when idle,
-    which is when an agent looks; NCCL looks when they are busy.
+    NCCL 2.30.7 takes a GPU's current generation instead. GPUs slow down their links when idle,
+    which is when an agent reads them; NCCL reads them when they are busy.
 
     Args:
         ends: an empty record where sysfs has no speed (virtual machines), which counts as
-            NCCL counts it; ``None`` where nobody looked. ``UNKNOWN`` if nobody did at all.
+            NCCL counts it; ``None`` for an end that was not read. ``UNKNOWN`` if neither was.
     """
     known = [end for end in ends if end is not None]
     if not known:
@@ -109,7 +109,7 @@ def between_cpus(machine: str | None, cpu: CpuTopology | None) -> float:
     """Return the bandwidth between two NUMA nodes.
 
     Args:
-        machine: ``uname -m``; unknown is taken for x86 if the CPU's vendor makes only those.
+        machine: ``uname -m``; unknown counts as x86 if the CPU's vendor makes only those.
         cpu: vendor, family and model as ``/proc/cpuinfo`` has them.
     """
     if machine is not None and machine in _ARCHITECTURE:
@@ -129,6 +129,6 @@ def between_cpus(machine: str | None, cpu: CpuTopology | None) -> float:
     return _from(model, _INTEL)
 
 
-def _from(number: int, figures: tuple[tuple[int, float], ...]) -> float:
-    """Return the figure of the highest floor that *number* reaches, or the last one."""
-    return next((figure for floor, figure in figures if number >= floor), figures[-1][1])
+def _from(number: int, table: tuple[tuple[int, float], ...]) -> float:
+    """Return the value of the highest threshold that *number* reaches, or the last value."""
+    return next((value for threshold, value in table if number >= threshold), table[-1][1])

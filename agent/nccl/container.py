@@ -1,7 +1,7 @@
-"""What of a node's topology NCCL may be told in any container: the PCI tree, and no device.
+"""The part of a node's topology that is valid for NCCL in any container: the PCI tree alone.
 
 A container sees some of the node's GPUs, renumbered from 0, and perhaps none of its HCAs. NCCL
-(2.30.7, src/graph) keeps what a file says and adds the rest itself:
+(2.30.7, src/graph) keeps what the file contains and adds the rest itself:
 
 * it drops branches without a GPU or HCA that the container uses (xml.cc, ncclTopoTrimXmlRec),
   so the whole node's tree does for any part of it;
@@ -17,13 +17,13 @@ from agent.model.snapshot import Snapshot
 from agent.nccl.xml import is_function, is_in_use, topology_xml
 
 FILE_NAME = "virtualTopology.xml"
-"""As NCCL calls it where nobody names another (src/graph/topo.cc)."""
+"""NCCL's default name (src/graph/topo.cc)."""
 
 
 def container_xml(snapshot: Snapshot) -> str:
     """Return the PCI tree of *snapshot* with its links and NUMA nodes, for any container.
 
-    Devices whose place is not known are left out: NCCL looks for those itself.
+    Devices of unknown place are left out: NCCL detects those itself.
 
     Raises:
         UnreadableError: no place is known at all, or the file would be beyond what NCCL reads.
@@ -39,7 +39,7 @@ def container_xml(snapshot: Snapshot) -> str:
         for direct in snapshot.data_directs or ()
         if direct.path is not None and direct.pci is not None
     )
-    # Without a word on NVLinks the writer leaves out the GPUs themselves.
+    # Without NVLinks the writer leaves out the ``gpu`` elements.
     return topology_xml(
         replace(snapshot, gpus=placed, hcas=hcas, data_directs=directs, nvlinks=None)
     )

@@ -1,6 +1,11 @@
-"""Nodes and links of the graph that NCCL searches, apart from how a snapshot becomes one."""
+"""The graph of a node that NCCL searches: CPUs, PCIe switches, GPUs, NICs, NVLink.
 
-from collections.abc import Iterator, Mapping
+Facts: NVIDIA/nccl 2.30.7 ``src/graph/xml.cc`` (ncclTopoGetXmlFromSys: from sysfs to a tree) and
+``src/graph/topo.cc`` (from the tree to a graph). NCCL 2.30 puts a node DEV above each GPU for
+GPUs split in parts (MLOPart), which no snapshot knows; here the two are one.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import combinations
@@ -21,6 +26,27 @@ from agent.topology.links import (
 
 SWITCHES = "NVS"
 """All NVSwitches together, which NCCL keeps as one node (topo.cc, ncclTopoAddNvLinks)."""
+
+_VIRTUAL_NIC = "NIC/virtual"
+
+_SWITCH_STEP = 2
+"""Levels of sysfs for one node of the tree: NCCL keeps a switch's upstream port and leaves
+out the downstream port, and so leaves out root ports."""
+
+_UNKNOWN_NODE = -1
+"""The NUMA node of devices for which firmware names none."""
+
+_NO_SPEED = PcieLink()
+"""The end of a link of which sysfs was read and states no speed."""
+
+_BROADCOM = "1000"
+_GEN4, _GEN5 = "c010", "c030"
+"""PEX880xx and PEX890xx (pci.ids, vendor 1000)."""
+
+_GEN4_BASE_MODE = "a"
+"""First hex digit of the subsystem device id of either level of a Gen4 switch."""
+
+Bridges = Mapping[PciAddress, PciBridge]
 
 
 class Kind(Enum):
@@ -43,9 +69,9 @@ class Graph:
     """Nodes by name with their links to neighbours.
 
     Attributes:
-        keys: where NCCL's list of nodes has each GPU and NET: in the order of its tree, CPUs
-            as they were met, functions below one switch by PCI address.
-        gpus, nets: what the nodes of these kinds stand for.
+        keys: the sort keys of GPUs and NETs in NCCL's list of nodes: in the order of its tree,
+            CPUs as they were added, functions below one switch by PCI address.
+        gpus, nets: the GPUs and network devices by node.
     """
 
     kinds: dict[str, Kind] = field(default_factory=dict)
@@ -74,8 +100,8 @@ class Graph:
             self.links[there].pop((name, kind), None)
 
     def of(self, kind: Kind) -> list[str]:
-        """Return the nodes of a kind, GPUs and NETs as NCCL lists them, others as they came."""
-        names = [name for name, found in self.kinds.items() if found is kind]
+        """Return the nodes of a kind, GPUs and NETs as NCCL lists them, others as added."""
+        names = [name for name, other in self.kinds.items() if other is kind]
         return sorted(names, key=lambda name: self.keys.get(name, ()))
 
     def tree(self, name: str) -> list[str]:
@@ -88,149 +114,9 @@ class Graph:
         ]
 
 
-# The links of NCCL's graph that are no PCIe: NVLink, and Grace's chip-to-chip link.
-#
-# Facts: NVIDIA/nccl 2.30.7 ``src/graph/topo.cc`` (ncclTopoAddNvLinks, ncclTopoAddC2c).
-
-
-def add_nvlinks(built: Graph, snapshot: Snapshot) -> None:
-    """Link GPUs to each other, to the NVSwitches and (POWER9) to their CPU.
-
-    A direct link counts as its weaker end reports it: NCCL refuses to start where only one
-    end is up. Links that a text counts are taken for direct ones; the paths are the same.
-    """
-    out = gpus_out_of_nvlink(snapshot)
-    names = {gpu.index: name for name, gpu in built.gpus.items() if gpu.index not in out}
-    each = {gpu.index: bandwidth.nvlink(gpu) for gpu in built.gpus.values()}
-    for a, b, count in _joined(snapshot):
-        if count and a in names and b in names:
-            built.connect(names[a], names[b], NcclPath.NVL, count * min(each[a], each[b]))
-    for index, count in switch_links(snapshot).items():
-        if index in names:
-            built.add(SWITCHES, Kind.NVS)
-            built.connect(names[index], SWITCHES, NcclPath.NVL, count * each[index])
-    for link in snapshot.nvlinks or ():
-        if link.is_active and link.peer_kind is PeerKind.CPU and link.gpu in names:
-            _to_cpu(built, names[link.gpu], NcclPath.NVL, each[link.gpu])
-
-
-def add_c2c(built: Graph) -> None:
-    """Link each GPU that has a chip-to-chip link to its CPU."""
-    for name, gpu in built.gpus.items():
-        if gpu.c2c is not None and gpu.c2c.is_enabled:
-            _to_cpu(built, name, NcclPath.C2C, bandwidth.c2c(gpu.c2c))
-
-
-def _joined(snapshot: Snapshot) -> Iterator[tuple[int, int, int]]:
-    if snapshot.nvlinks is None:
-        for (a, b), count in nvlinks_between(snapshot).items():
-            yield a, b, count or 0
-        return
-    direct = direct_links(snapshot)
-    for a, b in combinations([gpu.index for gpu in snapshot.gpus], 2):
-        yield a, b, min(direct[a, b], direct[b, a])
-
-
-def _to_cpu(built: Graph, gpu: str, kind: NcclPath, gbs: float) -> None:
-    """Link a GPU to the CPU that it hangs below by PCIe (findLocalCpu)."""
-    (cpu, *_) = built.keys[gpu]
-    built.connect(gpu, built.of(Kind.CPU)[int(cpu)], kind, gbs)
-
-
-# Broadcom switches that show themselves as two levels and are one.
-#
-# Facts: NVIDIA/nccl 2.30.7 ``src/graph/topo.cc`` (getBcmGen, ncclTopoFlattenBcmSwitches).
-# nvidia-smi does not do this: it says PXB where NCCL then says PIX.
-
-_BROADCOM = "1000"
-
-
-_GEN4, _GEN5 = "c010", "c030"
-"""PEX880xx and PEX890xx (pci.ids, vendor 1000)."""
-
-
-_GEN4_BASE_MODE = "a"
-"""First hex digit of the subsystem device id of either level of a Gen4 switch."""
-
-
-def flatten(built: Graph, bridges: Mapping[PciAddress, PciBridge]) -> None:
-    """Merge the second level of each such switch into the first, from the CPU downwards.
-
-    The ids come from the snapshot's bridges; where it has none, nothing is merged. A switch
-    is merged once, so a third level stays.
-    """
-    by_name = {f"PCI/{address}": bridge for address, bridge in bridges.items()}
-    rank = {name: at for at, name in enumerate(_from_cpu(built))}
-    for name, position in rank.items():
-        generation = _generation(by_name.get(name), level=0)
-        if name not in built.kinds or generation is None:
-            continue
-        for there in built.tree(name):
-            is_below = rank.get(there, -1) > position
-            if is_below and generation == _generation(by_name.get(there), level=1):
-                _merge(built, there, name)
-
-
-def _generation(bridge: PciBridge | None, *, level: int) -> str | None:
-    if bridge is None or bridge.vendor != _BROADCOM or bridge.subsystem_vendor != _BROADCOM:
-        return None
-    mode = (bridge.subsystem_device or "")[:1].lower()
-    if bridge.device == _GEN4 and mode == _GEN4_BASE_MODE:
-        return _GEN4
-    if bridge.device == _GEN5 and mode == str(level):
-        return _GEN5
-    return None
-
-
-def _from_cpu(built: Graph) -> list[str]:
-    """Return the switches, those nearer to the CPU first."""
-    found = level = built.of(Kind.CPU)
-    while level:
-        level = [
-            there
-            for name in level
-            for there in built.tree(name)
-            if built.kinds[there] is Kind.PCI and there not in found
-        ]
-        found = [*found, *level]
-    return [name for name in found if built.kinds[name] is Kind.PCI]
-
-
-def _merge(built: Graph, sub: str, into: str) -> None:
-    for (there, kind), gbs in list(built.links[sub].items()):
-        if there != into:
-            built.connect(there, into, kind, gbs)
-    built.drop(sub)
-
-
-# The graph of a node that NCCL would search: CPUs, PCIe switches, GPUs, NICs, NVLink.
-#
-# Facts: NVIDIA/nccl 2.30.7 ``src/graph/xml.cc`` (ncclTopoGetXmlFromSys: from sysfs to a tree) and
-# ``src/graph/topo.cc`` (from the tree to a graph). NCCL 2.30 puts a node DEV above each GPU for
-# GPUs split in parts (MLOPart), which no snapshot knows; here the two are one.
-
-_STEP = 2
-"""Levels of sysfs for one node of the tree: NCCL keeps a switch's upstream port and leaves
-out the downstream port, and so leaves out root ports."""
-
-
-_UNKNOWN_NODE = -1
-"""The NUMA node of devices for which firmware names none."""
-
-
-_NO_SPEED = PcieLink()
-"""The end of a link of which sysfs was read and states no speed."""
-
-
-_VIRTUAL = "NIC/virtual"
-
-
-Bridges = Mapping[PciAddress, PciBridge]
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a device hangs: its path, its own end of the link above it, its NUMA node."""
+    """The place of a device: its path, its own end of the link above it, its NUMA node."""
 
     path: PciPath
     link: PcieLink | None
@@ -246,14 +132,106 @@ def graph(snapshot: Snapshot) -> Graph:
     for gpu in placed[:1]:
         _add_gpu(built, gpu, bridges)
     for position, net in enumerate(nets(snapshot)):
-        _add_net(built, position, net, snapshot, bridges)
+        nic = _add_nic(built, net, snapshot, bridges)
+        if nic is not None:
+            name = f"NET/{position}"
+            built.add(name, Kind.NET)
+            built.nets[name] = net
+            built.keys[name] = (*built.keys[nic], position)
+            # NCCL counts no step from a NIC to its ports (paths.cc, LINK_NET).
+            built.connect(nic, name, NcclPath.LOC, net.bandwidth_gbs)
     for gpu in placed[1:]:
         _add_gpu(built, gpu, bridges)
-    add_nvlinks(built, snapshot)
-    add_c2c(built)
-    flatten(built, bridges)
-    _join_cpus(built, snapshot)
+    _add_nvlinks(built, snapshot)
+    _add_c2c(built)
+    _flatten(built, bridges)
+    machine = snapshot.kernel.machine if snapshot.kernel else None
+    gbs = bandwidth.between_cpus(machine, snapshot.cpu)
+    for a, b in combinations(built.of(Kind.CPU), 2):
+        built.connect(a, b, NcclPath.SYS, gbs)
     return built
+
+
+def _add_nvlinks(built: Graph, snapshot: Snapshot) -> None:
+    """Link GPUs to each other, to the NVSwitches and (POWER9) to their CPU.
+
+    A direct link counts as its weaker end reports it: NCCL refuses to start where only one end
+    is up (topo.cc, ncclTopoAddNvLinks). Links that a text counts are taken as direct; the paths
+    are the same.
+    """
+    out = gpus_out_of_nvlink(snapshot)
+    names = {gpu.index: name for name, gpu in built.gpus.items() if gpu.index not in out}
+    each = {gpu.index: bandwidth.nvlink(gpu) for gpu in built.gpus.values()}
+    direct = direct_links(snapshot)
+    counted = nvlinks_between(snapshot) if snapshot.nvlinks is None else {}
+    for a, b in combinations([gpu.index for gpu in snapshot.gpus], 2):
+        count = counted.get((a, b)) or min(direct[a, b], direct[b, a])
+        if count and a in names and b in names:
+            built.connect(names[a], names[b], NcclPath.NVL, count * min(each[a], each[b]))
+    for index, count in switch_links(snapshot).items():
+        if index in names:
+            built.add(SWITCHES, Kind.NVS)
+            built.connect(names[index], SWITCHES, NcclPath.NVL, count * each[index])
+    for link in snapshot.nvlinks or ():
+        if link.is_active and link.peer_kind is PeerKind.CPU and link.gpu in names:
+            _connect_cpu(built, names[link.gpu], NcclPath.NVL, each[link.gpu])
+
+
+def _add_c2c(built: Graph) -> None:
+    """Link each GPU that has a chip-to-chip link to its CPU (topo.cc, ncclTopoAddC2c)."""
+    for name, gpu in built.gpus.items():
+        if gpu.c2c is not None and gpu.c2c.is_enabled:
+            _connect_cpu(built, name, NcclPath.C2C, bandwidth.c2c(gpu.c2c))
+
+
+def _flatten(built: Graph, bridges: Bridges) -> None:
+    """Merge the second level of Broadcom switches into the first, from the CPU downwards.
+
+    These switches show up as two levels and are one (topo.cc, getBcmGen,
+    ncclTopoFlattenBcmSwitches). nvidia-smi does not do this: it says PXB where NCCL then says
+    PIX. The ids come from the snapshot's bridges; where it has none, nothing is merged. A switch
+    is merged once, so a third level stays.
+    """
+    by_name = {f"PCI/{address}": bridge for address, bridge in bridges.items()}
+    ordered = level = built.of(Kind.CPU)
+    while level:
+        level = [
+            there
+            for name in level
+            for there in built.tree(name)
+            if built.kinds[there] is Kind.PCI and there not in ordered
+        ]
+        ordered = [*ordered, *level]
+    switches = (name for name in ordered if built.kinds[name] is Kind.PCI)
+    rank = {name: at for at, name in enumerate(switches)}
+    for name, position in rank.items():
+        generation = _broadcom_generation(by_name.get(name), level=0)
+        if name not in built.kinds or generation is None:
+            continue
+        for sub in built.tree(name):
+            is_below = rank.get(sub, -1) > position
+            if is_below and generation == _broadcom_generation(by_name.get(sub), level=1):
+                for (there, kind), gbs in list(built.links[sub].items()):
+                    if there != name:
+                        built.connect(there, name, kind, gbs)
+                built.drop(sub)
+
+
+def _broadcom_generation(bridge: PciBridge | None, *, level: int) -> str | None:
+    if bridge is None or bridge.vendor != _BROADCOM or bridge.subsystem_vendor != _BROADCOM:
+        return None
+    mode = (bridge.subsystem_device or "")[:1].lower()
+    if bridge.device == _GEN4 and mode == _GEN4_BASE_MODE:
+        return _GEN4
+    if bridge.device == _GEN5 and mode == str(level):
+        return _GEN5
+    return None
+
+
+def _connect_cpu(built: Graph, gpu: str, kind: NcclPath, gbs: float) -> None:
+    """Link a GPU to the CPU above it in the PCIe tree (findLocalCpu)."""
+    (cpu, *_) = built.keys[gpu]
+    built.connect(gpu, built.of(Kind.CPU)[int(cpu)], kind, gbs)
 
 
 def _add_gpu(built: Graph, gpu: Gpu, bridges: Bridges) -> None:
@@ -263,54 +241,34 @@ def _add_gpu(built: Graph, gpu: Gpu, bridges: Bridges) -> None:
     if link is None and gpu.function is not None:
         link = _NO_SPEED
     assert gpu.path is not None
-    _hang(built, gpu.name, _Place(gpu.path, link, gpu.numa_node), bridges)
-
-
-def _add_net(built: Graph, position: int, net: Net, snapshot: Snapshot, bridges: Bridges) -> None:
-    nic = _add_nic(built, net, snapshot, bridges)
-    if nic is None:
-        return
-    name = f"NET/{position}"
-    built.add(name, Kind.NET)
-    built.nets[name] = net
-    built.keys[name] = (*built.keys[nic], position)
-    # NCCL counts the step from a NIC to its ports as none (paths.cc, LINK_NET).
-    built.connect(nic, name, NcclPath.LOC, net.bandwidth_gbs)
+    _attach(built, gpu.name, _Place(gpu.path, link, gpu.numa_node), bridges)
 
 
 def _add_nic(built: Graph, net: Net, snapshot: Snapshot, bridges: Bridges) -> str | None:
+    """Add the PCI device of *net*; ``None`` where a virtual device has no CPU to be under."""
     if net.nic is None or net.path is None:
-        return _add_virtual_nic(built)
+        cpus = built.of(Kind.CPU)
+        if cpus and built.add(_VIRTUAL_NIC, Kind.NIC):
+            built.connect(cpus[0], _VIRTUAL_NIC, NcclPath.PIX, bandwidth.LOCAL)
+            # Behind the PCI functions, which start with a digit.
+            built.keys[_VIRTUAL_NIC] = (0, "virtual")
+        return _VIRTUAL_NIC if cpus else None
     name = f"NIC/{net.nic}"
     if built.add(name, Kind.NIC):
-        place = _Place(net.path, _nic_link(net, snapshot), net.numa_node)
-        _hang(built, name, place, bridges)
+        function = (snapshot.hcas or ())[net.hcas[0]].function
+        for direct in snapshot.data_directs or ():
+            if direct.path is not None and direct.path == net.path:
+                function = direct.function
+        link = None if function is None else function.link or _NO_SPEED
+        _attach(built, name, _Place(net.path, link, net.numa_node), bridges)
     return name
 
 
-def _add_virtual_nic(built: Graph) -> str | None:
-    cpus = built.of(Kind.CPU)
-    if not cpus:
-        return None
-    if built.add(_VIRTUAL, Kind.NIC):
-        built.connect(cpus[0], _VIRTUAL, NcclPath.PIX, bandwidth.LOCAL)
-        built.keys[_VIRTUAL] = (0, "virtual")  # behind the PCI functions, which start with a digit
-    return _VIRTUAL
-
-
-def _nic_link(net: Net, snapshot: Snapshot) -> PcieLink | None:
-    function = (snapshot.hcas or ())[net.hcas[0]].function
-    for direct in snapshot.data_directs or ():
-        if direct.path is not None and direct.path == net.path:
-            function = direct.function
-    return None if function is None else function.link or _NO_SPEED
-
-
-def _hang(built: Graph, name: str, place: _Place, bridges: Bridges) -> None:
+def _attach(built: Graph, name: str, place: _Place, bridges: Bridges) -> None:
     """Link a device to what is above it, up to the CPU, adding what is not there yet."""
     hops, is_collapsed = place.path.hops, place.path.is_collapsed
-    chain = list(range(len(hops) - 1, -1, -1 if is_collapsed else -_STEP))
-    cpu = _cpu(built, hops[chain[-1]], place.numa_node, bridges)
+    chain = list(range(len(hops) - 1, -1, -1 if is_collapsed else -_SWITCH_STEP))
+    cpu = _cpu_of(built, hops[chain[-1]], place.numa_node, bridges)
     way = tuple(str(hops[at]) for at in reversed(chain))
     built.keys[name] = (built.of(Kind.CPU).index(cpu), *way)
     child, link = name, place.link
@@ -328,11 +286,11 @@ def _link(bridge: PciBridge | None) -> PcieLink | None:
     return None if bridge is None else bridge.link or _NO_SPEED
 
 
-def _cpu(built: Graph, top: PciAddress, numa_node: int | None, bridges: Bridges) -> str:
+def _cpu_of(built: Graph, top: PciAddress, numa_node: int | None, bridges: Bridges) -> str:
     """Return the CPU node of *top*, the uppermost node of a device's chain.
 
-    NCCL asks the uppermost node for its NUMA node and not the device; where the snapshot has
-    none for that, the device's own is taken. What is met first decides for all below.
+    NCCL reads the NUMA node of the uppermost node and not of the device; where the snapshot has
+    none for it, the device's own is taken. The first device decides for all below.
     """
     for there in built.tree(f"PCI/{top}") if f"PCI/{top}" in built.kinds else ():
         if built.kinds[there] is Kind.CPU:
@@ -342,10 +300,3 @@ def _cpu(built: Graph, top: PciAddress, numa_node: int | None, bridges: Bridges)
     name = f"CPU/{_UNKNOWN_NODE if node is None else node}"
     built.add(name, Kind.CPU)
     return name
-
-
-def _join_cpus(built: Graph, snapshot: Snapshot) -> None:
-    machine = snapshot.kernel.machine if snapshot.kernel else None
-    gbs = bandwidth.between_cpus(machine, snapshot.cpu)
-    for a, b in combinations(built.of(Kind.CPU), 2):
-        built.connect(a, b, NcclPath.SYS, gbs)

@@ -1,4 +1,4 @@
-"""NCCL's words for how far apart two devices are; not nvidia-smi's, though they sound alike.
+"""NCCL's path types between two devices; they are not those of nvidia-smi, though similar.
 
 Facts: NVIDIA/nccl 2.30.7, ``src/include/graph.h`` (the order), ``src/graph/paths.cc`` (the rules).
 """
@@ -43,13 +43,13 @@ class NcclPath(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclRoute:
-    """The way NCCL would take from one device to another.
+    """The route that NCCL takes from one device to another.
 
     Attributes:
         bandwidth_gbs: gigabytes per second in one direction by NCCL's own constants, an order
-            of preference and no measurement; ``None`` where the snapshot lacks a figure on the
-            way (compute capability, port rate).
-        hops: names of all nodes of NCCL's graph on the way, both ends included.
+            of preference and no measurement; ``None`` where the snapshot lacks a value on the
+            route (compute capability, port rate).
+        hops: names of all nodes of NCCL's graph on the route, both ends included.
     """
 
     type: NcclPath
@@ -77,7 +77,7 @@ def p2p_allowed(path: NcclPath, *, is_small_amd: bool, is_denied: bool) -> bool:
     Args:
         path: between the two.
         is_small_amd: an AMD x86 machine with at most two GPUs, where SYS is near enough.
-        is_denied: NVML says of a direction that it cannot read or cannot write.
+        is_denied: NVML reports of a direction that it cannot read or cannot write.
     """
     limit = NcclPath.SYS if is_small_amd else P2P_LIMIT
     return path <= limit and not is_denied

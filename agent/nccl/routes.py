@@ -1,27 +1,30 @@
 """The route NCCL would take between every two GPUs, and every GPU and HCA.
 
-Facts: NVIDIA/nccl 2.30.7 ``src/graph/paths.cc`` (ncclTopoComputePaths). First the best paths;
-then what P2P and GPUDirect RDMA forbid goes through the CPU, C2C to a near NIC becomes P2C,
-and far NICs are reached through a GPU that is near them (PXN).
+Facts: NVIDIA/nccl 2.30.7 ``src/graph/paths.cc`` (ncclTopoComputePaths; ncclTopoSetPaths,
+addInterStep: the breadth-first search) and ``topo.cc`` (ncclTopoGetLocal; with
+``NCCL_NETDEVS_POLICY=AUTO``, the default, ncclTopoGetLocalNetType, ncclTopoGetLocalGpu). First
+the best paths; then what P2P and GPUDirect RDMA do not allow goes through the CPU, C2C to a near
+NIC becomes P2C, and far NICs are reached through a GPU that is near them (PXN).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from agent.model.nvlink import P2pStatus, PeerAccess, ReportedPair
+from agent.model.nvlink import P2pStatus
 from agent.model.snapshot import Snapshot
 from agent.nccl.bandwidth import LOCAL, UNKNOWN, nccl_capability
 from agent.nccl.graph import Graph, Kind, graph
 from agent.nccl.paths import PXN_LIMIT, NcclPath, NcclRoute, gdr_allowed, p2p_allowed
 
-# NCCL's breadth-first search for the best path from every node to one.
-#
-# Facts: NVIDIA/nccl 2.30.7 ``src/graph/paths.cc`` (ncclTopoSetPaths, addInterStep) and
-# ``topo.cc`` (ncclTopoGetLocal).
+CHANNELS = 64
+"""Most channels of a communicator (MAXCHANNELS, src/include/device.h)."""
 
 _RELAY_HOPS = 1
 """A path may go through one GPU, as its second step over NVLink (NVB)."""
+
+_SMALL = 2
+"""GPUs of an AMD machine up to which they reach each other over any distance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,101 @@ Paths = dict[tuple[str, str], Path]
 """(from, to) → path; missing: no way."""
 
 
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """The graph, and the paths after all of NCCL's corrections, by node names."""
+
+    graph: Graph
+    paths: Paths
+    gpus: tuple[str, ...]
+    nets: tuple[str, ...]
+    cpus: tuple[str, ...]
+
+
+def nccl_paths(snapshot: Snapshot) -> Mapping[tuple[str, str], NcclRoute]:
+    """Return routes by (from, to): row names ``GPU<index>`` and ``NIC<position>``.
+
+    GPU to GPU, GPU to NIC and NIC to GPU; the last two differ where NCCL relays (PXN), which
+    it does only when sending. Between GPUs of two sockets they differ where one has a bridge
+    to a GPU right at the other's CPU, which NCCL counts as a way to that CPU.
+
+    Environment variables count as unset, and GPUDirect RDMA as supported unless the snapshot
+    knows that the driver lacks it.
+
+    Left out: devices whose place in the PCI tree is unknown, lost GPUs, HCAs without an
+    active port; where NVLinks are unknown, the routes that NVLink could improve: those between
+    GPUs, and those from a GPU to a NIC farther than PXB.
+    """
+    routed = route(snapshot)
+    graph, paths = routed.graph, routed.paths
+    rows: dict[tuple[str, str], Path] = {
+        (a, b): paths[a, b]
+        for a, b in product(routed.gpus, routed.gpus)
+        if a != b and (a, b) in paths
+    }
+    # A fused network device is in the row of each of its HCAs.
+    for gpu, net in product(routed.gpus, routed.nets):
+        for row in (f"NIC{position}" for position in graph.nets[net].hcas):
+            if (gpu, net) in paths:
+                rows[gpu, row] = _named(paths[gpu, net], net, row)
+            if (net, gpu) in paths:
+                rows[row, gpu] = _named(paths[net, gpu], net, row)
+
+    knows_links = knows_nvlinks(snapshot)
+    routes = {}
+    for (start, end), path in rows.items():
+        is_between_gpus = start in graph.gpus and end in graph.gpus
+        is_far_nic = start in graph.gpus and path.type > NcclPath.PXB
+        if knows_links or not (is_between_gpus or is_far_nic):
+            routes[start, end] = NcclRoute(
+                type=path.type,
+                bandwidth_gbs=path.gbs if path.is_complete else None,
+                hops=path.nodes,
+            )
+    return routes
+
+
+def knows_nvlinks(snapshot: Snapshot) -> bool:
+    """Return whether the NVLinks of every pair of GPUs are known, from NVML or a text."""
+    if snapshot.nvlinks is not None or len(snapshot.gpus) == 1:
+        return True
+    counted = sum(pair.nvlinks is not None for pair in snapshot.pairs)
+    return counted >= len(snapshot.gpus) * (len(snapshot.gpus) - 1) // 2
+
+
+def gdr_supported(snapshot: Snapshot) -> bool | None:
+    """Return whether the driver lets HCAs register GPU memory; ``None`` is unknown.
+
+    Through nvidia_peermem, or through dma-buf, which the open kernel module offers
+    (src/transport/net_ib/gdr.cc, ncclIbGdrSupport and ncclIbDmaBufSupport).
+    """
+    driver = snapshot.nvidia
+    if driver is None:
+        return None
+    ways = (driver.peer_memory, driver.is_open)
+    if True in ways:
+        return True
+    return False if None not in ways else None
+
+
+def route(snapshot: Snapshot) -> Routed:
+    """Return the graph of *snapshot* and the paths through it that NCCL would use."""
+    built = graph(snapshot)
+    routed = Routed(
+        built,
+        search(built),
+        tuple(built.of(Kind.GPU)),
+        tuple(built.of(Kind.NET)),
+        tuple(built.of(Kind.CPU)),
+    )
+    _divert_peers(routed, snapshot)
+    _prefer_c2c(routed)
+    for net, gpu in product(routed.nets, routed.gpus):
+        _relay(routed, gpu, net, snapshot)
+        _divert_net(routed, gpu, net, snapshot)
+    return routed
+
+
 def search(graph: Graph) -> Paths:
     """Return the best path between all nodes that matter: to each CPU, GPU and NET."""
     ends = [*graph.of(Kind.CPU), *graph.of(Kind.GPU), *graph.of(Kind.NET)]
@@ -75,24 +173,6 @@ def paths_to(graph: Graph, end: str) -> Mapping[str, Path]:
     return best
 
 
-def _longer(graph: Graph, path: Path, there: str, link: NcclPath, gbs: float) -> Path | None:
-    """Return *path* with one more step in front, if NCCL would look at it."""
-    kind, far = graph.kinds[path.nodes[0]], graph.kinds[there]
-    steps = len(path.nodes) - 1
-    step = link
-    if kind is Kind.GPU and steps:
-        if link is not NcclPath.NVL or far is not Kind.GPU or steps > _RELAY_HOPS:
-            return None
-        if path.type is NcclPath.NVL:
-            step = NcclPath.NVB
-    if kind is Kind.PCI and far is Kind.PCI:
-        step = NcclPath.PXB
-    if link is NcclPath.PIX and Kind.CPU in (kind, far):
-        step = NcclPath.PHB
-    is_complete = path.is_complete and gbs != UNKNOWN
-    return Path(max(path.type, step), min(path.gbs, gbs), (there, *path.nodes), is_complete)
-
-
 def local(paths: Paths, start: str, ends: Iterable[str]) -> tuple[str, ...]:
     """Return those of *ends* that are nearest to *start*: the widest, then of the best type."""
     known = [(end, paths[start, end]) for end in ends if (start, end) in paths]
@@ -104,31 +184,22 @@ def local(paths: Paths, start: str, ends: Iterable[str]) -> tuple[str, ...]:
 
 def local_cpu(paths: Paths, gpu: str, cpus: Iterable[str]) -> str | None:
     """Return the CPU of a GPU: the nearest, of several the one with the fewest steps."""
-    found = local(paths, gpu, cpus)
-    return min(found, key=lambda cpu: len(paths[gpu, cpu].nodes), default=None)
+    nearest = local(paths, gpu, cpus)
+    return min(nearest, key=lambda cpu: len(paths[gpu, cpu].nodes), default=None)
 
 
 def through(paths: Paths, start: str, middle: str, end: str) -> Path:
-    """Return the way from *start* to *end* by *middle*, C2C and then PCIe being P2C."""
+    """Return the path from *start* to *end* through *middle*; C2C followed by PCIe is P2C."""
     first, second = paths[start, middle], paths[middle, end]
     kinds = {first.type, second.type}
     kind = NcclPath.P2C if kinds == {NcclPath.C2C, NcclPath.PHB} else max(kinds)
     return first.then(second, kind)
 
 
-# Which network devices a GPU uses, and which GPU a network device belongs to.
-#
-# Facts: NVIDIA/nccl 2.30.7 ``src/graph/topo.cc`` (ncclTopoGetLocalNetType, ncclTopoGetLocalGpu)
-# with ``NCCL_NETDEVS_POLICY=AUTO``, the default.
-
-CHANNELS = 64
-"""Most channels of a communicator (MAXCHANNELS, src/include/device.h)."""
-
-
 def share(
     paths: Paths, graph: Graph, gpu: str, all_gpus: Sequence[str], all_nets: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the network devices of a GPU, that of channel 0 first; channels take them in turn.
+    """Return the network devices of a GPU, that of channel 0 first; channels use them in turn.
 
     The nearest devices are divided among the GPUs that are nearest to the first of them; each
     GPU starts at its own, by NVML index, mirrored in its bits if the devices number a power
@@ -170,100 +241,41 @@ def mirrored(value: int, power: int) -> int:
     return sum(1 << (width - 1 - bit) for bit in range(width) if value >> bit & 1)
 
 
-_SMALL = 2
-"""GPUs of an AMD machine up to which they reach each other over any distance."""
-
-
-@dataclass(frozen=True, slots=True)
-class Routed:
-    """The graph, and the paths after all of NCCL's corrections, by node names."""
-
-    graph: Graph
-    paths: Paths
-    gpus: tuple[str, ...]
-    nets: tuple[str, ...]
-    cpus: tuple[str, ...]
-
-
-def nccl_paths(snapshot: Snapshot) -> Mapping[tuple[str, str], NcclRoute]:
-    """Return routes by (from, to): row names ``GPU<index>`` and ``NIC<position>``.
-
-    GPU to GPU, GPU to NIC and NIC to GPU; the last two differ where NCCL relays (PXN), which
-    it does only when sending. Between GPUs of two sockets they differ where one has a bridge
-    to a GPU right at the other's CPU, which NCCL counts as a way to that CPU.
-
-    Environment variables count as unset, and GPUDirect RDMA as supported unless the snapshot
-    knows that the driver lacks it.
-
-    Left out: devices whose place in the PCI tree is unknown, lost GPUs, HCAs without an
-    active port; without knowledge of NVLinks all that NVLink could better: routes between
-    GPUs, and those from a GPU to a NIC that are farther than PXB.
-    """
-    routed = route(snapshot)
-    knows_links = knows_nvlinks(snapshot)
-    found = {}
-    for start, end, path in _rows(routed):
-        is_between_gpus = start in routed.graph.gpus and end in routed.graph.gpus
-        is_sending = start in routed.graph.gpus
-        if knows_links or not (is_between_gpus or (is_sending and path.type > NcclPath.PXB)):
-            found[start, end] = NcclRoute(
-                type=path.type,
-                bandwidth_gbs=path.gbs if path.is_complete else None,
-                hops=path.nodes,
-            )
-    return found
-
-
-def knows_nvlinks(snapshot: Snapshot) -> bool:
-    """Return whether the NVLinks of every pair of GPUs are known, from NVML or a text."""
-    if snapshot.nvlinks is not None or len(snapshot.gpus) == 1:
-        return True
-    counted = sum(pair.nvlinks is not None for pair in snapshot.pairs)
-    return counted >= len(snapshot.gpus) * (len(snapshot.gpus) - 1) // 2
-
-
-def _rows(routed: Routed) -> Iterator[tuple[str, str, Path]]:
-    """Yield the paths by row names; a fused network device stands in the row of each HCA."""
-    for a, b in product(routed.gpus, routed.gpus):
-        if a != b and (a, b) in routed.paths:
-            yield a, b, routed.paths[a, b]
-    for gpu, net in product(routed.gpus, routed.nets):
-        for row in (f"NIC{position}" for position in routed.graph.nets[net].hcas):
-            if (gpu, net) in routed.paths:
-                yield gpu, row, _named(routed.paths[gpu, net], net, row)
-            if (net, gpu) in routed.paths:
-                yield row, gpu, _named(routed.paths[net, gpu], net, row)
+def _longer(graph: Graph, path: Path, there: str, link: NcclPath, gbs: float) -> Path | None:
+    """Return *path* with one more step in front, if NCCL would look at it."""
+    kind, far = graph.kinds[path.nodes[0]], graph.kinds[there]
+    steps = len(path.nodes) - 1
+    step = link
+    if kind is Kind.GPU and steps:
+        if link is not NcclPath.NVL or far is not Kind.GPU or steps > _RELAY_HOPS:
+            return None
+        if path.type is NcclPath.NVL:
+            step = NcclPath.NVB
+    if kind is Kind.PCI and far is Kind.PCI:
+        step = NcclPath.PXB
+    if link is NcclPath.PIX and Kind.CPU in (kind, far):
+        step = NcclPath.PHB
+    is_complete = path.is_complete and gbs != UNKNOWN
+    return Path(max(path.type, step), min(path.gbs, gbs), (there, *path.nodes), is_complete)
 
 
 def _named(path: Path, net: str, row: str) -> Path:
-    """Return the path with the row for the network device, and without its PCI device."""
+    """Return *path* with *row* in place of the network device, and without its PCI device."""
     nodes = tuple(row if node == net else node for node in path.nodes if node[:4] != "NIC/")
     return Path(path.type, path.gbs, nodes, path.is_complete)
 
 
-def route(snapshot: Snapshot) -> Routed:
-    """Return the graph of *snapshot* and the paths through it that NCCL would use."""
-    built = graph(snapshot)
-    routed = Routed(
-        built,
-        search(built),
-        tuple(built.of(Kind.GPU)),
-        tuple(built.of(Kind.NET)),
-        tuple(built.of(Kind.CPU)),
-    )
-    _divert_peers(routed, snapshot)
-    _prefer_c2c(routed)
-    for net, gpu in product(routed.nets, routed.gpus):
-        _relay(routed, gpu, net, snapshot)
-        _divert_net(routed, gpu, net, snapshot)
-    return routed
-
-
 def _divert_peers(routed: Routed, snapshot: Snapshot) -> None:
-    """Send through the CPU what peer access may not do."""
+    """Route through the CPU what peer access does not allow."""
     is_amd = snapshot.cpu is not None and snapshot.cpu.vendor == "AuthenticAMD"
     is_small_amd = is_amd and len(routed.gpus) <= _SMALL
-    denied = set(_denied(snapshot.pairs))
+    denied = {
+        frozenset((pair.a, pair.b))
+        for pair in snapshot.pairs
+        for way in (pair.forward, pair.backward)
+        if way is not None
+        and any(status not in (None, P2pStatus.OK) for status in (way.read, way.write))
+    }
     for end, start in product(routed.gpus, routed.gpus):
         path = routed.paths.get((start, end))
         is_denied = frozenset((start, end)) in denied
@@ -278,20 +290,8 @@ def _divert_peers(routed: Routed, snapshot: Snapshot) -> None:
             routed.paths[start, end] = through(routed.paths, start, cpu, end)
 
 
-def _denied(pairs: tuple[ReportedPair, ...]) -> Iterator[frozenset[str]]:
-    for pair in pairs:
-        if any(_is_refusal(way) for way in (pair.forward, pair.backward)):
-            yield frozenset((pair.a, pair.b))
-
-
-def _is_refusal(way: PeerAccess | None) -> bool:
-    return way is not None and any(
-        status not in (None, P2pStatus.OK) for status in (way.read, way.write)
-    )
-
-
 def _prefer_c2c(routed: Routed) -> None:
-    """Call C2C to the CPU and PCIe to one of the GPU's nearest NICs P2C."""
+    """Make C2C to the CPU followed by PCIe to one of the GPU's nearest NICs a P2C path."""
     paths = routed.paths
     for gpu in routed.gpus:
         cpu = local_cpu(paths, gpu, routed.cpus)
@@ -305,7 +305,7 @@ def _prefer_c2c(routed: Routed) -> None:
 
 
 def _relay(routed: Routed, gpu: str, net: str, snapshot: Snapshot) -> None:
-    """Send through the GPU that owns the NIC, where that is wider or avoids the CPU (PXN)."""
+    """Route through the GPU that owns the NIC, where that is wider or avoids the CPU (PXN)."""
     paths = routed.paths
     peer = owner(paths, routed.graph, net, routed.gpus, routed.nets)
     if peer in (None, gpu) or (gpu, net) not in paths:
@@ -324,7 +324,7 @@ def _relay(routed: Routed, gpu: str, net: str, snapshot: Snapshot) -> None:
 
 
 def _divert_net(routed: Routed, gpu: str, net: str, snapshot: Snapshot) -> None:
-    """Send through the CPU what GPUDirect RDMA may not do."""
+    """Route through the CPU what GPUDirect RDMA does not allow."""
     paths = routed.paths
     if (gpu, net) not in paths or paths[gpu, net].type >= NcclPath.PHB:
         return
@@ -348,18 +348,3 @@ def _has_gdr(routed: Routed, gpu: str, net: str, snapshot: Snapshot, *, is_read:
     )
     capability = nccl_capability(routed.graph.gpus[gpu])
     return gdr_allowed(path.type, is_read=is_read, capability=capability, has_nvlink=has_nvlink)
-
-
-def gdr_supported(snapshot: Snapshot) -> bool | None:
-    """Return whether the driver lets HCAs register GPU memory; ``None`` is unknown.
-
-    Either nvidia_peermem does, or dma-buf, which the open kernel module offers
-    (src/transport/net_ib/gdr.cc, ncclIbGdrSupport and ncclIbDmaBufSupport).
-    """
-    driver = snapshot.nvidia
-    if driver is None:
-        return None
-    told = (driver.peer_memory, driver.is_open)
-    if True in told:
-        return True
-    return False if None not in told else None

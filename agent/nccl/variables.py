@@ -1,24 +1,22 @@
-"""The environment variables that NCCL reads, and which it does not."""
+"""The environment variables that NCCL reads.
 
-from collections.abc import Iterable, Iterator, Mapping
+Read out of NVIDIA/nccl: ``docs/userguide/source/env.rst`` of v2.30.7-1 says in which part of the
+User Guide a variable is documented, if at all; the sources of the releases v2.3.5-5 to v2.30.7-1
+say which of them read it. Names in the tables are without ``NCCL_``.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
 
-# NCCL's documented environment variables, as its User Guide divides them.
-#
-# Read out of NVIDIA/nccl: ``docs/userguide/source/env.rst`` of v2.30.7-1 says which part of the
-# guide a variable stands in; the sources of the releases v2.3.5-5 to v2.30.7-1 say which of them
-# read it. Names are without ``NCCL_``.
-
 Releases = tuple[str, str | None, str]
 """First and last release that reads the variables, and the variables.
 
-The first is the oldest one published as source, 2.3.5, for all that are older; the last is
-``None`` for those that 2.30.7 still reads. Older still are two that the guide dates itself.
+The first is 2.3.5, the oldest release published as source, also for older variables, except two
+that the guide dates itself; the last is ``None`` for those that 2.30.7 still reads.
 """
-
 
 CONFIGURATION: tuple[Releases, ...] = (
     (
@@ -57,8 +55,7 @@ CONFIGURATION: tuple[Releases, ...] = (
     ("2.30.3", None, "MULTI_RANK_GPU_ENABLE"),
     ("2.30.7", None, "SOCKET_MAGIC"),
 )
-"""Those of the part "System configuration": for good."""
-
+"""Part "System configuration" of the guide: for permanent use."""
 
 DEBUGGING: tuple[Releases, ...] = (
     ("2.0.5", "2.2.12", "CHECKS_DISABLE"),
@@ -108,13 +105,7 @@ DEBUGGING: tuple[Releases, ...] = (
     ("2.30.3", None, "IB_OOO_RQ IGNORE_COLLNET_MISMATCH IGNORE_NET_MISMATCH"),
     ("2.30.7", None, "GRAPH_STREAM_ORDERING NET_MERGE_POLICY"),
 )
-"""Those of the part "Debugging": not to be left set in production, as the guide says."""
-
-
-# NCCL's undocumented environment variables, its example plugins' among them.
-#
-# Read out of NVIDIA/nccl: the sources of the releases v2.3.5-5 to v2.30.7-1, which read them
-# without a word in ``docs/userguide/source/env.rst``. Names are without ``NCCL_``.
+"""Part "Debugging": not for production, as the guide says."""
 
 UNDOCUMENTED: tuple[Releases, ...] = (
     ("2.3.5", "2.3.7", "IB_GDR_LEVEL"),
@@ -279,26 +270,23 @@ UNDOCUMENTED: tuple[Releases, ...] = (
         ),
     ),
 )
-
+"""Not documented, those of NCCL's example plugins included."""
 
 PREFIX = "NCCL_"
-"""How the names of NCCL's variables begin."""
-
+"""Prefix of NCCL's variables."""
 
 NEWEST = "2.30.7"
 """The newest release whose sources were read."""
 
-
 LONGEST = 100
 """Characters of a name that is compared with the known ones; the longest of those has 57."""
 
-
 CLOSE = 0.8
-"""How alike two names must be for one to be a slip for the other (``difflib`` ratio)."""
+"""How similar two names must be for one to be a misspelling of the other (``difflib`` ratio)."""
 
 
 class Standing(StrEnum):
-    """What NCCL's User Guide says of a variable."""
+    """The part of NCCL's User Guide that documents a variable."""
 
     CONFIGURATION = "configuration"
     DEBUGGING = "debugging"
@@ -320,25 +308,21 @@ class Variable:
     until: str | None = None
 
 
-def _named(standing: Standing, releases: Iterable[Releases]) -> Iterator[Variable]:
-    for since, until, names in releases:
-        for name in names.split():
-            yield Variable(name=f"{PREFIX}{name}", standing=standing, since=since, until=until)
-
-
 KNOWN: Mapping[str, Variable] = MappingProxyType(
     {
-        one.name: one
+        f"{PREFIX}{name}": Variable(
+            name=f"{PREFIX}{name}", standing=standing, since=since, until=until
+        )
         for standing, releases in (
             (Standing.CONFIGURATION, CONFIGURATION),
             (Standing.DEBUGGING, DEBUGGING),
             (Standing.UNDOCUMENTED, UNDOCUMENTED),
         )
-        for one in _named(standing, releases)
+        for since, until, names in releases
+        for name in names.split()
     },
 )
-"""All of them, by name."""
-
+"""All variables, by name."""
 
 ELSEWHERE = frozenset(
     {
@@ -350,7 +334,7 @@ ELSEWHERE = frozenset(
         "NCCL_ENABLE_TIMING",
         "NCCL_NONBLOCKING_TIMEOUT",
         "NCCL_USE_COMM_NONBLOCKING",
-        # What images and builds tell of the library (nvidia/cuda images, CMake's FindNCCL).
+        # What images and builds say about the library (nvidia/cuda images, CMake's FindNCCL).
         "NCCL_HOME",
         "NCCL_INCLUDE_DIR",
         "NCCL_INSTALL_PATH",
@@ -365,8 +349,7 @@ ELSEWHERE = frozenset(
         "NCCL_TUNER_CONFIG_PATH",
     },
 )
-"""Variables that begin like NCCL's and that other programs read."""
-
+"""Variables with NCCL's prefix that other programs read."""
 
 FAMILIES = (
     "NCCL_CTRAN_",
@@ -379,8 +362,7 @@ FAMILIES = (
     "NCCL_TESTS_",
     "NCCL_UCX_",
 )
-"""How the names of whole families begin that network plugins, other builds and nccl-tests read."""
-
+"""Prefixes of variables that network plugins, other builds and nccl-tests read."""
 
 REAL_ANSWERS: Mapping[str, str] = MappingProxyType(
     {
@@ -394,16 +376,16 @@ REAL_ANSWERS: Mapping[str, str] = MappingProxyType(
         "NCCL_TREE_THRESHOLD": "NCCL_ALGO",
     },
 )
-"""What does the work of variables that are no more, or that guides name and that never were."""
+"""What to use instead of variables that are gone, or that guides name but never existed."""
 
 
 def is_foreign(name: str) -> bool:
-    """Return whether another program than NCCL reads *name*, which may begin like NCCL's."""
+    """Return whether a program other than NCCL reads *name*, which may have NCCL's prefix."""
     return not name.startswith(PREFIX) or name in ELSEWHERE or name.startswith(FAMILIES)
 
 
 def instead_of(name: str) -> str | None:
-    """Return what a person who set *name*, which NCCL does not read, will have meant."""
+    """Return what to use instead of *name*, which NCCL does not read; ``None`` is unknown."""
     if name in REAL_ANSWERS:
         return REAL_ANSWERS[name]
     if name in KNOWN or len(name) > LONGEST:

@@ -1,14 +1,14 @@
 """A node's topology as NCCL reads it from ``NCCL_TOPO_FILE``.
 
-NCCL detects the same on bare metal; the file serves where detection fails: in a virtual
-machine that hides the switches, in a container without all of sysfs, or to look at one's
-topology on another machine. What the file says wins over what NCCL detects, and NCCL adds
-what it leaves out, so nothing is written that is not known (rules: NCCL's xml.cc, topo.cc).
+NCCL detects the same on bare metal; the file is for where detection fails: in a virtual machine
+that hides the switches, in a container without all of sysfs, or on another machine. The file
+takes precedence over what NCCL detects, and NCCL adds what the file leaves out, so nothing
+unknown is written (rules: NCCL's xml.cc, topo.cc).
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -26,12 +26,13 @@ from agent.model.pci import (
     PciPath,
 )
 from agent.model.snapshot import Snapshot
-
-# Values of the model as NCCL's topology file spells them.
+from agent.nccl.bandwidth import nccl_capability
 
 MAX_VALUE = 254
 """Longest value of an attribute that NCCL reads (xml.h, ``MAX_STR_LEN``)."""
 
+MAX_ELEMENTS = 256
+"""NCCL topo.h, ``NCCL_TOPO_XML_MAX_NODES``."""
 
 CLASSES: Mapping[str, str] = MappingProxyType(
     {
@@ -43,18 +44,125 @@ CLASSES: Mapping[str, str] = MappingProxyType(
         "cpu": "068001",
     },
 )
-"""PCI classes by which NCCL tells elements apart (topo.cc, ``kvDictPciClass``)."""
-
+"""PCI classes by which NCCL distinguishes elements (topo.cc, ``kvDictPciClass``)."""
 
 _GT_S = MappingProxyType({generation: rate for rate, generation in GT_S_TO_GENERATION.items()})
-
 
 _FASTEST = 64.0
 """GT/s; NCCL takes any speed it does not know for 8 GT/s (topo.cc, ``kvDictPciGen``)."""
 
-
 _EXTENDED = 15
 """CPUID leaf 1: from family 15 on, the extended family is added (AMD, Intel manuals)."""
+
+_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "arm64", "ppc64le": "ppc64"}
+"""``uname -m`` to NCCL's ``arch``."""
+
+_HIDDEN_SWITCH = "fffffff:ffff:ff"
+"""What NCCL writes for a switch that the driver hides."""
+
+_NO_NODE = "-1"
+"""NCCL's ``numaid`` for devices whose firmware names no NUMA node, as sysfs has it."""
+
+_CURE = "write it from a snapshot of the node: `nodetopo capture`"
+
+_VALUE = re.compile(rf"[A-Za-z0-9 _.,:;@/+-]{{0,{MAX_VALUE}}}")
+
+
+@dataclass(slots=True)
+class Element:
+    """One element, still growing."""
+
+    tag: str
+    attributes: dict[str, str]
+    children: list["Element"] = field(default_factory=list)
+
+
+def topology_xml(snapshot: Snapshot) -> str:
+    """Return NCCL's topology file for *snapshot*: CPUs, switches, GPUs, NVLinks, HCAs.
+
+    A switch is one element, named by its upstream port, and root ports are left out, as in NCCL.
+    Links are given at their maximum, as GPUs slow them down when idle. Only active NVLinks are
+    written, and HCAs with a port that is not known to be down; not ``rank`` and ``gdr``, which
+    NCCL decides. Where the NVLinks are not known no ``gpu`` element is written, so that NCCL
+    detects them itself.
+
+    Raises:
+        UnreadableError: there is no device, the place of a device in the PCI tree is not known,
+            or the file would exceed NCCL's limits.
+    """
+    hcas = [hca for hca in snapshot.hcas or () if is_in_use(hca)]
+    directs = snapshot.data_directs or ()
+    devices: list[Gpu | Hca | DataDirect] = [*snapshot.gpus, *hcas, *directs]
+    if not devices:
+        raise UnreadableError("there is no GPU and no HCA to write a topology of", _CURE)
+    for device in devices:
+        is_bound = not isinstance(device, Hca) or is_function(device)
+        if is_bound and (device.path is None or device.pci is None):
+            name = "a Data Direct function" if isinstance(device, DataDirect) else device.name
+            raise UnreadableError(f"the place of {name} in the PCI tree is not known", _CURE)
+
+    tree = _Tree(snapshot)
+    for gpu in snapshot.gpus:
+        element = tree.function(gpu, PciFunction(pci_class=CLASSES["gpu"]))
+        if snapshot.nvlinks is not None:
+            element.children.append(_gpu(gpu, snapshot))
+    for hca in hcas:
+        if is_function(hca):
+            parent = tree.function(hca, PciFunction(pci_class=CLASSES["nic"]))
+        else:
+            parent = tree.first_cpu()
+        if nets := list(_nets(hca)):
+            nic = next((child for child in parent.children if child.tag == "nic"), None)
+            if nic is None:
+                nic = Element("nic", {})
+                parent.children.append(nic)
+            nic.children += nets
+    for direct in directs:
+        element = tree.function(direct, PciFunction(pci_class=CLASSES["data direct"]))
+        nets = [Element("net", {"name": f"{name}_dma"}) for name in direct.hcas]
+        element.children += [Element("nic", {}, nets)] if nets else []
+    return text(tree.system())
+
+
+def is_in_use(hca: Hca) -> bool:
+    """Return whether NCCL would use *hca*: it leaves out ports that are not active."""
+    return not hca.ports or any(map(_is_up, hca.ports))
+
+
+def is_function(hca: Hca) -> bool:
+    """Return whether NCCL can place *hca*: for it a subfunction is no PCI device."""
+    return hca.pci is not None and hca.kind is not HcaKind.SUBFUNCTION
+
+
+def text(root: Element) -> str:
+    """Return *root* and all below it, indented by two blanks as NCCL's dumps are.
+
+    NCCL's own parser is not a full XML parser (xml.cc, xml.h): no prolog, no tabs, one space
+    before each attribute, one element on a line, no escapes, so what would need an escape is
+    refused. At most 16 attributes of 254 characters, 256 elements for a host.
+
+    Raises:
+        UnreadableError: more elements than NCCL reads, or a value that it cannot hold.
+    """
+    lines = _lines(root, "")
+    count = sum(1 for line in lines if not line.lstrip().startswith("</"))
+    if count > MAX_ELEMENTS:
+        problem = f"the topology has {count} elements, NCCL reads {MAX_ELEMENTS}"
+        raise UnreadableError(problem, "let NCCL detect it")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(element: Element, indent: str) -> list[str]:
+    for value in element.attributes.values():
+        if _VALUE.fullmatch(value) is None:
+            problem = f"{value[:40]!r} cannot stand in a file for NCCL, which knows no escapes"
+            raise UnreadableError(problem, "rename the device, or correct the snapshot")
+    attributes = "".join(f' {name}="{value}"' for name, value in element.attributes.items())
+    opening = f"{indent}<{element.tag}{attributes}"
+    if not element.children:
+        return [f"{opening}/>"]
+    inner = [line for child in element.children for line in _lines(child, f"{indent}  ")]
+    return [f"{opening}>", *inner, f"{indent}</{element.tag}>"]
 
 
 def cpu_mask(cpus: CpuSet, highest: int) -> str | None:
@@ -106,128 +214,8 @@ def net_guid(sys_image_guid: str | None) -> str | None:
     return f"0x{number:x}" if number and len(digits) == 16 else None
 
 
-# Text that NCCL's own XML parser reads; it is not a full one (NCCL xml.cc, xml.h).
-#
-# No prolog, no tabs, one space before each attribute, one element on a line, no escapes: what
-# would need one is refused. At most 16 attributes of 254 characters, 256 elements for a host.
-
-MAX_ELEMENTS = 256
-"""NCCL topo.h, ``NCCL_TOPO_XML_MAX_NODES``."""
-
-
-_VALUE = re.compile(rf"[A-Za-z0-9 _.,:;@/+-]{{0,{MAX_VALUE}}}")
-
-
-@dataclass(slots=True)
-class Element:
-    """One element, still growing."""
-
-    tag: str
-    attributes: dict[str, str]
-    children: list["Element"] = field(default_factory=list)
-
-
-def text(root: Element) -> str:
-    """Return *root* and all below it, indented by two blanks as NCCL's dumps are.
-
-    Raises:
-        UnreadableError: more elements than NCCL reads, or a value that it cannot hold.
-    """
-    lines = _lines(root, "")
-    count = sum(1 for line in lines if not line.lstrip().startswith("</"))
-    if count > MAX_ELEMENTS:
-        problem = f"the topology has {count} elements, NCCL reads {MAX_ELEMENTS}"
-        raise UnreadableError(problem, "let NCCL detect it")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _lines(element: Element, indent: str) -> list[str]:
-    attributes = "".join(f' {name}="{_value(value)}"' for name, value in element.attributes.items())
-    opening = f"{indent}<{element.tag}{attributes}"
-    if not element.children:
-        return [f"{opening}/>"]
-    inner = [line for child in element.children for line in _lines(child, f"{indent}  ")]
-    return [f"{opening}>", *inner, f"{indent}</{element.tag}>"]
-
-
-def _value(value: str) -> str:
-    if _VALUE.fullmatch(value) is None:
-        problem = f"{value[:40]!r} cannot stand in a file for NCCL, which knows no escapes"
-        raise UnreadableError(problem, "rename the device, or correct the snapshot")
-    return value
-
-
-_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "arm64", "ppc64le": "ppc64"}
-"""``uname -m`` to NCCL's ``arch``."""
-
-
-_HIDDEN_SWITCH = "fffffff:ffff:ff"
-"""What NCCL writes for a switch that the driver hides."""
-
-
-_NO_NODE = "-1"
-"""NCCL's ``numaid`` for devices whose firmware names no NUMA node, as sysfs has it."""
-
-
-_CURE = "write it from a snapshot of the node: `nodetopo capture`"
-
-
-def topology_xml(snapshot: Snapshot) -> str:
-    """Return NCCL's topology file for *snapshot*: CPUs, switches, GPUs, NVLinks, HCAs.
-
-    A switch is one element, named by its upstream port, and root ports are none, as NCCL
-    has it. Links are given at their best, as GPUs idle at less. Written are active NVLinks,
-    and HCAs with a port that is not known to be down; not ``rank`` and ``gdr``, which are
-    NCCL's to say. Where the NVLinks are not known no ``gpu`` element is written, so that
-    NCCL looks for them itself.
-
-    Raises:
-        UnreadableError: there is no device, the place of one in the PCI tree is not known,
-            or the file would be beyond what NCCL reads.
-    """
-    hcas = [hca for hca in snapshot.hcas or () if is_in_use(hca)]
-    _check_places((*snapshot.gpus, *hcas, *(snapshot.data_directs or ())))
-    tree = _Tree(snapshot)
-    for gpu in snapshot.gpus:
-        element = tree.function(gpu, PciFunction(pci_class=CLASSES["gpu"]))
-        if snapshot.nvlinks is not None:
-            element.children.append(_gpu(gpu, snapshot))
-    for hca in hcas:
-        _add_hca(tree, hca)
-    for direct in snapshot.data_directs or ():
-        element = tree.function(direct, PciFunction(pci_class=CLASSES["data direct"]))
-        nets = [Element("net", {"name": f"{name}_dma"}) for name in direct.hcas]
-        element.children += [Element("nic", {}, nets)] if nets else []
-    return text(tree.system())
-
-
-def is_in_use(hca: Hca) -> bool:
-    """Return whether NCCL would use *hca*: it leaves out ports that are not active."""
-    return not hca.ports or any(map(_is_up, hca.ports))
-
-
-def _is_up(port: HcaPort) -> bool:
-    return port.state in (None, "ACTIVE")
-
-
-def is_function(hca: Hca) -> bool:
-    """Return whether NCCL can place *hca*: for it a subfunction is no PCI device."""
-    return hca.pci is not None and hca.kind is not HcaKind.SUBFUNCTION
-
-
-def _check_places(devices: Iterable[Gpu | Hca | DataDirect]) -> None:
-    every = list(devices)
-    if not every:
-        raise UnreadableError("there is no GPU and no HCA to write a topology of", _CURE)
-    for device in every:
-        is_bound = not isinstance(device, Hca) or is_function(device)
-        if is_bound and (device.path is None or device.pci is None):
-            name = "a Data Direct function" if isinstance(device, DataDirect) else device.name
-            raise UnreadableError(f"the place of {name} in the PCI tree is not known", _CURE)
-
-
 class _Tree:
-    """The ``cpu`` elements, grown by one branch after the other."""
+    """The ``cpu`` elements, which grow branch by branch."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -235,7 +223,7 @@ class _Tree:
         self._functions: dict[tuple[int | None, tuple[PciAddress, ...]], Element] = {}
         self._cpus: dict[int | None, Element] = {}
         for node in snapshot.numa_nodes or ():
-            if len(node.cpus):  # NCCL drops those without a device again
+            if len(node.cpus):  # NCCL drops those without a device
                 self.cpu(node.id)
 
     def system(self) -> Element:
@@ -245,24 +233,50 @@ class _Tree:
 
     def cpu(self, node: int | None) -> Element:
         """Return the element of a NUMA node."""
-        if node not in self._cpus:
-            self._cpus[node] = Element("cpu", _cpu(node, self._snapshot))
+        if node in self._cpus:
+            return self._cpus[node]
+        snapshot = self._snapshot
+        known = snapshot.numa_nodes or ()
+        highest = max((cpu for entry in known for cpu in entry.cpus.cpus), default=0)
+        masks = {entry.id: cpu_mask(entry.cpus, highest) for entry in known if len(entry.cpus)}
+        arch = _ARCHITECTURES.get(snapshot.kernel.machine or "") if snapshot.kernel else None
+        attributes = {
+            "numaid": _NO_NODE if node is None else str(node),
+            "affinity": None if node is None else masks.get(node),
+            "arch": arch,
+        }
+        if snapshot.cpu is not None and arch in (None, "x86_64"):
+            family = snapshot.cpu.family
+            attributes["vendor"] = snapshot.cpu.vendor
+            attributes["familyid"] = None if family is None else str(cpu_family(family))
+            attributes["modelid"] = _text(snapshot.cpu.model_number)
+        self._cpus[node] = Element("cpu", _known(attributes))
         return self._cpus[node]
 
     def first_cpu(self) -> Element:
-        """Return the element that NCCL hangs virtual devices under."""
+        """Return the element under which NCCL puts virtual devices."""
         return self.cpu(min(self._cpus, key=lambda node: (node is None, node or 0), default=None))
 
     def function(self, device: Gpu | Hca | DataDirect, default: PciFunction) -> Element:
         """Return the ``pci`` element of *device*, under the switches of its path."""
         assert device.path is not None
         assert device.pci is not None
-        above = _switches(device.path)
+        # NCCL keeps every second hop, from the device up (xml.cc): that drops each switch's
+        # downstream port, and the root port.
+        hops = device.path.hops
+        above = hops[:-1] if device.path.is_collapsed else hops[-3::-2][::-1]
         parent = self.cpu(device.numa_node)
-        for depth in range(1, len(above) + 1):
-            parent = self._child(
-                parent, device.numa_node, above[:depth], self._bridge(above[depth - 1], device.path)
+        for depth, address in enumerate(above, 1):
+            known = self._bridges.get(address, PciBridge(address=address))
+            bridge = PciFunction(
+                pci_class=CLASSES["bridge"],
+                vendor=known.vendor,
+                device=known.device,
+                subsystem_vendor=known.subsystem_vendor,
+                subsystem_device=known.subsystem_device,
             )
+            attributes = _pci(address, bridge, self._narrowest(known.link, device.path, address))
+            parent = self._child(parent, device.numa_node, above[:depth], attributes)
         function = device.function or default
         if function.pci_class is None:
             function = PciFunction(
@@ -287,17 +301,6 @@ class _Tree:
             parent.children.append(self._functions[key])
         return self._functions[key]
 
-    def _bridge(self, address: PciAddress, path: PciPath) -> dict[str, str]:
-        known = self._bridges.get(address, PciBridge(address=address))
-        function = PciFunction(
-            pci_class=CLASSES["bridge"],
-            vendor=known.vendor,
-            device=known.device,
-            subsystem_vendor=known.subsystem_vendor,
-            subsystem_device=known.subsystem_device,
-        )
-        return _pci(address, function, self._narrowest(known.link, path, address))
-
     def _narrowest(
         self, link: PcieLink | None, path: PciPath, address: PciAddress
     ) -> PcieLink | None:
@@ -308,34 +311,6 @@ class _Tree:
             return narrowest(link, None)
         above = self._bridges.get(path.hops[at - 1])
         return narrowest(link, above.link if above else None)
-
-
-def _switches(path: PciPath) -> tuple[PciAddress, ...]:
-    """Return the hops that NCCL keeps: from the device up, every second one (xml.cc).
-
-    That drops each switch's downstream port, and the root port.
-    """
-    if path.is_collapsed:
-        return path.hops[:-1]
-    return tuple(path.hops[at] for at in range(len(path.hops) - 3, -1, -2))[::-1]
-
-
-def _cpu(node: int | None, snapshot: Snapshot) -> dict[str, str]:
-    known = snapshot.numa_nodes or ()
-    highest = max((cpu for entry in known for cpu in entry.cpus.cpus), default=0)
-    masks = {entry.id: cpu_mask(entry.cpus, highest) for entry in known if len(entry.cpus)}
-    arch = _ARCHITECTURES.get(snapshot.kernel.machine or "") if snapshot.kernel else None
-    attributes = {
-        "numaid": _NO_NODE if node is None else str(node),
-        "affinity": None if node is None else masks.get(node),
-        "arch": arch,
-    }
-    if snapshot.cpu is not None and arch in (None, "x86_64"):
-        family = snapshot.cpu.family
-        attributes["vendor"] = snapshot.cpu.vendor
-        attributes["familyid"] = None if family is None else str(cpu_family(family))
-        attributes["modelid"] = _text(snapshot.cpu.model_number)
-    return _known(attributes)
 
 
 def _pci(address: PciAddress, function: PciFunction, link: PcieLink | None) -> dict[str, str]:
@@ -351,30 +326,26 @@ def _pci(address: PciAddress, function: PciFunction, link: PcieLink | None) -> d
 
 
 def _gpu(gpu: Gpu, snapshot: Snapshot) -> Element:
-    capability = gpu.compute_capability
-    sm = None if capability is None else str(10 * capability[0] + capability[1])
-    children = list(_nvlinks(gpu, snapshot))
+    """Return the ``gpu`` element, with one ``nvlink`` element for each far end."""
+    counts = Counter(
+        target
+        for link in snapshot.nvlinks or ()
+        if link.gpu == gpu.index and link.is_active
+        if (target := _far_end(link, snapshot)) is not None
+    )
+    children = [
+        Element("nvlink", _known({"target": target, "count": str(count), "tclass": tclass}))
+        for (target, tclass), count in counts.items()
+    ]
     if gpu.c2c is not None and gpu.c2c.is_enabled:
         c2c = {"bw": _text(gpu.c2c.speed_mbps), "count": _text(gpu.c2c.links)}
         children.append(Element("c2c", _known(c2c)))
-    return Element("gpu", _known({"dev": str(gpu.index), "sm": sm}), children)
+    attributes = {"dev": str(gpu.index), "sm": _text(nccl_capability(gpu))}
+    return Element("gpu", _known(attributes), children)
 
 
-def _nvlinks(gpu: Gpu, snapshot: Snapshot) -> Iterator[Element]:
-    """Yield one element for each far end, with the number of active links to it."""
-    targets = (
-        _target(link, snapshot)
-        for link in snapshot.nvlinks or ()
-        if link.gpu == gpu.index and link.is_active
-    )
-    counts = Counter(target for target in targets if target is not None)
-    for (target, tclass), count in counts.items():
-        attributes = {"target": target, "count": str(count), "tclass": tclass}
-        yield Element("nvlink", _known(attributes))
-
-
-def _target(link: NvLink, snapshot: Snapshot) -> tuple[str, str | None] | None:
-    """Return address and class of the far end; ``None`` where it is nothing NCCL could use."""
+def _far_end(link: NvLink, snapshot: Snapshot) -> tuple[str, str | None] | None:
+    """Return address and class of the far end; ``None`` where NCCL could not use it."""
     if link.peer is None:
         is_switch = link.peer_kind is PeerKind.SWITCH
         return (_HIDDEN_SWITCH, f"0x{CLASSES['switch']}") if is_switch else None
@@ -384,21 +355,6 @@ def _target(link: NvLink, snapshot: Snapshot) -> tuple[str, str | None] | None:
         return str(link.peer), f"0x{own or CLASSES['gpu']}"
     kind = None if link.peer_kind is None else CLASSES[link.peer_kind.value]
     return str(link.peer), None if kind is None else f"0x{kind}"
-
-
-def _add_hca(tree: _Tree, hca: Hca) -> None:
-    nets = list(_nets(hca))
-    if not is_function(hca):
-        parent = tree.first_cpu()
-    else:
-        parent = tree.function(hca, PciFunction(pci_class=CLASSES["nic"]))
-    if not nets:
-        return
-    nic = next((child for child in parent.children if child.tag == "nic"), None)
-    if nic is None:
-        nic = Element("nic", {})
-        parent.children.append(nic)
-    nic.children += nets
 
 
 def _nets(hca: Hca) -> Iterator[Element]:
@@ -412,6 +368,10 @@ def _nets(hca: Hca) -> Iterator[Element]:
         yield Element("net", _known(attributes))
     if not hca.ports:
         yield Element("net", _known({"name": hca.name, "guid": guid}))
+
+
+def _is_up(port: HcaPort) -> bool:
+    return port.state in (None, "ACTIVE")
 
 
 def _text(value: int | None) -> str | None:

@@ -1,11 +1,12 @@
-"""Policies, ours and others', on one machine with the same jobs."""
+"""Policies, ours and those of other allocators, on one machine with the same jobs."""
 
 from collections.abc import Callable, Iterable, Sequence
 
-from agent.allocation.engines import choose
+from agent.allocation.engines import engine_for
 from agent.allocation.facts import facts
 from agent.allocation.masks import positions
 from agent.allocation.rules import Model, Policy, Rules
+from agent.allocation.terms import Terms
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 from agent.simulate.jobs import Step, Uniform
@@ -14,52 +15,14 @@ from agent.simulate.replay import Placer, replay
 from agent.simulate.rivals import RIVALS, Chooser
 from agent.simulate.yardstick import Yardstick
 
-# Our own policies as the replay sees them.
-
-
-class Ours:
-    """One policy on one machine; every answer is worked out once."""
-
-    crashes = 0
-
-    def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
-        self._engine = choose(facts(snapshot), rules)
-        self._known: dict[tuple[int, int], int] = {}
-
-    def place(self, free: int, size: int) -> int:
-        """Return the set of *size* within *free*; both are masks of positions."""
-        chosen = self._known.get((free, size))
-        if chosen is None:
-            chosen = self._engine.best(free=free, required=0, size=size)
-            self._known[free, size] = chosen
-        return chosen
-
-
 OURS = tuple(policy.value for policy in Policy)
-
 
 POLICIES = (*OURS, *RIVALS)
 """Every name that :class:`Contest` takes."""
 
 
-class Rival:
-    """A rule of others as the replay sees it."""
-
-    def __init__(self, chooser: Chooser) -> None:
-        self._chooser = chooser
-
-    @property
-    def crashes(self) -> int:
-        """How many answers would have ended the original program."""
-        return self._chooser.crashes
-
-    def place(self, free: int, size: int) -> int:
-        """Return the set of *size* within *free*; both are masks of positions."""
-        return sum(1 << chosen for chosen in self._chooser(positions(free), size))
-
-
 class Contest:
-    """Run *policies* on the machine of *snapshot*; worth is measured by *model* for all."""
+    """Run *policies* on the machine of *snapshot*; *model* gives the bandwidth for all of them."""
 
     def __init__(self, snapshot: Snapshot, policies: Iterable[str], model: Model) -> None:
         self._snapshot = snapshot
@@ -72,23 +35,54 @@ class Contest:
         }
 
     def run(self, policy: str, steps: Sequence[Step], source: Uniform) -> Outcome:
-        """Return what *policy* did with the jobs of *steps*; *source* is for its own draws.
+        """Return the outcome of *policy* for the jobs of *steps*; *source* is for its own draws.
 
         Raises:
-            InputError: the rule of others cannot be asked about this machine.
+            InputError: the policy cannot run on this machine.
         """
-        return replay(steps, self._placer(policy, source), self.yardstick)
-
-    def _placer(self, policy: str, source: Uniform) -> Placer:
-        ours = self._ours.get(policy)
-        return ours or Rival(RIVALS[policy](self._snapshot, source))
+        placer: Placer = self._ours.get(policy) or Rival(RIVALS[policy](self._snapshot, source))
+        return replay(steps, placer, self.yardstick)
 
 
 def obstacle(policy: str, snapshot: Snapshot, source: Callable[[], Uniform]) -> str | None:
-    """Return why *policy* cannot be asked about this machine; ``None`` where it can."""
+    """Return why *policy* cannot run on this machine; ``None`` where it can."""
     try:
         if policy in RIVALS:
             RIVALS[policy](snapshot, source())
     except InputError as error:
         return error.cause
     return None
+
+
+class Ours:
+    """One of our policies on one machine; every answer is computed once."""
+
+    crashes = 0
+
+    def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
+        self._engine = engine_for(Terms(facts(snapshot), rules))
+        self._known: dict[tuple[int, int], int] = {}
+
+    def place(self, free: int, size: int) -> int:
+        """Return the set of *size* within *free*; both are masks of positions."""
+        chosen = self._known.get((free, size))
+        if chosen is None:
+            chosen = self._engine.best(free=free, required=0, size=size)
+            self._known[free, size] = chosen
+        return chosen
+
+
+class Rival:
+    """The policy of another allocator on one machine."""
+
+    def __init__(self, chooser: Chooser) -> None:
+        self._chooser = chooser
+
+    @property
+    def crashes(self) -> int:
+        """How many answers would have crashed the original program."""
+        return self._chooser.crashes
+
+    def place(self, free: int, size: int) -> int:
+        """Return the set of *size* within *free*; both are masks of positions."""
+        return sum(1 << chosen for chosen in self._chooser(positions(free), size))

@@ -11,14 +11,13 @@ from math import cos, exp, log, pi, sqrt
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-# Draws from one source of uniform numbers, so that a seed gives the same run on every Python.
-#
-# ``random.Random`` promises only that ``random()`` repeats between versions, so nothing else of
-# it is used.
-
 
 class Uniform(Protocol):
-    """A source of numbers, e.g. ``random.Random``."""
+    """A source of random numbers, e.g. ``random.Random``.
+
+    All draws come from it, so that a seed gives the same run on every Python: ``random.Random``
+    promises only that ``random()`` repeats between versions, so nothing else of it is used.
+    """
 
     def random(self) -> float:
         """Return the next number, at least 0 and below 1."""
@@ -48,8 +47,6 @@ class Weighted:
         # Below 1 in steps of 2**-53, so the product stays below the last end.
         return self._values[bisect(self._ends, source.random() * self._ends[-1])]
 
-
-# How long jobs run, in seconds.
 
 NINETIETH = 1.2815515655446004
 """The standard normal's 0.9 quantile."""
@@ -115,12 +112,6 @@ class Quantiles:
         return before_s
 
 
-# What jobs ask for: how many GPUs, and for how long. Built in, from published figures.
-#
-# Only figures are used, no trace is copied. Sizes that a source gives as a range count as its
-# upper end. Jobs larger than a node would go to several nodes and are left out.
-
-
 class Workload(Protocol):
     """A source of jobs."""
 
@@ -144,12 +135,13 @@ class Mix:
     run_times: RunTimes
 
     @cached_property
-    def _sizes(self) -> Weighted:
+    def sizes(self) -> "Weighted":
+        """The sizes by weight."""
         return Weighted(*zip(*self.shares, strict=True))
 
     def draw(self, source: Uniform) -> tuple[int, float]:
         """Return the next job."""
-        return self._sizes.draw(source), self.run_times.draw(source)
+        return self.sizes.draw(source), self.run_times.draw(source)
 
     def fitting(self, gpus: int) -> tuple[Workload, float] | None:
         """Return the mix of the sizes that fit, and the share of the others."""
@@ -180,25 +172,20 @@ PHILLY_RUN_TIMES = HeavyTailed(median_s=1_186, ninetieth_s=12_860, tail=2.627)
 Clusters", USENIX ATC 2019): 83,154 run times that alibaba/clusterdata holds as
 ``philly_runtime.csv``, median 1,186 s, 90th percentile 12,860 s, mean 14,613 s."""
 
-
 PHILLY = Mix(((1, 68.7), (2, 3.0), (4, 13.4), (8, 12.6), (16, 2.4)), PHILLY_RUN_TIMES)
 """Sizes of 15,264 jobs in 15 virtual clusters of Philly, counted in the traces of
 stanford-futuredata/gavel (Narayanan et al., OSDI 2020); 16 stands for all above 8."""
 
-
 HELIOS_VENUS_RUN_TIMES = LogNormal(median_s=204, mean_s=13_041)
-
 
 HELIOS_SATURN_RUN_TIMES = LogNormal(median_s=124, mean_s=5_253)
 """Clusters of SenseTime (Hu et al., "Characterization and Prediction of Deep Learning
 Workloads in Large-Scale GPU Datacenters", SC 2021): the authors' summary of run times."""
 
-
 PAI_RUN_TIMES = HeavyTailed(median_s=655, ninetieth_s=7_389, tail=2.68)
 """6,203 pods that started, of the 2023 ``openb`` pod list of alibaba/clusterdata: median
 655 s, 90th percentile 7,389 s, mean 5,303 s with the longest cut to 200,000 s (30,851 s
 uncut, most of it from pods that ran for all of the five months)."""
-
 
 WORKLOADS: Mapping[str, Mix] = MappingProxyType(
     {
@@ -223,7 +210,10 @@ WORKLOADS: Mapping[str, Mix] = MappingProxyType(
         "mixed": Mix(((1, 30), (2, 40), (4, 30)), PHILLY_RUN_TIMES),
     },
 )
-"""The built-in workloads.
+"""The built-in workloads, from published figures; no trace is copied.
+
+Sizes that a source gives as a range count as its upper end. Jobs larger than a node would go to
+several nodes and are left out.
 
 ``helios-*``: sizes of SenseTime's four clusters (Hu et al., SC 2021; read off the figure in
 the authors' S-Lab-System-Group/HeliosArtifact), in classes of 1, 2, up to 4, up to 8 and more.
@@ -231,7 +221,6 @@ Run times of Earth and Uranus are not published apart; Saturn's stand in for the
 ``pai``: 7,973 pods of Alibaba's PAI, variant ``multigpu50`` of the 2023 ``openb`` list, whose
 fractions of a GPU count as whole ones. ``mixed``: made up, for nodes shared by many small
 jobs; run times of Philly."""
-
 
 LONGEST_S = 200_000.0
 """Drawn run times are cut to this, 2.3 days: a few jobs of weeks would decide a whole run."""
@@ -260,7 +249,7 @@ def poisson(
 ) -> list[Job]:
     """Return *count* jobs that arrive by a Poisson process and offer *load*.
 
-    *load* is the GPU time asked for, as a share of what a node of *gpus* has to give in the
+    *load* is the GPU time requested, as a share of what a node of *gpus* has to give in the
     mean time over which the jobs arrive. All jobs of *workload* must fit the node.
     """
     drawn = [workload.draw(source) for _ in range(count)]
@@ -274,15 +263,15 @@ def poisson(
 
 
 def offered_load(jobs: Sequence[Job], gpus: int) -> float | None:
-    """Return the GPU time that *jobs* ask for, as a share of what *gpus* GPUs have to give.
+    """Return the GPU time that *jobs* request, as a share of what *gpus* GPUs have to give.
 
     The time counted is from the first arrival to the last end if no job waited, so that what
     one node has really run is at most 1. ``None`` where that is no time at all.
     """
     first = min(job.arrival_s for job in jobs)
     span = max(job.arrival_s + job.duration_s for job in jobs) - first
-    asked = sum(job.gpus * job.duration_s for job in jobs)
-    return asked / (span * gpus) if span > 0 else None
+    requested = sum(job.gpus * job.duration_s for job in jobs)
+    return requested / (span * gpus) if span > 0 else None
 
 
 def schedule(jobs: Sequence[Job], gpus: int) -> tuple[Step, ...]:
@@ -296,6 +285,8 @@ def schedule(jobs: Sequence[Job], gpus: int) -> tuple[Step, ...]:
 
 
 class _Node:
+    """A node with its queue of jobs."""
+
     def __init__(self, jobs: Sequence[Job], gpus: int) -> None:
         self._jobs = jobs
         self._free = gpus
@@ -305,7 +296,7 @@ class _Node:
 
     def run(self) -> list[Step]:
         jobs = self._jobs
-        for place in sorted(range(len(jobs)), key=lambda one: (jobs[one].arrival_s, one)):
+        for place in sorted(range(len(jobs)), key=lambda place: (jobs[place].arrival_s, place)):
             self._end_until(jobs[place].arrival_s)
             self._waiting.setdefault(jobs[place].gpus, deque()).append(place)
             self._start(jobs[place].arrival_s)
@@ -320,14 +311,13 @@ class _Node:
             self._start(at_s)
 
     def _start(self, now: float) -> None:
-        while (place := self._next()) is not None:
+        """Start the jobs that fit, in order of arrival; of one size only the first counts."""
+        while heads := [
+            queue[0] for size, queue in self._waiting.items() if queue and size <= self._free
+        ]:
+            place = min(heads, key=lambda place: (self._jobs[place].arrival_s, place))
             job = self._jobs[place]
             self._waiting[job.gpus].popleft()
             self._free -= job.gpus
             heappush(self._ends, (now + job.duration_s, place))
             self._steps.append(Step(now, place, job.gpus, is_start=True))
-
-    def _next(self) -> int | None:
-        """Return the first in the queue that fits; of one size only the first counts."""
-        heads = [queue[0] for size, queue in self._waiting.items() if queue and size <= self._free]
-        return min(heads, key=lambda place: (self._jobs[place].arrival_s, place), default=None)

@@ -14,7 +14,7 @@ class Placer(Protocol):
 
     @property
     def crashes(self) -> int:
-        """How many answers so far would have ended the original program."""
+        """How many answers so far would have crashed the original program."""
         ...
 
     def place(self, free: int, size: int) -> int:
@@ -23,10 +23,10 @@ class Placer(Protocol):
 
 
 def replay(steps: Sequence[Step], placer: Placer, yardstick: Yardstick) -> Outcome:
-    """Return what *placer* did with the jobs of *steps* on an empty machine.
+    """Return the outcome of *placer* for the jobs of *steps* on an empty machine.
 
     Raises:
-        ValueError: it chose GPUs that are in use, or not as many as asked for.
+        ValueError: it chose GPUs that are in use, or not as many as requested.
     """
     free = yardstick.everyone
     held: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Rules that others place GPUs by, for comparison with ours.
+"""The placement rules of other allocators, for comparison with ours.
 
 Each is a :class:`Chooser` for one machine. GPUs are positions in the snapshot.
 """
@@ -14,14 +14,30 @@ from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 from agent.simulate.jobs import Uniform
 
-# The rule of HAMi's scheduler in its topology-aware mode.
-
 HAMI_LARGEST = 16
 """GPUs up to which the rule is imitated; HAMi looks at every set, 12,870 for 8 of 16."""
 
 
+class Chooser(Protocol):
+    """A rule on one machine."""
+
+    @property
+    def crashes(self) -> int:
+        """How many requests would have crashed the original program."""
+        ...
+
+    def __call__(self, offered: Sequence[int], size: int) -> tuple[int, ...]:
+        """Return *size* of the free positions *offered*, at least as many, each named once."""
+        ...
+
+
+Factory = Callable[[Snapshot, Uniform], Chooser]
+
+
 class Hami:
-    """Take the set whose pairs have the most points; alone, the card with the fewest.
+    """HAMi's scheduler in its topology-aware mode: the set whose pairs have the most points.
+
+    For one GPU, the card with the fewest.
 
     The points are those of NVIDIA's policy, but a pair of which only one GPU counts NVLinks
     has none. Of equals the first by number wins (HAMi v2, pkg/device/nvidia/device.go,
@@ -47,39 +63,19 @@ class Hami:
         """Return its answer; the order of *offered* does not matter."""
         free = sorted(offered)
         if size == 1:
-            return (min(free, key=lambda one: sum(self._pairs[one][b] for b in free if b != one)),)
+            return (min(free, key=lambda gpu: sum(self._pairs[gpu][b] for b in free if b != gpu)),)
         taken = ~sum(1 << position for position in free)
-        return positions(next(mask for mask in self._best_first(size) if not mask & taken))
-
-    def _best_first(self, size: int) -> tuple[int, ...]:
-        found = self._ranked.get(size)
-        if found is None:
+        if size not in self._ranked:
             bits = [1 << position for position in range(self._count)]
             masks = (sum(chosen) for chosen in combinations(bits, size))
             # The sort is stable: of equals the first combination stays in front.
             ranked = sorted(masks, key=self._points.__getitem__, reverse=True)
-            found = self._ranked[size] = tuple(ranked)
-        return found
-
-
-class Chooser(Protocol):
-    """A rule at work on one machine."""
-
-    @property
-    def crashes(self) -> int:
-        """How many requests would have killed the program whose rule this is."""
-        ...
-
-    def __call__(self, offered: Sequence[int], size: int) -> tuple[int, ...]:
-        """Return *size* of the free positions *offered*, at least as many, each named once."""
-        ...
-
-
-Factory = Callable[[Snapshot, Uniform], Chooser]
+            self._ranked[size] = tuple(ranked)
+        return positions(next(mask for mask in self._ranked[size] if not mask & taken))
 
 
 class FirstFit:
-    """Take the free GPUs of the lowest numbers."""
+    """Take the free GPUs with the lowest numbers."""
 
     crashes = 0
 
@@ -89,9 +85,9 @@ class FirstFit:
 
 
 class Random:
-    """Take any, as the kubelet does where a plugin has no preference.
+    """Take GPUs at random, as the kubelet does where a plugin has no preference.
 
-    It goes through a map of Go, whose order is random (kubelet v1.34.0, devicesToAllocate).
+    It iterates over a Go map, whose order is random (kubelet v1.34.0, devicesToAllocate).
     """
 
     crashes = 0
@@ -100,17 +96,17 @@ class Random:
         self._source = source
 
     def __call__(self, offered: Sequence[int], size: int) -> tuple[int, ...]:
-        """Return *size*, every set as likely as any other."""
+        """Return *size* GPUs; every set is equally likely."""
         # Sorted first: the same seed gives the same answer for every order of the list.
         left = sorted(offered)
         return tuple(left.pop(int(self._source.random() * len(left))) for _ in range(size))
 
 
 class Nvidia:
-    """Ask NVIDIA's policy. Where it crashes the kubelet's choice stands in: any GPUs.
+    """NVIDIA's policy; where it crashes, the kubelet's choice: any GPUs.
 
     Attributes:
-        crashes: answers with a device that does not exist, and panics. Either ends NVIDIA's
+        crashes: answers with a device that does not exist, and panics. Both end NVIDIA's
             device plugin.
     """
 
@@ -149,5 +145,6 @@ RIVALS: Mapping[str, Factory] = MappingProxyType(
         "random": lambda _, source: Random(source),
     },
 )
-"""The rules by name. ``nvidia`` is offered its list as the kubelet sends it, in random order;
-``nvidia-sorted`` by number. Building one may raise ``InputError`` where it cannot be asked."""
+"""The rules by name. ``nvidia`` gets its list as the kubelet sends it, in random order, and
+``nvidia-sorted`` by number. A factory raises ``InputError`` where the rule cannot run on the
+machine."""

@@ -1,9 +1,9 @@
-"""What a set of GPUs is worth, the same for every policy that is compared."""
+"""The measures by which all policies are compared."""
 
 from collections import Counter
-from functools import cached_property
+from collections.abc import Iterable
 
-from agent.allocation.engines import suited
+from agent.allocation.engines import engine_for
 from agent.allocation.facts import Facts, facts
 from agent.allocation.masks import positions
 from agent.allocation.requests import usable
@@ -22,10 +22,16 @@ class Yardstick:
     def __init__(self, snapshot: Snapshot, model: Model = Model.RING) -> None:
         self._facts = facts(snapshot)
         self._terms = Terms(self._facts, Rules(policy=Policy.BEST, model=model))
-        self._engine = suited(self._terms)
+        self._engine = engine_for(self._terms)
         lives = set(usable(snapshot))
         self.everyone = sum(1 << at for at, gpu in enumerate(snapshot.gpus) if gpu.id in lives)
         """All GPUs that are not lost."""
+        numa = Counter[tuple[str, int]]()
+        for position in positions(self.everyone):
+            numa[self._facts.numa[position]] += 1 << position
+        self._numa_masks = tuple(numa.values())
+        self._numa_sizes = _largest_first(self._numa_masks)
+        self._island_sizes = _largest_first(_pieces(self._facts, self.everyone))
         self._bandwidth: dict[int, int] = {}
         self._best: dict[tuple[int, int], int] = {}
         self._splits: dict[int, tuple[bool, bool]] = {}
@@ -43,18 +49,16 @@ class Yardstick:
 
     def bandwidth(self, chosen: int) -> int:
         """Return the modelled bandwidth of a set, 0.1 GB/s; 0 for one GPU."""
-        found = self._bandwidth.get(chosen)
-        if found is None:
-            found = self._bandwidth[chosen] = self._terms.bandwidth(chosen)
-        return found
+        if chosen not in self._bandwidth:
+            self._bandwidth[chosen] = self._terms.bandwidth(chosen)
+        return self._bandwidth[chosen]
 
     def best(self, free: int, size: int) -> int:
         """Return the bandwidth of the best set of *size* within *free*, 0.1 GB/s."""
-        found = self._best.get((free, size))
-        if found is None:
+        if (free, size) not in self._best:
             chosen = self._engine.best(free=free, required=0, size=size)
-            found = self._best[free, size] = self.bandwidth(chosen)
-        return found
+            self._best[free, size] = self.bandwidth(chosen)
+        return self._best[free, size]
 
     def splits(self, chosen: int) -> tuple[bool, bool]:
         """Return whether a set is split avoidably, (over NUMA nodes, over NVLink).
@@ -63,19 +67,15 @@ class Yardstick:
         Over NVLink: the links inside the set leave it in more pieces than a set of its size
         must have. Both count a GPU of which nothing is known as one that stands alone.
         """
-        found = self._splits.get(chosen)
-        if found is None:
-            found = self._splits[chosen] = self._split(chosen)
-        return found
-
-    def _split(self, chosen: int) -> tuple[bool, bool]:
-        size = chosen.bit_count()
-        nodes = numa_nodes(self._facts, positions(chosen))
-        pieces = len(_pieces(self._facts, chosen))
-        return (
-            nodes > _fewest(self._numa_sizes, size),
-            pieces > _fewest(self._island_sizes, size),
-        )
+        if chosen not in self._splits:
+            size = chosen.bit_count()
+            nodes = numa_nodes(self._facts, positions(chosen))
+            pieces = len(_pieces(self._facts, chosen))
+            self._splits[chosen] = (
+                nodes > _fewest(self._numa_sizes, size),
+                pieces > _fewest(self._island_sizes, size),
+            )
+        return self._splits[chosen]
 
     def fits_node(self, size: int) -> bool:
         """Return whether a NUMA node of the empty machine holds *size* GPUs."""
@@ -93,32 +93,13 @@ class Yardstick:
         that is a full machine, not a fragmented one.
         """
         if free not in self._fragmentation:
-            self._fragmentation[free] = self._fragmented(free)
+            losses = [
+                1 - self.best(free, size) / self.best(self.everyone, size)
+                for size in LATER_SIZES
+                if size <= free.bit_count()
+            ]
+            self._fragmentation[free] = sum(losses) / len(losses) if losses else None
         return self._fragmentation[free]
-
-    def _fragmented(self, free: int) -> float | None:
-        losses = [
-            1 - self.best(free, size) / self.best(self.everyone, size)
-            for size in LATER_SIZES
-            if size <= free.bit_count()
-        ]
-        return sum(losses) / len(losses) if losses else None
-
-    @cached_property
-    def _numa_masks(self) -> tuple[int, ...]:
-        masks = Counter[tuple[str, int]]()
-        for position in positions(self.everyone):
-            masks[self._facts.numa[position]] += 1 << position
-        return tuple(sorted(masks.values(), key=lambda mask: (-mask.bit_count(), mask)))
-
-    @cached_property
-    def _numa_sizes(self) -> tuple[int, ...]:
-        return tuple(mask.bit_count() for mask in self._numa_masks)
-
-    @cached_property
-    def _island_sizes(self) -> tuple[int, ...]:
-        sizes = (piece.bit_count() for piece in _pieces(self._facts, self.everyone))
-        return tuple(sorted(sizes, reverse=True))
 
 
 def _pieces(facts: Facts, chosen: int) -> list[int]:
@@ -132,6 +113,11 @@ def _pieces(facts: Facts, chosen: int) -> list[int]:
             piece |= other if other & piece else 0
         pieces = [*apart, piece]
     return pieces
+
+
+def _largest_first(groups: Iterable[int]) -> tuple[int, ...]:
+    """Return the sizes of *groups*, which are masks."""
+    return tuple(sorted((group.bit_count() for group in groups), reverse=True))
 
 
 def _fewest(sizes: tuple[int, ...], size: int) -> int:

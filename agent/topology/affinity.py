@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from agent.model.gpu import Gpu
 from agent.model.hca import Hca
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
@@ -13,7 +12,7 @@ from agent.topology.matrix import pci_closeness
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestHcas:
-    """The HCAs nearest to one GPU, and how near; several when they tie."""
+    """The HCAs nearest to one GPU and their distance; several where they tie."""
 
     closeness: Closeness
     hcas: tuple[Hca, ...]
@@ -22,11 +21,11 @@ class NearestHcas:
 def hca_closeness(snapshot: Snapshot) -> Mapping[tuple[int, int], Closeness]:
     """Return the distance by (GPU index, HCA position), where it is known.
 
-    An HCA with a Data Direct function is as near as the nearer of the two: data takes that
-    way (``nvidia-smi topo -m``: the row ``DD<n>``), whatever the HCA's own row says.
+    An HCA with a Data Direct function is as near as the nearer of the two, since data takes that
+    path (``nvidia-smi topo -m``: the row ``DD<n>``) whatever the HCA's own row says.
     """
     distances = pci_closeness(snapshot)
-    found = {}
+    nearest = {}
     for position, hca in enumerate(snapshot.hcas or ()):
         rows = [f"NIC{position}"]
         rows += [
@@ -39,8 +38,8 @@ def hca_closeness(snapshot: Snapshot) -> Mapping[tuple[int, int], Closeness]:
                 if (distance := distances.get(frozenset((gpu.name, row)))) is not None
             ]
             if known:
-                found[gpu.index, position] = min(known)
-    return found
+                nearest[gpu.index, position] = min(known)
+    return nearest
 
 
 def nearest_hcas(snapshot: Snapshot) -> Mapping[int, NearestHcas]:
@@ -74,28 +73,18 @@ def socket_of_node(snapshot: Snapshot) -> Mapping[int, int]:
     }
 
 
-# Rails: which HCA of every node belongs to one leaf of the fabric, as far as a node can tell.
-#
-# Clusters wire the HCA of the first GPU of each node to one switch, that of the second to the
-# next, and so on. The cables cannot be seen from a node, only that each GPU has an HCA of its
-# own; where that is not so, the group is named and nothing is claimed.
-
-Distances = Mapping[tuple[int, int], Closeness]
-"""By GPU index and HCA position."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rail:
     """GPUs and HCAs that are nearest to each other.
 
     Attributes:
-        number: its place among all rails by lowest GPU, from 0; ``None`` where it is a group.
+        number: its place among all rails by lowest GPU, from 0; ``None`` for a group.
         gpus: indices, ascending.
         hcas: by position.
         closeness: of the nearest of its pairs.
         is_certain: one GPU, one HCA, and every distance that decides it is known. False for a
             group: several HCAs equally near (often the ports of one card), several GPUs that
-            share one, or both.
+            share an HCA, or both.
     """
 
     number: int | None
@@ -108,54 +97,44 @@ class Rail:
 def rails(snapshot: Snapshot) -> tuple[Rail, ...]:
     """Return the rails by lowest GPU index.
 
+    Clusters wire the HCA of the first GPU of each node to one leaf switch, that of the second to
+    the next, and so on. A node does not see the cables, only whether each GPU has an HCA of its
+    own; where it has not, the group is named and no rail is claimed.
+
     A GPU and an HCA belong together when neither has anything nearer, by nvidia-smi's levels
     and with the Data Direct functions counted. So an HCA for storage, farther from every GPU
     than that GPU's own, is on no rail; nor is a GPU all of whose HCAs are nearer to others.
     """
     distances = hca_closeness(snapshot)
-    return tuple(
-        _rail(number, gpus, positions, distances, snapshot)
-        for number, (gpus, positions) in enumerate(_groups(_mutual(distances)))
-    )
-
-
-def _rail(
-    number: int,
-    gpus: tuple[int, ...],
-    positions: tuple[int, ...],
-    distances: Distances,
-    snapshot: Snapshot,
-) -> Rail:
-    hcas = snapshot.hcas or ()
-    closeness = min(distances[at] for at in product(gpus, positions) if at in distances)
-    rivals = [
-        (gpu, hca)
-        for gpu, (position, hca) in product(snapshot.gpus, enumerate(hcas))
-        if (gpu.index in gpus or position in positions) and (gpu.index, position) not in distances
-    ]
-    is_certain = len(gpus) == len(positions) == 1 and not any(
-        _could_be_nearer(gpu, hca, closeness) for gpu, hca in rivals
-    )
-    return Rail(
-        number=number if is_certain else None,
-        gpus=gpus,
-        hcas=tuple(hcas[position] for position in positions),
-        closeness=closeness,
-        is_certain=is_certain,
-    )
-
-
-def _mutual(distances: Distances) -> list[tuple[int, int]]:
     of_gpu: dict[int, Closeness] = {}
     of_hca: dict[int, Closeness] = {}
-    for (gpu, hca), distance in distances.items():
-        of_gpu[gpu] = min(distance, of_gpu.get(gpu, distance))
-        of_hca[hca] = min(distance, of_hca.get(hca, distance))
-    return [
-        (gpu, hca)
-        for (gpu, hca), distance in distances.items()
-        if distance == of_gpu[gpu] == of_hca[hca]
+    for (index, position), distance in distances.items():
+        of_gpu[index] = min(distance, of_gpu.get(index, distance))
+        of_hca[position] = min(distance, of_hca.get(position, distance))
+    nearest = [
+        at for at, distance in distances.items() if distance == of_gpu[at[0]] == of_hca[at[1]]
     ]
+    hcas = snapshot.hcas or ()
+    result = []
+    for number, (gpus, positions) in enumerate(_groups(nearest)):
+        closeness = min(distances[at] for at in product(gpus, positions) if at in distances)
+        is_certain = len(gpus) == len(positions) == 1
+        for gpu, (position, hca) in product(snapshot.gpus, enumerate(hcas)):
+            is_of_group = gpu.index in gpus or position in positions
+            if is_of_group and (gpu.index, position) not in distances:
+                # A pair of unknown distance might be as near. Where both have a place in the
+                # tree, a shared switch would show; only PHB, NODE and SYS can be in doubt.
+                is_in_doubt = gpu.path is None or hca.path is None or closeness >= Closeness.PHB
+                is_certain = is_certain and not is_in_doubt
+        rail = Rail(
+            number=number if is_certain else None,
+            gpus=gpus,
+            hcas=tuple(hcas[position] for position in positions),
+            closeness=closeness,
+            is_certain=is_certain,
+        )
+        result.append(rail)
+    return tuple(result)
 
 
 def _groups(
@@ -168,12 +147,3 @@ def _groups(
         merged = ({gpu}.union(*(g for g, _ in touched)), {hca}.union(*(h for _, h in touched)))
         groups = [*(group for group in groups if group not in touched), merged]
     return sorted((tuple(sorted(gpus)), tuple(sorted(hcas))) for gpus, hcas in groups)
-
-
-def _could_be_nearer(gpu: Gpu, hca: Hca, than: Closeness) -> bool:
-    """Return whether a pair of unknown distance might be as near as *than*.
-
-    Where both have a place in the tree, a shared switch would show; only PHB, NODE and SYS
-    can then be in doubt.
-    """
-    return gpu.path is None or hca.path is None or than >= Closeness.PHB

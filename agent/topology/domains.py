@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agent.model.gpu import Fabric, FabricState
+from agent.model.gpu import FabricState
 from agent.model.snapshot import Snapshot
 from agent.topology.links import is_switched, nvlinks_between, usable_nvlinks_between
 
 MAX_LINKS_PER_GPU = 18
-"""NVLinks of a Hopper or Blackwell GPU, the most of any so far (nvml.h NVML_NVLINK_MAX_LINKS)."""
+"""NVLinks of a Hopper or Blackwell GPU, the most of any GPU (nvml.h NVML_NVLINK_MAX_LINKS)."""
 
 
 class Interconnect(StrEnum):
-    """How the node's GPUs are joined, by the best kind of link that all of a group have."""
+    """How the node's GPUs are joined, by the best kind of link that all GPUs of a group have."""
 
     MNNVL = "mnnvl"
     NVSWITCH = "nvswitch"
@@ -62,7 +62,7 @@ def interconnect(snapshot: Snapshot) -> Interconnect | None:
     if groups is None:
         return None
     largest = len(groups[0])
-    if largest == 1:  # a switch that no two GPUs can use joins nothing
+    if largest == 1:  # NVSwitches that no two GPUs can use join nothing
         return Interconnect.PCIE if len(snapshot.gpus) > 1 else Interconnect.NONE
     if has_switch(snapshot):
         return Interconnect.NVSWITCH
@@ -72,8 +72,8 @@ def interconnect(snapshot: Snapshot) -> Interconnect | None:
 def has_switch(snapshot: Snapshot) -> bool:
     """Return whether NVSwitches join the GPUs.
 
-    Known from the links' far ends; from a text, when a GPU would need more links than any
-    GPU has to give each of its peers so many of its own.
+    Known from the links' far ends; in a snapshot from a text it is inferred where a GPU would
+    need more links than any GPU has to give each of its peers that many of its own.
     """
     if any(link.is_active and is_switched(link) for link in snapshot.nvlinks or ()):
         return True
@@ -87,24 +87,17 @@ def has_switch(snapshot: Snapshot) -> bool:
 
 
 def clique(snapshot: Snapshot) -> Clique | None:
-    """Return the node's clique: the one that all registered GPUs share, if they share one.
+    """Return the clique that all registered GPUs of the node share.
 
     ``None`` without a multi-node fabric, while any GPU is still registering, and when GPUs
-    name different cliques, which is what GFD publishes no label for as well.
+    name different cliques, for which GFD publishes no label either.
     """
-    found = set()
-    for gpu in snapshot.gpus:
-        if gpu.fabric is None or gpu.fabric.state is FabricState.NOT_SUPPORTED:
+    cliques = set()
+    for fabric in (gpu.fabric for gpu in snapshot.gpus):
+        if fabric is None or fabric.state is FabricState.NOT_SUPPORTED:
             continue
-        member = _clique_of(gpu.fabric)
-        if member is None:
+        is_registered = fabric.state is FabricState.COMPLETED and fabric.status == 0
+        if not is_registered or fabric.cluster_uuid is None or fabric.clique_id is None:
             return None
-        found.add(member)
-    return found.pop() if len(found) == 1 else None
-
-
-def _clique_of(fabric: Fabric) -> Clique | None:
-    is_complete = fabric.state is FabricState.COMPLETED and fabric.status == 0
-    if not is_complete or fabric.cluster_uuid is None or fabric.clique_id is None:
-        return None
-    return Clique(cluster_uuid=fabric.cluster_uuid, clique_id=fabric.clique_id)
+        cliques.add(Clique(cluster_uuid=fabric.cluster_uuid, clique_id=fabric.clique_id))
+    return cliques.pop() if len(cliques) == 1 else None

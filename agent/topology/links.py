@@ -19,13 +19,15 @@ def nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
     carries nothing. Through NVSwitches every GPU reaches every other with all its switch
     links, so the pair has the lesser of the two counts, unless the driver denies the pair
     peer access. Links to a CPU (POWER9) join no GPUs. A lost GPU has none; those of a GPU
-    that would not tell the state of any of its links are unknown. A text that counts links
-    itself is believed.
+    that reports the state of none of its links are unknown. The count in a text is taken as is.
     """
     reported = _reported(snapshot)
     direct, switched = direct_links(snapshot), switch_links(snapshot)
     lost = {gpu.index for gpu in snapshot.gpus if gpu.is_lost}
-    silent = _silent(snapshot)
+    links = snapshot.nvlinks or ()
+    silent = {link.gpu for link in links} - {
+        link.gpu for link in links if link.is_active is not None
+    }
     counts: dict[Pair, int | None] = {}
     for a, b in combinations((gpu.index for gpu in snapshot.gpus), 2):
         pair = reported.get((a, b))
@@ -42,22 +44,23 @@ def nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
 
 
 def usable_nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
-    """Return how many NVLinks programs can use between every pair; ``None`` is unknown.
+    """Return how many NVLinks programs can use between each pair of GPUs; ``None`` is unknown.
 
     Fewer than :func:`nvlinks_between` in three cases: a GPU in MIG mode uses none (NVIDIA MIG
-    User Guide, "no GPU-to-GPU P2P, either PCIe or NVLink"), though nvidia-smi keeps printing
-    them; nor does a pair that the driver denies NVLink peer access; nor a lost GPU.
+    User Guide, "no GPU-to-GPU P2P, either PCIe or NVLink"), though nvidia-smi still prints
+    them; nor does a pair that the driver denies NVLink peer access; nor does a lost GPU.
     """
     reported = _reported(snapshot)
     out = gpus_out_of_nvlink(snapshot)
+    denied = {pair for pair, report in reported.items() if report.p2p_nvlink is False}
     return {
-        pair: 0 if out & {*pair} or _is_denied(reported.get(pair)) else count
+        pair: 0 if out & {*pair} or pair in denied else count
         for pair, count in nvlinks_between(snapshot).items()
     }
 
 
 def gpus_out_of_nvlink(snapshot: Snapshot) -> frozenset[int]:
-    """Return the GPUs that can use no NVLink whatever its state: in MIG mode, or lost."""
+    """Return the GPUs that can use no NVLink in any state: those in MIG mode, and lost ones."""
     return frozenset(gpu.index for gpu in snapshot.gpus if gpu.is_lost or gpu.is_divided)
 
 
@@ -69,7 +72,7 @@ def active_links(gpu: Gpu, snapshot: Snapshot) -> tuple[NvLink, ...]:
 
 
 def direct_links(snapshot: Snapshot) -> Counter[Pair]:
-    """Return the active links from one GPU (first) straight to another, as the first counts."""
+    """Return the active direct links of every ordered pair, as the first GPU counts them."""
     by_pci = {gpu.pci: gpu.index for gpu in snapshot.gpus if gpu.pci is not None}
     return Counter(
         (link.gpu, by_pci[link.peer])
@@ -88,27 +91,17 @@ def switch_links(snapshot: Snapshot) -> Counter[int]:
 def is_switched(link: NvLink) -> bool:
     """Return whether the far end is an NVSwitch.
 
-    A far end that the driver hides altogether, in kind and in address, is taken for one, as
-    NCCL takes it (NVIDIA/nccl src/graph/xml.cc, ncclTopoGetXmlFromGpu).
+    A far end of which the driver hides both kind and address counts as an NVSwitch, as it does
+    for NCCL (NVIDIA/nccl src/graph/xml.cc, ncclTopoGetXmlFromGpu).
     """
     return link.peer_kind is PeerKind.SWITCH or (link.peer_kind is None and link.peer is None)
 
 
 def _reported(snapshot: Snapshot) -> dict[Pair, ReportedPair]:
     index = {gpu.name: gpu.index for gpu in snapshot.gpus}
-    found = {}
+    reported = {}
     for pair in snapshot.pairs:
         if pair.a in index and pair.b in index:
             low, high = sorted((index[pair.a], index[pair.b]))
-            found[low, high] = pair
-    return found
-
-
-def _silent(snapshot: Snapshot) -> set[int]:
-    """Return the GPUs that have links and would tell the state of none."""
-    links = snapshot.nvlinks or ()
-    return {link.gpu for link in links} - {link.gpu for link in links if link.is_active is not None}
-
-
-def _is_denied(pair: ReportedPair | None) -> bool:
-    return pair is not None and pair.p2p_nvlink is False
+            reported[low, high] = pair
+    return reported

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.allocation.allocator import allocate
+from agent.allocation.allocator import Allocator
 from agent.allocation.requests import resolve, usable
 from agent.errors import InputError
 from agent.machines.bundled import machine
@@ -15,7 +15,7 @@ CUBE = machine("dgx-1v")
 
 
 def test_three_alternatives_are_named_best_first() -> None:
-    answer = allocate(CUBE, available=[gpu.id for gpu in CUBE.gpus], size=2)
+    answer = Allocator(CUBE).allocate(available=[gpu.id for gpu in CUBE.gpus], size=2)
     assert [(other.indices, other.lost_at) for other in answer.alternatives] == [
         ((1, 2), "order"),
         ((4, 7), "order"),
@@ -24,7 +24,7 @@ def test_three_alternatives_are_named_best_first() -> None:
 
 
 def test_the_plain_answer_has_the_documented_shape() -> None:
-    plain = allocate(CUBE, available=[gpu.id for gpu in CUBE.gpus], size=8).to_plain()
+    plain = Allocator(CUBE).allocate(available=[gpu.id for gpu in CUBE.gpus], size=8).to_plain()
     assert {**plain, "score": None, "reasons": None} == {
         "chosen": [gpu.id for gpu in CUBE.gpus],
         "indices": list(range(8)),
@@ -75,8 +75,7 @@ def test_a_request_that_cannot_be_met_is_refused_with_a_cure(
 ) -> None:
     ids = [f"GPU-{index:08x}" for index in range(8)]
     with pytest.raises(InputError) as caught:
-        allocate(
-            node(numa=[0, 0]),
+        Allocator(node(numa=[0, 0])).allocate(
             available=[ids[i] for i in available],
             required=[ids[i] for i in required],
             size=size,
@@ -124,13 +123,13 @@ def test_lost_gpus_are_not_usable() -> None:
 def test_a_lost_gpu_is_refused_by_name() -> None:
     gpus = tuple(replace(gpu, is_lost=gpu.index == 2) for gpu in H100.gpus)
     with pytest.raises(InputError, match=r"^GPU2 is lost"):
-        allocate(replace(H100, gpus=gpus), available=[gpu.id for gpu in gpus], size=1)
+        Allocator(replace(H100, gpus=gpus)).allocate(available=[gpu.id for gpu in gpus], size=1)
 
 
 def test_what_is_required_but_not_available_is_called_by_its_name() -> None:
     ids = [gpu.id for gpu in H100.gpus]
     with pytest.raises(InputError, match="not available: GPU5"):
-        allocate(H100, available=ids[:2], required=[ids[5]], size=1)
+        Allocator(H100).allocate(available=ids[:2], required=[ids[5]], size=1)
 
 
 @pytest.mark.parametrize(
@@ -139,4 +138,4 @@ def test_what_is_required_but_not_available_is_called_by_its_name() -> None:
 )
 def test_a_node_without_usable_gpus_says_so(gpus: tuple[Gpu, ...], state: str) -> None:
     with pytest.raises(InputError, match=f"^no GPU to allocate: {state}"):
-        allocate(replace(H100, gpus=gpus), available=[gpu.id for gpu in gpus], size=1)
+        Allocator(replace(H100, gpus=gpus)).allocate(available=[gpu.id for gpu in gpus], size=1)

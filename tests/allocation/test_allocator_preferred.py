@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 from agent.allocation.allocator import Allocator, preferred
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
+from tests.budget import cases
 from tests.strategies import machines, node
 
 IDS = st.sampled_from([*(f"GPU-{n:08x}" for n in range(6)), "", "MIG-1", "GPU0", "\N{SNOWMAN}"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(80, 300), deadline=None)
 @given(
     snapshot=st.one_of(machines(max_gpus=6), st.none()),
     lost=st.integers(0, 9),

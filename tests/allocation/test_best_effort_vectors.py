@@ -12,7 +12,7 @@ from tests.allocation.peer_vectors import VECTORS, Gpus, Step, Vector, counted, 
 from tests.allocation.vector_machines import machine
 from tests.docs.placement_page import allocator, bandwidth
 
-KUBELET = Path(__file__).parents[1] / "kubelet" / "call_shapes.yaml"
+KUBELET = Path(__file__).parents[1] / "deviceplugin" / "call_shapes.yaml"
 """Vectors 49 to 53: not answers of an allocator but what the kubelet asks one."""
 
 STEPS = [step for vector in vectors() for step in vector.steps]

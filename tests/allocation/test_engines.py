@@ -12,6 +12,7 @@ from agent.machines.bundled import machine
 from agent.model.nvlink import ReportedPair
 from agent.model.snapshot import Snapshot
 from tests.allocation.brute_force import BruteForce
+from tests.budget import cases
 from tests.strategies import machines, node, requests
 
 Request = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -62,7 +63,7 @@ def test_the_answer_is_the_best_set_for_every_request_to_a_bundled_machine(name:
     assert wrong == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(60, 150), deadline=None)
 @given(data=st.data())
 def test_the_answer_is_the_best_set_on_any_small_machine(data: st.DataObject) -> None:
     snapshot = data.draw(machines(max_gpus=6))

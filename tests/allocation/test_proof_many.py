@@ -11,11 +11,12 @@ from agent.model.snapshot import Snapshot
 from tests.allocation.brute_alike import Alike
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.large_machines import REGULAR, Kind
+from tests.budget import cases
 
 FEW = 1400
 """Different sets of a machine that can all be packed in a moment."""
 
-REQUESTS = 20
+REQUESTS = cases(3, 20)
 
 
 def machine_of_few_kinds(kind: Kind, count: int, random: Random) -> tuple[Snapshot, Alike]:
@@ -29,7 +30,7 @@ def machine_of_few_kinds(kind: Kind, count: int, random: Random) -> tuple[Snapsh
 
 
 @pytest.mark.parametrize("count", [32, 72])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(cases(1, 2)))
 @pytest.mark.parametrize("kind", REGULAR, ids=lambda kind: kind.__name__)
 def test_the_remainder_is_worth_the_most_that_any_gpu_leaves(
     kind: Kind, seed: int, count: int

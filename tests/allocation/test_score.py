@@ -1,7 +1,7 @@
 from itertools import combinations
 
 from agent.allocation import score as terms
-from agent.allocation.allocator import allocate
+from agent.allocation.allocator import Allocator
 from agent.allocation.facts import facts
 from agent.allocation.terms import Terms
 from agent.machines.bundled import machine
@@ -72,8 +72,8 @@ def test_gpus_behind_one_switch_are_a_partition() -> None:
 
 
 def test_the_terms_of_a_score_are_flat_in_json_and_in_order() -> None:
-    answer = allocate(
-        machine("l40s-pcie-4"), available=["GPU-00000140-0000-4000-8000-000000000000"], size=1
+    answer = Allocator(machine("l40s-pcie-4")).allocate(
+        available=["GPU-00000140-0000-4000-8000-000000000000"], size=1
     )
     assert answer.score.to_plain() == {
         "bandwidth_gb_s": None,

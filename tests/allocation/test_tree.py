@@ -17,6 +17,7 @@ from agent.machines import bundled
 from agent.machines.bundled import machine
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
+from tests.budget import cases
 from tests.strategies import machines, node
 
 MESHES = {"dgx-1v", "hgx-a100-4", "h200-nvl-4"}
@@ -56,7 +57,7 @@ def test_a_gpu_with_fewer_links_on_one_of_two_nodes_makes_no_tree() -> None:
 
 
 @given(snapshot=machines(max_gpus=8), data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(60, 300), deadline=None)
 def test_what_is_left_of_a_tree_is_worth_its_best_packing(
     snapshot: Snapshot, data: st.DataObject
 ) -> None:
@@ -77,7 +78,7 @@ def test_what_is_left_of_a_tree_is_worth_its_best_packing(
 
 @pytest.mark.parametrize("policy", Policy)
 @given(snapshot=machines(max_gpus=8), data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(30, 150), deadline=None)
 def test_both_engines_rank_the_sets_of_a_tree_alike(
     policy: Policy, snapshot: Snapshot, data: st.DataObject
 ) -> None:

@@ -19,7 +19,7 @@ def of_nvidia(name: str) -> Quality:
     return found[SORTED]
 
 
-def test_on_a_cube_mesh_the_peer_misses_the_best_bandwidth_in_an_eighth_of_all_states() -> None:
+def test_nvidia_misses_the_best_bandwidth_in_an_eighth_of_cube_mesh_states() -> None:
     found = of_nvidia("dgx-1v")
     assert (found.several, found.below, round(found.of_best, 3), found.crashes) == (
         522,

@@ -1,10 +1,10 @@
-"""Which MIG instances or time-sliced replicas to hand out: GPUs of which several may be taken.
+"""The allocator of MIG devices and time-sliced replicas, of which a GPU has several.
 
-Devices of one GPU are interchangeable and never connected GPUs. What to take is how many from
-which GPU, by one of two habits. *Packed* touches as few GPUs as it can and keeps idle ones
-whole; *distributed* lets every device join as few others as it can. Of the GPU sets that are
-equal in that, the best is the one that whole GPUs would be chosen by:
-:data:`agent.allocation.shared.terms` has the order. Both are exact wherever whole GPUs are.
+Devices of one GPU are interchangeable and never connected GPUs, so the question is how many to
+take from which GPU. *Packed* touches as few GPUs as possible and keeps idle ones whole;
+*distributed* lets every device join as few others as possible. Among GPU sets that are equal in
+that, the terms of whole GPUs decide: :mod:`agent.allocation.shared.terms` has the order. Both
+are exact wherever the allocator of whole GPUs is.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from agent.allocation.shared.counts import (
 )
 from agent.allocation.shared.devices import SEPARATOR, Devices
 from agent.allocation.shared.explain import SharedExplanation
-from agent.allocation.shared.search import EnumeratedSets, ExchangedSets, SetSearch, TreeSets
+from agent.allocation.shared.search import search_for
 from agent.allocation.shared.terms import Leaves, SharedScore, doubled, load, shared_terms
 from agent.allocation.terms import Terms
 from agent.errors import InputError
@@ -41,8 +41,8 @@ Counts = Sequence[int]
 class SharedAllocator:
     """Answer requests for one resource from memory; safe to share between threads.
 
-    The same questions as :class:`agent.allocation.allocator.Allocator`, with ids of devices in
-    place of ids of GPUs.
+    The interface of :class:`agent.allocation.allocator.Allocator`, with ids of devices in place
+    of ids of GPUs.
     """
 
     def __init__(
@@ -53,20 +53,22 @@ class SharedAllocator:
         *,
         spread: bool,
     ) -> None:
-        """Place *devices*, ids of the resource by the id of their GPU.
+        """Create the allocator of *devices*, a map of their ids to the id of their GPU.
 
         *spread* is what policies other than ``packed`` and ``distributed`` do: true for
-        replicas, which slow each other down, false for MIG instances, which do not.
+        replicas, which slow each other down, false for MIG devices, which do not.
         """
         self._devices = Devices(snapshot, devices)
+        by_gpu = zip(snapshot.gpus, self._devices.of_gpu, strict=True)
+        own = [gpu for gpu, names in by_gpu if names]
         self._rules = rules
         self._leaves = Leaves(
             terms=Terms(facts(snapshot), rules),
             order=shared_terms(rules.policy, spread=spread),
-            is_isolated=_is_isolated(snapshot, self._devices),
+            is_isolated=bool(own) and all(gpu.is_divided for gpu in own),
         )
         self._totals = tuple(map(len, self._devices.of_gpu))
-        self._search = search(self._leaves, len(self._devices.gpu))
+        self._search = search_for(self._leaves, len(self._devices.gpu))
         whole = Explanation(snapshot, self._leaves.terms.facts, rules)
         is_mig = self._leaves.is_isolated and not any(SEPARATOR in name for name in devices)
         what = "MIG instance" if is_mig else "replica"
@@ -76,24 +78,20 @@ class SharedAllocator:
 
     @property
     def facts(self) -> Facts:
-        """All of the machine that answers depend on, but for which GPUs are lost."""
+        """All of the machine that answers depend on, except which GPUs are lost."""
         return self._leaves.terms.facts
 
     @property
     def explanation(self) -> SharedExplanation:
-        """What gives the reasons for answers."""
+        """What explains the answers."""
         return self._explanation
 
     def prepare(self) -> None:
-        """Work out now what requests would have to wait for: the rings of a mesh."""
+        """Compute now what requests would otherwise wait for: the rings of a mesh."""
         self._search.prepare()
 
     def allocate(
-        self,
-        *,
-        available: Collection[str],
-        required: Collection[str] = (),
-        size: int,
+        self, *, available: Collection[str], required: Collection[str] = (), size: int
     ) -> Allocation:
         """Return the best *size* of *available* that contain *required*; both are ids.
 
@@ -111,14 +109,12 @@ class SharedAllocator:
         return self._allocation(ways, names, pool, is_optimal=self._search.is_exact)
 
     def describe(
-        self,
-        chosen: Collection[str],
-        available: Collection[str] | None = None,
+        self, chosen: Collection[str], available: Collection[str] | None = None
     ) -> Allocation:
-        """Return what *chosen* is worth, whoever chose it, and what is next to it.
+        """Return the score of *chosen*, whoever chose it, and the next best set.
 
-        Without *available* nothing is said of what was in use, nor of other sets, and it is
-        not called optimal.
+        Without *available* it is not known what was in use, nor what other sets there were, and
+        *chosen* is not called optimal.
 
         Raises:
             InputError: an id is unknown, nothing is chosen, or not all of it is available.
@@ -134,7 +130,7 @@ class SharedAllocator:
         others = [
             (way, self._devices.lowest(way, set(available), set()))
             for way in islice(self._ranked(pool), 2)
-            if self._differs(ours, self._score(way, pool))
+            if self._key(ours) != self._key(self._score(way, pool))
         ][:1]
         is_best = not others or self._key(ours) <= self._key(self._score(others[0][0], pool))
         return self._allocation(
@@ -145,10 +141,10 @@ class SharedAllocator:
         )
 
     def best(self, available: Iterable[str], required: Iterable[str], size: int) -> tuple[str, ...]:
-        """Return what :meth:`allocate` would choose, without working out why.
+        """Return what :meth:`allocate` chooses, without the reasons.
 
-        The caller makes sure that it can be met: :meth:`knows` every id, *required* is part
-        of *available*, and *size* lies between the two counts.
+        The caller makes sure that the request can be met: :meth:`knows` every id, *required* is
+        part of *available*, and *size* lies between the two counts.
         """
         if size == 0:
             return ()
@@ -174,7 +170,7 @@ class SharedAllocator:
         )
 
     def _least(self, pool: Pool, count: int) -> Iterator[Counts]:
-        """Yield the *count* best ways among those that are equal in what sharing decides first."""
+        """Yield the *count* best ways among those that are equal in what sharing compares first."""
         if self._leaves.is_spread:
             sets = self._sets(distributed(pool), count)
             return (taken_evenly(pool, mask) for mask in sets)
@@ -243,11 +239,8 @@ class SharedAllocator:
         )
 
     def _key(self, score: SharedScore) -> tuple[object, ...]:
-        figures = ((name, getattr(score, name)) for name in self._leaves.order)
-        return tuple(-(f or 0) if name in MORE_IS_BETTER else f for name, f in figures)
-
-    def _differs(self, ours: SharedScore, theirs: SharedScore) -> bool:
-        return self._key(ours) != self._key(theirs)
+        values = ((name, getattr(score, name)) for name in self._leaves.order)
+        return tuple(-(v or 0) if name in MORE_IS_BETTER else v for name, v in values)
 
     def _check(self, available: Collection[str], required: Collection[str], size: int) -> None:
         for name in sorted({*available, *required}, key=self.rank):
@@ -262,18 +255,6 @@ class SharedAllocator:
                 "name it among the available devices, or do not require it",
             )
         check_counts(len(set(available)), len(set(required)), size, "device")
-
-
-def search(leaves: Leaves, devices: int) -> SetSearch:
-    """Return the search that suits the machine of *leaves*; requests have up to *devices*."""
-    if leaves.terms.tree is not None:
-        return TreeSets(leaves, leaves.terms.tree, devices)
-    return EnumeratedSets(leaves) if leaves.terms.is_small else ExchangedSets(leaves)
-
-
-def _is_isolated(snapshot: Snapshot, devices: Devices) -> bool:
-    own = [gpu for gpu, names in zip(snapshot.gpus, devices.of_gpu, strict=True) if names]
-    return bool(own) and all(gpu.is_divided for gpu in own)
 
 
 def _touched(taken: Counts) -> int:

@@ -1,4 +1,4 @@
-"""How many devices to take from which GPU: the part that bandwidth has no say in."""
+"""How many devices to take from which GPU, apart from bandwidth."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ Load = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A request and what it finds; tuples are by position of the GPU.
+    """A request and the state of the devices; tuples are by position of the GPU.
 
     Attributes:
-        used: devices that are taken already.
+        used: devices that are in use.
         free: devices that may be taken, *required* ones included.
-        required: devices that must be.
-        size: how many are asked for.
+        required: devices that must be taken.
+        size: the number of devices requested.
     """
 
     used: tuple[int, ...]
@@ -43,15 +43,15 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """GPU sets that are equal in what sharing decides first; the best of them is wanted.
+    """GPU sets that are equal in the terms that sharing compares first; the best is wanted.
 
     Attributes:
         base: the GPUs of every one of the sets; masks of positions.
         others: GPUs that a set may have besides.
         count: GPUs of each set.
         needed: free devices that a set must have altogether.
-        free: by GPU; zeros where room is no matter.
-        idle: GPUs that it costs something to put to use.
+        free: by GPU; zeros where room does not matter.
+        idle: GPUs that should stay idle.
     """
 
     base: int
@@ -63,7 +63,7 @@ class Choice:
 
     @property
     def only(self) -> int | None:
-        """The one set there is, ``None`` where there are several."""
+        """The only set, ``None`` where there are several."""
         missing = self.count - self.base.bit_count()
         if not missing:
             return self.base
@@ -75,9 +75,14 @@ class Choice:
 
 
 def packed(pool: Pool) -> Iterator[Choice]:
-    """Yield the sets of as few GPUs as can serve the request, then those of one more, and so on."""
+    """Yield the sets of the fewest GPUs that can serve the request, then of one more, and so on."""
     others = pool.open & ~pool.kept
-    fewest = _fewest(pool, others)
+    fewest = pool.kept.bit_count()
+    room = sum(pool.free[gpu] for gpu in positions(pool.kept))
+    for free in sorted((pool.free[gpu] for gpu in positions(others)), reverse=True):
+        if room >= pool.size:
+            break
+        room, fewest = room + free, fewest + 1
     # Required devices that share a GPU leave fewer picks than the size says.
     most = pool.kept.bit_count() + pool.size - sum(pool.required)
     for count in range(fewest, min(most, pool.open.bit_count()) + 1):
@@ -91,22 +96,12 @@ def packed(pool: Pool) -> Iterator[Choice]:
         )
 
 
-def _fewest(pool: Pool, others: int) -> int:
-    count = pool.kept.bit_count()
-    room = sum(pool.free[gpu] for gpu in positions(pool.kept))
-    for free in sorted((pool.free[gpu] for gpu in positions(others)), reverse=True):
-        if room >= pool.size:
-            break
-        room, count = room + free, count + 1
-    return count
-
-
 def distributed(pool: Pool) -> Choice:
     """Return the sets that load the GPUs least.
 
     Every device is taken where it joins the fewest, then where the request has the fewest; as
-    the cost of one more grows with every one taken from a GPU, no other way is better. What
-    is left open is which of the GPUs that are equal in both get the last devices.
+    the cost of one more grows with every device taken from a GPU, no other way is better. Left
+    open is which of the GPUs that are equal in both get the last devices.
     """
     taken, ties, missing = _filled(pool)
     base = _mask(taken)
@@ -122,28 +117,8 @@ def distributed(pool: Pool) -> Choice:
     )
 
 
-def _filled(pool: Pool) -> tuple[list[int], int, int]:
-    """Take devices level by level; return them, the GPUs of the last level, and what it lacks."""
-    taken = list(pool.required)
-    missing = pool.size - sum(taken)
-    while missing:
-        able = [gpu for gpu, free in enumerate(pool.free) if taken[gpu] < free]
-        cost = min(_next(pool, taken, gpu) for gpu in able)
-        level = [gpu for gpu in able if _next(pool, taken, gpu) == cost]
-        if len(level) > missing:
-            return taken, sum(1 << gpu for gpu in level), missing
-        for gpu in level:
-            taken[gpu] += 1
-        missing -= len(level)
-    return taken, 0, 0
-
-
-def _next(pool: Pool, taken: Sequence[int], gpu: int) -> Load:
-    return pool.used[gpu] + taken[gpu], taken[gpu]
-
-
 def taken_in_order(pool: Pool, mask: int) -> tuple[int, ...]:
-    """Return the devices to take from each GPU of *mask*: as many as possible of the first."""
+    """Return the devices to take from each GPU of *mask*: as many as possible from the first."""
     taken = [max(need, mask >> gpu & 1) for gpu, need in enumerate(pool.required)]
     missing = pool.size - sum(taken)
     for gpu in positions(mask):
@@ -153,7 +128,7 @@ def taken_in_order(pool: Pool, mask: int) -> tuple[int, ...]:
 
 
 def taken_evenly(pool: Pool, mask: int) -> tuple[int, ...]:
-    """Return the devices to take from each GPU of *mask*: the way that loads them least."""
+    """Return the devices to take from each GPU of *mask* so that these are loaded least."""
     required = tuple(max(need, mask >> gpu & 1) for gpu, need in enumerate(pool.required))
     free = tuple(free if mask >> gpu & 1 else 0 for gpu, free in enumerate(pool.free))
     inside = Pool(used=pool.used, free=free, required=required, size=pool.size)
@@ -177,6 +152,29 @@ def neighbours(pool: Pool, mask: int) -> Iterator[int]:
             room = sum(pool.free[gpu] for gpu in positions(other))
             if least <= pool.size <= room:
                 yield other
+
+
+def _filled(pool: Pool) -> tuple[list[int], int, int]:
+    """Take devices level by level.
+
+    Return the devices taken, the GPUs of the last level as a mask, and how many it still lacks.
+    """
+    taken = list(pool.required)
+    missing = pool.size - sum(taken)
+    while missing:
+        able = [gpu for gpu, free in enumerate(pool.free) if taken[gpu] < free]
+        cost = min(_next(pool, taken, gpu) for gpu in able)
+        level = [gpu for gpu in able if _next(pool, taken, gpu) == cost]
+        if len(level) > missing:
+            return taken, sum(1 << gpu for gpu in level), missing
+        for gpu in level:
+            taken[gpu] += 1
+        missing -= len(level)
+    return taken, 0, 0
+
+
+def _next(pool: Pool, taken: Sequence[int], gpu: int) -> Load:
+    return pool.used[gpu] + taken[gpu], taken[gpu]
 
 
 def _mask(counts: Sequence[int]) -> int:

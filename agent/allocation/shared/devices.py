@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from agent.model.snapshot import Snapshot
 
 SEPARATOR = "::"
-"""Between the id of what is shared and the number of the replica (k8s-device-plugin v0.19.0,
+"""Between the id of the shared device and the number of the replica (k8s-device-plugin v0.19.0,
 internal/rm/devices.go, AnnotatedID)."""
 
 FAR = 1 << 30
-"""Sorts a MIG instance of unknown place behind the others."""
+"""Sorts a MIG device of unknown placement behind the others."""
 
 _DIGITS = re.compile("([0-9]+)")
 
@@ -22,80 +22,7 @@ class Devices:
     """Find and count devices; those of GPUs that the snapshot does not have are left out."""
 
     def __init__(self, snapshot: Snapshot, devices: Mapping[str, str]) -> None:
-        position = {gpu.id: place for place, gpu in enumerate(snapshot.gpus)}
-        found: list[list[str]] = [[] for _ in snapshot.gpus]
-        for name, gpu in devices.items():
-            if gpu in position:
-                found[position[gpu]].append(name)
-        order = _Order(snapshot)
-        self.of_gpu = tuple(tuple(sorted(names, key=order)) for names in found)
-        self.gpu: Mapping[str, int] = {
-            name: gpu for gpu, names in enumerate(self.of_gpu) for name in names
-        }
-        self._parts = tuple(len(set(map(_whole, names))) for names in self.of_gpu)
-        self._rank = {name: rank for rank, name in enumerate(self.gpu)}
-
-    def rank(self, name: str) -> tuple[int, str]:
-        """Return a key that sorts ids in device order, unknown ones last."""
-        return self._rank.get(name, len(self._rank)), name
-
-    def counted(self, names: Iterable[str]) -> tuple[int, ...]:
-        """Return how many different devices of each GPU *names* are."""
-        counts = [0] * len(self.of_gpu)
-        for name in set(names):
-            counts[self.gpu[name]] += 1
-        return tuple(counts)
-
-    def _is_divided(self, names: Sequence[str]) -> bool:
-        """Tell whether *names*, all of one GPU, are replicas of several parts of it."""
-        return self._parts[self.gpu[names[0]]] not in (1, len(names))
-
-    def lowest(
-        self,
-        taken: Sequence[int],
-        available: Collection[str],
-        required: Collection[str],
-    ) -> tuple[str, ...]:
-        """Return the first devices of each GPU as *taken* counts them, *required* ones kept.
-
-        Replicas of a GPU's MIG instances are taken from those instances first of which the
-        fewest are in use.
-        """
-        chosen: list[str] = []
-        for names, count in zip(self.of_gpu, taken, strict=True):
-            if count:
-                kept = [name for name in names if name in required]
-                spare = [name for name in names if name in available and name not in required]
-                if self._is_divided(names):
-                    spare = _evenly(names, spare)
-                chosen += [*kept, *spare][:count]
-        return tuple(sorted(chosen, key=self.rank))
-
-
-def _evenly(names: Sequence[str], spare: Sequence[str]) -> list[str]:
-    """Return *spare* in the order in which it loads the parts of one GPU evenly.
-
-    *names* are all devices of the GPU; the others are in use, or taken already.
-    """
-    free = set(spare)
-    load = Counter(_whole(name) for name in names if name not in free)
-    ranked: list[tuple[int, int, str]] = []
-    for place, name in enumerate(spare):
-        ranked.append((load[_whole(name)], place, name))
-        load[_whole(name)] += 1
-    return [name for _, _, name in sorted(ranked)]
-
-
-def _whole(name: str) -> str:
-    """Return what *name* is a replica of, or *name* itself."""
-    return name.partition(SEPARATOR)[0]
-
-
-class _Order:
-    """Sort the devices of a GPU: MIG instances by place, the rest by number within the text."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._places = {
+        placement = {
             instance.uuid: (
                 FAR if instance.placement is None else instance.placement.start,
                 FAR if instance.gpu_instance is None else instance.gpu_instance,
@@ -105,8 +32,71 @@ class _Order:
             for instance in (gpu.mig.instances if gpu.mig else ())
         }
 
-    def __call__(self, name: str) -> _Key:
-        return self._places.get(_whole(name), (FAR, FAR, FAR)), _natural(name), name
+        def order(name: str) -> _Key:
+            """Sort MIG devices by placement, the rest by the numbers within the text."""
+            return placement.get(_shared(name), (FAR, FAR, FAR)), _natural(name), name
+
+        by_gpu: dict[str, list[str]] = {gpu.id: [] for gpu in snapshot.gpus}
+        for name, gpu_id in devices.items():
+            if gpu_id in by_gpu:
+                by_gpu[gpu_id].append(name)
+        self.of_gpu = tuple(tuple(sorted(by_gpu[gpu.id], key=order)) for gpu in snapshot.gpus)
+        self.gpu: Mapping[str, int] = {
+            name: gpu for gpu, names in enumerate(self.of_gpu) for name in names
+        }
+        self._parts = tuple(len(set(map(_shared, names))) for names in self.of_gpu)
+        self._rank = {name: rank for rank, name in enumerate(self.gpu)}
+
+    def rank(self, name: str) -> tuple[int, str]:
+        """Return a key that sorts ids in device order, unknown ones last."""
+        return self._rank.get(name, len(self._rank)), name
+
+    def counted(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Return how many different devices of each GPU are in *names*."""
+        counts = [0] * len(self.of_gpu)
+        for name in set(names):
+            counts[self.gpu[name]] += 1
+        return tuple(counts)
+
+    def lowest(
+        self,
+        taken: Sequence[int],
+        available: Collection[str],
+        required: Collection[str],
+    ) -> tuple[str, ...]:
+        """Return the first devices of each GPU as *taken* counts them, *required* ones kept.
+
+        Replicas of a GPU's MIG devices are taken from the MIG devices with the fewest replicas
+        in use.
+        """
+        chosen: list[str] = []
+        for names, parts, count in zip(self.of_gpu, self._parts, taken, strict=True):
+            if count:
+                kept = [name for name in names if name in required]
+                spare = [name for name in names if name in available and name not in required]
+                if parts not in (1, len(names)):
+                    spare = _evenly(names, spare)
+                chosen += [*kept, *spare][:count]
+        return tuple(sorted(chosen, key=self.rank))
+
+
+def _evenly(names: Sequence[str], spare: Sequence[str]) -> list[str]:
+    """Return *spare* in the order that loads the MIG devices of one GPU evenly.
+
+    *names* are all devices of the GPU; the others are in use, or already taken.
+    """
+    free = set(spare)
+    load = Counter(_shared(name) for name in names if name not in free)
+    ranked: list[tuple[int, int, str]] = []
+    for place, name in enumerate(spare):
+        ranked.append((load[_shared(name)], place, name))
+        load[_shared(name)] += 1
+    return [name for _, _, name in sorted(ranked)]
+
+
+def _shared(name: str) -> str:
+    """Return the id of the device that *name* is a replica of, or *name* itself."""
+    return name.partition(SEPARATOR)[0]
 
 
 def _natural(text: str) -> tuple[tuple[int, str], ...]:

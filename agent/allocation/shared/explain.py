@@ -1,4 +1,4 @@
-"""Why these MIG instances or replicas, in sentences that a person can read aloud."""
+"""Why these MIG devices or replicas were chosen, in sentences."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from agent.allocation.shared.terms import Leaves, SharedScore
 
 
 class SharedExplanation:
-    """Explain the answers for one resource; *what* is what one of its devices is called.
+    """Explain the answers for one resource; *what* is the name of one of its devices.
 
     Attributes:
-        machine: explains sets of the GPUs themselves.
+        machine: explains sets of whole GPUs.
     """
 
     def __init__(self, explanation: Explanation, leaves: Leaves, what: str) -> None:
@@ -21,7 +21,7 @@ class SharedExplanation:
         self._what = what
 
     def links(self, chosen: Sequence[int]) -> str:
-        """Return what joins the GPUs at *chosen*; empty for one, and for MIG instances."""
+        """Return what joins the GPUs at *chosen*; empty for one, and for MIG devices."""
         return "" if self._leaves.is_isolated else self.machine.links(chosen)
 
     def reasons(
@@ -30,23 +30,42 @@ class SharedExplanation:
         taken: Sequence[int],
         pool: Pool | None,
     ) -> tuple[str, ...]:
-        """Return the sentences for the first of *scores*; the others are sets beside it.
+        """Return the sentences for the first of *scores*; the others are alternatives.
 
-        *taken* are its devices by GPU. Without a *pool* nothing is said of what was in use.
+        *taken* are its devices by GPU. Without a *pool* it is not known what was in use.
         """
+        ours, order = scores[0], self._leaves.order
         touched = tuple(gpu for gpu, count in enumerate(taken) if count)
-        lines = [
-            self._counts(taken, touched),
-            self._bandwidth(scores[0]),
-            self.machine.places(touched),
-            self.machine.hcas(touched, scores[0].rail_loss),
-        ]
+        lines = [self._counts(taken, touched)]
         if pool is not None:
-            lines.insert(1, self._use(taken, touched, pool))
-            lines += [self._against(scores), self._leaves_free(taken, pool)]
+            lines.append(self._use(taken, touched, pool))
+        if ours.gpus > 1 and self._leaves.is_isolated:
+            lines.append("MIG instances do not reach other GPUs, so bandwidth does not count")
+        elif ours.gpus > 1:
+            lines.append(self.machine.bandwidth(ours))
+        lines += [self.machine.places(touched), self.machine.hcas(touched, ours.rail_loss)]
+        if pool is None:
+            return tuple(line for line in lines if line)
+
+        if len(scores) == 1:
+            lines.append("no other set of GPUs is possible")
+        else:
+            theirs = scores[1]
+            lost = theirs.lost_at(ours, order)
+            a, b = getattr(theirs, lost) or 0, getattr(ours, lost) or 0
+            is_better = lost != "order" and (a > b) == (lost in MORE_IS_BETTER)
+            kind = "better is" if is_better else "next best"
+            lines.append(f"{kind} {names(theirs.order)}: {compared(ours, theirs, order)}")
+
+        left = [(gpu, pool.free[gpu] - taken[gpu]) for gpu in touched]
+        parts = [f"{n} on {self.machine.names([gpu])}" for gpu, n in left if n]
+        here = f"{', '.join(parts)} free" if parts else "nothing free on the GPUs it touches"
+        idle = sum(not taken[gpu] for gpu in positions(pool.idle))
+        lines.append(f"leaves {here}, and {counted(idle, 'GPU')} idle")
         return tuple(line for line in lines if line)
 
     def _counts(self, taken: Sequence[int], touched: Sequence[int]) -> str:
+        """Return how many devices are taken from which GPUs."""
         total = counted(sum(taken), self._what)
         if len(touched) == 1:
             return f"{total} on {self.machine.names(touched)}"
@@ -72,33 +91,9 @@ class SharedExplanation:
         others = [pool.used[gpu] for gpu in positions(pool.open) if not taken[gpu]]
         busy = [gpu for gpu in touched if pool.used[gpu]]
         parts = ", ".join(f"{pool.used[gpu]} on {self.machine.names([gpu])}" for gpu in busy)
-        said = f"in use before: {parts}"
+        before = f"in use before: {parts}"
         if others and used <= min(others):
-            return f"{said}; no other GPU with room has fewer"
+            return f"{before}; no other GPU with room has fewer"
         if others and used >= max(others) and len(busy) == len(touched) == 1:
-            return f"{said}; no other GPU with room has more"
-        return said
-
-    def _bandwidth(self, score: SharedScore) -> str:
-        if score.gpus < 2:
-            return ""
-        if self._leaves.is_isolated:
-            return "MIG instances do not reach other GPUs, so bandwidth does not count"
-        return self.machine.bandwidth(score)
-
-    def _against(self, scores: Sequence[SharedScore]) -> str:
-        if len(scores) == 1:
-            return "no other set of GPUs is possible"
-        ours, theirs = scores[0], scores[1]
-        lost = theirs.lost_at(ours, self._leaves.order)
-        a, b = getattr(theirs, lost) or 0, getattr(ours, lost) or 0
-        is_better = lost != "order" and (a > b) == (lost in MORE_IS_BETTER)
-        kind = "better is" if is_better else "next best"
-        return f"{kind} {names(theirs.order)}: {compared(ours, theirs, self._leaves.order)}"
-
-    def _leaves_free(self, taken: Sequence[int], pool: Pool) -> str:
-        left = [(gpu, pool.free[gpu] - taken[gpu]) for gpu in positions(pool.open)]
-        parts = [f"{n} on {self.machine.names([gpu])}" for gpu, n in left if n and taken[gpu]]
-        here = f"{', '.join(parts)} free" if parts else "nothing free on the GPUs it touches"
-        idle = sum(not taken[gpu] for gpu in positions(pool.idle))
-        return f"leaves {here}, and {counted(idle, 'GPU')} idle"
+            return f"{before}; no other GPU with room has more"
+        return before

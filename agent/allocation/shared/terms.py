@@ -1,8 +1,8 @@
-"""What a set of MIG instances or replicas is worth: the order of the terms, and their record.
+"""The score of a set of MIG devices or replicas: the order of the terms, and their record.
 
-Devices of one GPU are interchangeable, so a set is judged by how many of them it takes from
-which GPU. Bandwidth, NUMA nodes, sockets and HCAs are those of the GPUs touched, each counted
-once: two replicas of one GPU are one GPU, never a connected pair.
+Devices of one GPU are interchangeable, so the score depends on how many of them come from which
+GPU. Bandwidth, NUMA nodes, sockets and HCAs are those of the GPUs touched, each counted once:
+two replicas of one GPU are one GPU, not a connected pair.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ _SPAN = ("numa_nodes", "sockets")
 _HCAS = ("hca_far", "rail_loss", "hca_distance")
 
 FEWEST_GPUS = ("gpus",)
-"""What packing wants before all else."""
+"""What packing compares first."""
 
 LEAST_LOAD = ("load", "doubled")
-"""What distributing wants before all else."""
+"""What distributing compares first."""
 
 _WHOLE = ("idle_gpus", "left")
 
@@ -46,9 +46,9 @@ _DISTRIBUTED: Mapping[Policy, tuple[str, ...]] = MappingProxyType(
 def shared_terms(policy: Policy, *, spread: bool) -> tuple[str, ...]:
     """Return the fields of :class:`SharedScore` to compare; the first that differs decides.
 
-    How many GPUs a request may touch is what sharing is about, so *spread* (the resource's own
-    habit) or the policies ``packed`` and ``distributed`` settle that first. ``numa-first`` and
-    ``nic-required`` order what remains; ``best`` leaves it as it is.
+    How many GPUs a request touches matters most for shared GPUs, so *spread* (the default of
+    the resource) or the policies ``packed`` and ``distributed`` decide it first. ``numa-first``
+    and ``nic-required`` order the other terms; ``best`` leaves them as they are.
     """
     spread = policy is Policy.DISTRIBUTED or (spread and policy is not Policy.PACKED)
     if spread:
@@ -58,19 +58,19 @@ def shared_terms(policy: Policy, *, spread: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedScore(Score):
-    """The worth of a set of devices: that of the GPUs it touches, and what sharing adds.
+    """The terms of a set of devices: those of the GPUs it touches, and those of sharing.
 
     The fields of :class:`Score` are about the GPUs touched; *remainder_value*,
-    *broken_partitions* and *crowding* take idle GPUs for the free ones and are not compared.
-    ``None`` for the last four means that it is not known what else was free.
+    *broken_partitions* and *crowding* count idle GPUs as free and are not compared. ``None`` in
+    *load*, *idle_gpus* and *left* means that it is not known what else was free.
 
     Attributes:
         gpus: how many GPUs the set touches.
         doubled: pairs of devices of the set that are on one GPU.
-        load: the devices in use that each one joins on its GPU, those of the set before it
-            included, added up: what NVIDIA's ``distributed`` keeps low pick by pick
+        load: sum over the devices of how many devices in use each joins on its GPU, the
+            earlier ones of the set included: what NVIDIA's ``distributed`` keeps low pick by pick
             (k8s-device-plugin v0.19.0, internal/rm/allocate.go).
-        idle_gpus: GPUs put to use of which all devices were free.
+        idle_gpus: GPUs touched whose devices were all free.
         left: devices that stay free on the GPUs touched.
     """
 
@@ -87,9 +87,9 @@ class Leaves:
 
     Attributes:
         order: the terms to compare, most important first.
-        is_isolated: the devices are MIG instances, which reach no other GPU: NVLink, PCIe
-            peer access and CUDA IPC are off between them (NVIDIA MIG user guide,
-            limitations). So bandwidth is nobody's advantage.
+        is_isolated: the devices are MIG devices, which reach no other GPU: NVLink, PCIe peer
+            access and CUDA IPC are off between them (NVIDIA MIG user guide, limitations). So
+            bandwidth does not count.
     """
 
     terms: Terms
@@ -103,12 +103,12 @@ class Leaves:
 
     @property
     def of_the_set(self) -> tuple[str, ...]:
-        """The terms that tell apart GPU sets that are equal in what comes first."""
+        """The terms by which GPU sets differ that are equal in what is compared first."""
         first = (*FEWEST_GPUS, *LEAST_LOAD, "order")
         return tuple(name for name in self.order if name not in first)
 
     def bandwidth(self, mask: int) -> int:
-        """Return the bandwidth of a set of GPUs, 0.1 GB/s; 0 for one, and for MIG instances."""
+        """Return the bandwidth of a set of GPUs, 0.1 GB/s; 0 for one, and for MIG devices."""
         return 0 if self.is_isolated else self.terms.bandwidth(mask)
 
     def figures(self, mask: int) -> Mapping[str, int]:
@@ -130,5 +130,5 @@ def doubled(taken: Sequence[int]) -> int:
 
 
 def load(taken: Sequence[int], used: Sequence[int]) -> int:
-    """Return the devices that those *taken* join on their GPUs, by GPU; *used* is before."""
+    """Return ``load`` for the devices *taken* by GPU, where *used* were in use before."""
     return doubled(taken) + sum(n * before for n, before in zip(taken, used, strict=True))

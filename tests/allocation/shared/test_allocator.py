@@ -19,6 +19,7 @@ from agent.model.gpu import Mig, MigInstance, MigPlacement
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
 from tests.allocation.shared_requests import BEST, H100, PACKED, free, replicas
+from tests.budget import cases
 from tests.strategies import machines, node
 
 # --- what every answer keeps -------------------------------------------------------------------
@@ -26,7 +27,7 @@ from tests.strategies import machines, node
 NAMES = st.sampled_from([*(f"GPU-{g:08x}::{n}" for g in range(5) for n in (0, 1, 2, 10)), "", "x"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(80, 300), deadline=None)
 @given(
     snapshot=machines(max_gpus=5),
     lost=st.integers(0, 9),
@@ -36,7 +37,7 @@ NAMES = st.sampled_from([*(f"GPU-{g:08x}::{n}" for g in range(5) for n in (0, 1,
     policy=st.sampled_from(Policy),
     spread=st.booleans(),
 )
-def test_whatever_is_asked_the_kubelet_gets_the_right_number_and_the_required_devices(
+def test_every_answer_has_the_right_size_and_the_required_devices(
     *,
     snapshot: Snapshot,
     lost: int,
