@@ -5,7 +5,7 @@
     AgentError                  our environment or our input failed; carries the cure
     ├── InputError              the person gave something unusable (exit 2)
     │   └── DecodeError         a document is malformed; carries the path inside it
-    └── UnreadableError         the node would not tell (exit 3)
+    └── UnreadableError         the node does not provide it (exit 3)
         ├── NvmlUnavailable     the NVML library is missing or does not initialise
         └── ApiUnavailable      the API server could not be reached or refused
 
@@ -32,7 +32,7 @@ class InputError(AgentError):
 class DecodeError(InputError):
     """A document does not have the shape it claims.
 
-    *path* names the offending place as the reader of the file would, e.g. ``gpus[3].pci``.
+    *path* names the place as a reader of the file would, e.g. ``gpus[3].pci``.
     """
 
     def __init__(self, path: str, problem: str, cure: str = "") -> None:
@@ -47,13 +47,13 @@ class DecodeError(InputError):
 
 
 class UnreadableError(AgentError):
-    """The node lacks or withholds what was asked for, so the answer is unknown."""
+    """The node lacks or withholds what is needed, so the answer is unknown."""
 
 
 class NvmlUnavailable(UnreadableError):  # noqa: N818 - a state of the node, not a fault of ours
     """The NVML library cannot be loaded, does not initialise, or does not answer.
 
-    *code* is the ``nvmlReturn_t`` that it gave instead of an answer, ``None`` where it gave none.
+    *code* is the ``nvmlReturn_t`` of the call that failed, ``None`` where there is none.
     """
 
     def __init__(self, cause: str, cure: str = "", *, code: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The one mutable cell: the latest snapshot, its generation, and a way to wait for the next."""
+"""The store of the latest snapshot: its generation, and a way to wait for the next one."""
 
 import threading
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ class Versioned:
 
 
 class SnapshotStore:
-    """Holds the latest snapshot; readers see whole values, never one in the making."""
+    """Holds the latest snapshot; readers only ever see whole snapshots."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -35,7 +35,9 @@ class SnapshotStore:
         """
         with self._changed:
             before = self._current
-            if before is not None and _same_facts(before.snapshot, snapshot):
+            if before is not None and replace(before.snapshot, captured_at=None) == replace(
+                snapshot, captured_at=None
+            ):
                 self._current = Versioned(snapshot, before.generation)
                 return before.generation
             self._current = Versioned(snapshot, before.generation + 1 if before else 1)
@@ -59,7 +61,3 @@ class SnapshotStore:
 
     def _is_beyond(self, generation: int) -> bool:
         return self._current is not None and self._current.generation > generation
-
-
-def _same_facts(a: Snapshot, b: Snapshot) -> bool:
-    return replace(a, captured_at=None) == replace(b, captured_at=None)

@@ -284,6 +284,7 @@ def run(args: Namespace) -> int:
     elif base.settings.config_dir is not None:  # what the API server says may be logged
         logs.configure(base.settings.log_format, "error")
     reloader = Reloader(sources, base)
+    reloader.start()
     settings = reloader.current.settings
     if args.print_config:
         reloader.close()

@@ -1,4 +1,4 @@
-"""A file of data, as YAML or JSON, that a setting names."""
+"""The data files that settings name, as YAML or JSON: bandwidths, topology levels, checks."""
 
 from collections.abc import Callable
 from datetime import date
@@ -19,9 +19,75 @@ MAX_YAML_BYTES = 1 << 18
 """Largest YAML accepted, some 6,000 entries: PyYAML needs about 20 s of CPU for 1 MiB, and its
 faster C parser dies of deep nesting. JSON may have 16 MiB."""
 
+_TABLE_CURE = "correct the file; docs/internals/placement.md describes it"
+_LEVELS_CURE = "correct the file; docs/reference/topology-labels.md describes it"
+
+_CHECKS_KEYS = ("severities", "waivers")
+_WAIVER_KEYS = ("code", "reason", "until", "subject")
+_WAIVER_NEEDS = ("code", "reason", "until")
+
+FindRule = Callable[[str], str]
+"""Returns the code of the rule that a person means, or raises InputError."""
+
+
+def load(path: Path) -> BandwidthTable:
+    """Return the measured bandwidths of the file *path*.
+
+    Raises:
+        InputError: it cannot be read, or is no such table.
+    """
+    return parse(str(path), read_text(path, "a bandwidth table"))
+
+
+def parse(name: str, text: str) -> BandwidthTable:
+    """Return the measured bandwidths that *text* holds; *name* is its file, for messages.
+
+    Raises:
+        InputError: it is no such table.
+    """
+    try:
+        return bandwidth_table(document(text, _TABLE_CURE))
+    except DecodeError as error:
+        raise InputError(f"{name}: {error.cause}", error.cure or _TABLE_CURE) from None
+
+
+def load_levels(path: Path) -> LevelFile:
+    """Return where nodes stand in their cluster, as the file *path* says.
+
+    Raises:
+        InputError: it cannot be read, or is no such file.
+    """
+    text = read_text(path, "a file of levels")
+    try:
+        return level_file(document(text, _LEVELS_CURE))
+    except DecodeError as error:
+        raise InputError(f"{path}: {error.cause}", error.cure or _LEVELS_CURE) from None
+    except InputError as error:
+        raise InputError(f"{path}: {error.cause}", error.cure) from None
+
+
+def load_checks(path: Path, today: date) -> Terms:
+    """Return the severities and waivers of the file *path*, for *today*; it may be empty.
+
+    Raises:
+        InputError: it cannot be read, or is no such file; the text names the line.
+    """
+    from agent.checks.catalogue import rule  # noqa: PLC0415 - every rule, 0.3 s of CPU
+
+    return _checks(path, today, lambda code: rule(code).code)
+
+
+def check(path: Path) -> None:
+    """Read the file *path* as :func:`load_checks` does, but load no rule: any code is accepted.
+
+    Raises:
+        InputError: as there.
+    """
+    _checks(path, date.min, str)
+
 
 def read_text(path: Path, what: str) -> str:
-    """Return the text of the file *path*, which is to be *what*, such as ``a bandwidth table``.
+    """Return the text of the file *path*, which should be *what*, such as ``a bandwidth table``.
 
     Raises:
         InputError: it cannot be read, or is no text.
@@ -53,10 +119,6 @@ def document(text: str, cure: str) -> object:
     if len(text) > MAX_YAML_BYTES:
         cause = f"larger than {MAX_YAML_BYTES >> 10} KiB of YAML"
         raise DecodeError("", cause, "save it as JSON, which is read faster")
-    return _yaml(text, cure)
-
-
-def _yaml(text: str, cure: str) -> object:
     import yaml  # noqa: PLC0415 - 2 MiB that only such a file needs
 
     try:
@@ -64,100 +126,44 @@ def _yaml(text: str, cure: str) -> object:
     except (yaml.YAMLError, RecursionError) as error:
         raise DecodeError("", f"not YAML: {' '.join(str(error).split())}", cure) from None
     except TRIPPED as error:
-        # What PyYAML's constructors come to where a text does not have the type of its tag.
+        # What PyYAML's constructors raise where a text does not have the type of its tag.
         problem = f"not YAML: a value that its tag does not fit ({type(error).__name__}: {error})"
         raise DecodeError("", problem, cure) from None
 
 
-# The file of measured bandwidths, as YAML or JSON.
+def _checks(path: Path, today: date, find: FindRule) -> Terms:
+    root, _warnings = load_document(str(path), read_text(path, "a file about checks"))
+    entries = {} if root is None else _entries(root, _CHECKS_KEYS)
+    severities: dict[str, Severity] = {}
+    if (section := entries.get("severities")) is not None:
+        for code, value in _once(section).items():
+            known = _code(code, value, find)
+            severity = value.scalar()
+            if severity not in set(Severity):
+                value.expected(f"one of {', '.join(Severity)}")
+            severities[known] = Severity(str(severity))
+    section = entries.get("waivers")
+    waivers = () if section is None else tuple(_waiver(item, find) for item in section.items())
+    return Terms(severities=severities, waivers=waivers, today=today)
 
-_CURE = "correct the file; docs/internals/placement.md describes it"
 
-
-def load(path: Path) -> BandwidthTable:
-    """Return the table of the file *path*.
-
-    Raises:
-        InputError: it cannot be read, or is no such table.
-    """
-    return parse(str(path), read_text(path, "a bandwidth table"))
-
-
-def parse(name: str, text: str) -> BandwidthTable:
-    """Return the table that *text* holds; *name* is its file, for messages.
-
-    Raises:
-        InputError: it is no such table.
-    """
+def _waiver(value: Value, find: FindRule) -> Waiver:
+    entries = _entries(value, _WAIVER_KEYS)
+    for name in _WAIVER_NEEDS:
+        if name not in entries:
+            value.refuse(f"a waiver without {name!r}", f"a waiver needs {', '.join(_WAIVER_NEEDS)}")
+    code = _code(_text(entries["code"]), entries["code"], find)
+    reason = _text(entries["reason"])
     try:
-        return bandwidth_table(document(text, _CURE))
-    except DecodeError as error:
-        raise InputError(f"{name}: {error.cause}", error.cure or _CURE) from None
-
-
-# The file that says where nodes stand in their cluster, as YAML or JSON.
-
-_LEVELS_CURE = "correct the file; docs/reference/topology-labels.md describes it"
-
-
-def load_levels(path: Path) -> LevelFile:
-    """Return what the file *path* says.
-
-    Raises:
-        InputError: it cannot be read, or says something else.
-    """
-    text = read_text(path, "a file of levels")
-    try:
-        return level_file(document(text, _LEVELS_CURE))
-    except DecodeError as error:
-        raise InputError(f"{path}: {error.cause}", error.cure or _LEVELS_CURE) from None
-    except InputError as error:
-        raise InputError(f"{path}: {error.cause}", error.cure) from None
-
-
-# The file that changes how rules judge: other severities, and verdicts that are accepted.
-
-_KEYS = ("severities", "waivers")
-
-
-_WAIVER = ("code", "reason", "until", "subject")
-
-
-_NEEDED = ("code", "reason", "until")
-
-
-Find = Callable[[str], str]
-"""Returns the code of the rule that a person means, or raises InputError."""
-
-
-def load_checks(path: Path, today: date) -> Terms:
-    """Return what the file *path* says, to be judged on *today*; an empty one says nothing.
-
-    Raises:
-        InputError: it cannot be read, or says something else; the text names the line.
-    """
-    from agent.checks.catalogue import rule  # noqa: PLC0415 - every rule, 0.3 s of CPU
-
-    return _terms(path, today, lambda code: rule(code).code)
-
-
-def check(path: Path) -> None:
-    """Read the file *path* as :func:`load_checks` does, but load no rule: any code will do.
-
-    Raises:
-        InputError: as there.
-    """
-    _terms(path, date.min, str)
-
-
-def _terms(path: Path, today: date, find: Find) -> Terms:
-    document, _warnings = load_document(str(path), read_text(path, "a file about checks"))
-    entries = {} if document is None else _entries(document, _KEYS)
-    severities, waivers = entries.get("severities"), entries.get("waivers")
-    return Terms(
-        severities={} if severities is None else _severities(severities, find),
-        waivers=() if waivers is None else tuple(_waiver(one, find) for one in waivers.items()),
-        today=today,
+        until = date.fromisoformat(_text(entries["until"]))
+    except ValueError:
+        entries["until"].expected("a date such as 2027-01-31")
+    subject = entries.get("subject")
+    return Waiver(
+        code=code,
+        reason=reason,
+        until=until,
+        subject=None if subject is None else _text(subject),
     )
 
 
@@ -169,6 +175,7 @@ def _once(value: Value) -> dict[str, Value]:
 
 
 def _entries(value: Value, known: tuple[str, ...]) -> dict[str, Value]:
+    """Return the entries of a map that has none but *known* keys."""
     entries = _once(value)
     for name in entries.keys() - set(known):
         cure = f"keys are {', '.join(known)}{did_you_mean(name, known)}"
@@ -176,32 +183,7 @@ def _entries(value: Value, known: tuple[str, ...]) -> dict[str, Value]:
     return entries
 
 
-def _severities(value: Value, find: Find) -> dict[str, Severity]:
-    return {_code(code, one, find): _severity(one) for code, one in _once(value).items()}
-
-
-def _severity(value: Value) -> Severity:
-    found = value.scalar()
-    if found not in set(Severity):
-        value.expected(f"one of {', '.join(Severity)}")
-    return Severity(str(found))
-
-
-def _waiver(value: Value, find: Find) -> Waiver:
-    entries = _entries(value, _WAIVER)
-    for name in _NEEDED:
-        if name not in entries:
-            value.refuse(f"a waiver without {name!r}", f"a waiver needs {', '.join(_NEEDED)}")
-    subject = entries.get("subject")
-    return Waiver(
-        code=_code(_text(entries["code"]), entries["code"], find),
-        reason=_text(entries["reason"]),
-        until=_date(entries["until"]),
-        subject=None if subject is None else _text(subject),
-    )
-
-
-def _code(code: str, value: Value, find: Find) -> str:
+def _code(code: str, value: Value, find: FindRule) -> str:
     try:
         return find(code)
     except InputError as error:
@@ -209,14 +191,7 @@ def _code(code: str, value: Value, find: Find) -> str:
 
 
 def _text(value: Value) -> str:
-    found = value.scalar()
-    if not isinstance(found, str) or not found.strip():
+    text = value.scalar()
+    if not isinstance(text, str) or not text.strip():
         value.expected("a text")
-    return found.strip()
-
-
-def _date(value: Value) -> date:
-    try:
-        return date.fromisoformat(_text(value))
-    except ValueError:
-        value.expected("a date such as 2027-01-31")
+    return text.strip()

@@ -1,6 +1,6 @@
-"""A configuration file as YAML whose every value knows its place, for messages.
+"""A configuration file as YAML in which every value knows its line and column, for messages.
 
-Only what a reader asks for is looked at, so aliases cost nothing until then; their number and
+Nodes are composed and values read on demand, so aliases cost nothing until then; their number and
 the size of the file are bounded.
 """
 
@@ -14,7 +14,7 @@ import yaml
 from agent.errors import InputError
 
 MAX_BYTES = 1 << 16
-"""Some twenty times the longest example of NVIDIA's; PyYAML needs a second for it."""
+"""Some twenty times NVIDIA's longest example; PyYAML needs a second for it."""
 
 MAX_ALIASES = 100
 """Aliases (``*name``) in one file: more would let a small file stand for a huge one."""
@@ -32,7 +32,7 @@ Scalar: TypeAlias = "str | int | float | bool | None"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value of a file, seen where it stands.
+    """One value of a file, and where it is.
 
     Attributes:
         file: its name.
@@ -54,7 +54,7 @@ class Value:
         return f"{self.file}:{self.node.start_mark.line + 1} key {self.path}"
 
     def refuse(self, problem: str, cure: str = _CURE) -> NoReturn:
-        """Say what is wrong here.
+        """Refuse the value because of *problem*.
 
         Raises:
             InputError: always.
@@ -62,7 +62,7 @@ class Value:
         raise InputError(f"{self.where}: {problem}", cure)
 
     def expected(self, what: str) -> NoReturn:
-        """Say that *what* was expected, and what was found.
+        """Refuse the value because *what* was expected.
 
         Raises:
             InputError: always.
@@ -70,13 +70,13 @@ class Value:
         self.refuse(f"expected {what}, found {self.shown()}")
 
     def shown(self) -> str:
-        """Return what stands here, in few words."""
+        """Return the value in few words."""
         if isinstance(self.node, yaml.MappingNode):
             return "a mapping"
         if self.is_list():
             parts = self.node.value
-            is_plain = all(isinstance(one, yaml.ScalarNode) for one in parts)
-            text = ", ".join(one.value for one in parts) if is_plain else ""
+            is_plain = all(isinstance(part, yaml.ScalarNode) for part in parts)
+            text = ", ".join(part.value for part in parts) if is_plain else ""
             is_short = is_plain and len(text) <= _MOST_SHOWN
             return f"the list [{text}]" if is_short else "a list"
         if self.is_null():
@@ -87,11 +87,11 @@ class Value:
         return f"the text {text!r}" if kind not in _READ else text
 
     def is_list(self) -> bool:
-        """Tell whether a list stands here."""
+        """Tell whether the value is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     def is_null(self) -> bool:
-        """Tell whether nothing stands here, or the word ``null``."""
+        """Tell whether the value is empty, or the word ``null``."""
         return bool(self.node.tag == _STANDARD + "null")
 
     def scalar(self) -> Scalar:
@@ -109,13 +109,13 @@ class Value:
             return str(self.node.value)
         try:
             # A new one each time: a constructor keeps every node that it has seen.
-            found = yaml.constructor.SafeConstructor().construct_object(self.node)
+            value = yaml.constructor.SafeConstructor().construct_object(self.node)
         except (ValueError, OverflowError, LookupError, yaml.YAMLError):  # `!!int ""` is one
             self.expected("a number")
-        if isinstance(found, float) and not math.isfinite(found):
+        if isinstance(value, float) and not math.isfinite(value):
             self.expected("a finite number")
-        assert found is None or isinstance(found, bool | int | float)
-        return found
+        assert value is None or isinstance(value, bool | int | float)
+        return value
 
     def items(self) -> "list[Value]":
         """Return the values of a list.
@@ -125,8 +125,8 @@ class Value:
         """
         if not isinstance(self.node, yaml.SequenceNode):
             self.expected("a list")
-        found = enumerate(self.node.value)
-        return [Value(self.file, f"{self.path}[{index}]", node) for index, node in found]
+        nodes = enumerate(self.node.value)
+        return [Value(self.file, f"{self.path}[{index}]", node) for index, node in nodes]
 
     def entries(self) -> "dict[str, Value]":
         """Return the values of a mapping, by key; the last of a repeated key, as NVIDIA does.
@@ -136,12 +136,12 @@ class Value:
         """
         if not isinstance(self.node, yaml.MappingNode):
             self.expected("a mapping")
-        found = self._collected(self.node, {})
+        nodes = self._collected(self.node, {})
         prefix = f"{self.path}." if self.path else ""
-        return {key: Value(self.file, prefix + key, node) for key, node in found.items()}
+        return {key: Value(self.file, prefix + key, node) for key, node in nodes.items()}
 
     def repeated(self) -> Iterator[str]:
-        """Yield a sentence for each key that is written again; none where it is no mapping."""
+        """Yield a sentence for each repeated key; none where the value is no mapping."""
         if not isinstance(self.node, yaml.MappingNode):
             return
         seen: dict[str, int] = {}
@@ -168,7 +168,7 @@ class Value:
     def _collected(
         self, node: yaml.Node, done: dict[int, dict[str, yaml.Node] | None]
     ) -> dict[str, yaml.Node]:
-        """Return what a mapping holds; what ``<<`` merges is weaker, the first the strongest.
+        """Return the nodes of a mapping; what ``<<`` merges is weaker, the first the strongest.
 
         *done* has the mappings merged so far, with ``None`` for those that are not complete.
         """
@@ -180,19 +180,19 @@ class Value:
         if known:
             return known
         done[id(node)] = None
-        found: dict[str, yaml.Node] = {}
+        entries: dict[str, yaml.Node] = {}
         merged: list[yaml.Node] = []
         for key, value in node.value:
             if key.tag == _MERGE:
                 merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
             elif isinstance(key, yaml.ScalarNode):
-                found[str(key.value)] = value
+                entries[str(key.value)] = value
             else:
                 Value(self.file, self.path, key).refuse("a key that is not one word")
         for other in merged:
-            found = {**self._collected(other, done), **found}
-        done[id(node)] = found
-        return found
+            entries = {**self._collected(other, done), **entries}
+        done[id(node)] = entries
+        return entries
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,7 +1,7 @@
 """The configs that a node may take by name: files of one directory, such as a mounted ConfigMap.
 
-Which of them a node takes is NVIDIA's way (k8s-device-plugin v0.19.0, cmd/config-manager): that
-which a label of the Node names, else the default, else the first fallback that can serve.
+Which of them a node takes follows NVIDIA (k8s-device-plugin v0.19.0, cmd/config-manager): the one
+that a label of the Node names, else the default, else the first fallback that exists.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,8 @@ class Chosen:
         name: ``None`` for the empty one.
         path: its file; ``None`` for the empty one.
         why: what chose it, for people.
-        problem: why it is not the one that was asked for; ``None`` where it is.
+        problem: why it is not the one that the label names; ``None`` where it is, or there is no
+            label.
     """
 
     name: str | None
@@ -39,17 +40,17 @@ class Chosen:
 def listed(directory: Path) -> Mapping[str, Path]:
     """Return the files of *directory* by their names.
 
-    What begins with two dots is how a mounted ConfigMap is updated, and no config.
+    An entry that begins with two dots is how a mounted ConfigMap is updated, and no config.
 
     Raises:
         InputError: it cannot be read.
     """
     try:
-        found = sorted(directory.iterdir())
+        paths = sorted(directory.iterdir())
     except OSError as error:
         what = f"cannot read the configs in {directory}: {error.strerror}"
         raise InputError(what, "mount a ConfigMap there, or set another config-dir") from None
-    files = (path for path in found if not path.name.startswith("..") and path.is_file())
+    files = (path for path in paths if not path.name.startswith("..") and path.is_file())
     return {path.name: path for path in files}
 
 
@@ -63,31 +64,22 @@ def chosen(
 ) -> Chosen:
     """Return which of *files* a node takes whose label *label_key* has the value *label*.
 
-    A label that names no file is as good as none, but that is a problem of the answer.
+    A label that names no file counts as none, but that is a problem of the answer.
 
     Raises:
-        InputError: the default names no file, or no fallback can serve.
+        InputError: the default names no file, or no fallback exists.
     """
-    if not label:
-        return _without_label(files, default, fallbacks, None)
-    if (path := _file(files, label)) is not None:
-        return Chosen(name=label, path=path, why=f"label {label_key}")
-    problem = f"the label {label_key} names the config {label!r}, and {_known(files)}"
-    return _without_label(files, default, fallbacks, problem)
+    problem = None
+    if label:
+        if (path := _file(files, label)) is not None:
+            return Chosen(name=label, path=path, why=f"label {label_key}")
+        problem = f"the label {label_key} names the config {label!r}, and {_known(files)}"
+    if default is not None:
+        if (path := _file(files, default)) is None:
+            what = f"default-config names {default!r}, and {_known(files)}"
+            raise InputError(what, "add that file, or name another")
+        return Chosen(name=default, path=path, why="default-config", problem=problem)
 
-
-def _without_label(
-    files: Mapping[str, Path], default: str | None, fallbacks: Sequence[str], problem: str | None
-) -> Chosen:
-    if default is None:
-        return _fallback(files, fallbacks, problem)
-    if (path := _file(files, default)) is None:
-        what = f"default-config names {default!r}, and {_known(files)}"
-        raise InputError(what, "add that file, or name another")
-    return Chosen(name=default, path=path, why="default-config", problem=problem)
-
-
-def _fallback(files: Mapping[str, Path], fallbacks: Sequence[str], problem: str | None) -> Chosen:
     for fallback in fallbacks:
         why = f"fallback {fallback}"
         match fallback:
@@ -105,7 +97,7 @@ def _fallback(files: Mapping[str, Path], fallbacks: Sequence[str], problem: str 
 
 def _file(files: Mapping[str, Path], name: str) -> Path | None:
     spellings = (name, *(name + ending for ending in ENDINGS))
-    return next((files[one] for one in spellings if one in files), None)
+    return next((files[spelling] for spelling in spellings if spelling in files), None)
 
 
 def _name(path: Path) -> str:

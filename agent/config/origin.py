@@ -1,4 +1,4 @@
-"""A value that somebody gave, and where."""
+"""A value of a setting, and where it was given."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Place(IntEnum):
-    """Where a value stands; the higher is the stronger, as with NVIDIA's device plugin.
+    """Where a value was given; the higher wins, as with NVIDIA's device plugin.
 
     A named file is the one of several that the node takes, which NVIDIA's plugin has instead of
     a file of its own.
@@ -25,7 +25,7 @@ class Given:
     """One value of one setting.
 
     Attributes:
-        origin: where it stands, for people.
+        origin: where it was given, for people.
         is_ours: it was given under our name of the setting, not under NVIDIA's.
     """
 
@@ -49,10 +49,10 @@ class FileContents:
     """What a configuration file sets.
 
     Attributes:
-        ours: under our names, by field; the values are not read yet.
+        ours: under our names, by field; the values are not parsed yet.
         nvidia: by NVIDIA's name.
         warnings: a sentence each.
-        is_nvidias: it has NVIDIA's form, whether or not settings of ours stand in it too.
+        is_nvidias: it has NVIDIA's form, whether or not it has settings of ours too.
     """
 
     ours: Mapping[str, Given] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""How a setting's value is read, from text or from YAML, and refused."""
+"""Readers of settings: each parses a value from text or from YAML, or raises ValueError."""
 
 import re
 from collections.abc import Callable
@@ -33,13 +33,15 @@ class Option:
     """How a setting is read and explained.
 
     Attributes:
-        choices: empty where any value goes.
-        is_live: a changed value is taken up by the running daemon.
+        group: the title of the group it belongs to, for ``run --help``.
+        choices: empty where any value is accepted.
+        is_live: the running daemon takes up a changed value.
     """
 
     read: Callable[[Any], Any]
     help: str
     metavar: str
+    group: str
     choices: tuple[str, ...] = ()
     is_live: bool = False
 
@@ -52,16 +54,16 @@ def text(value: object) -> str:
 
 
 def path(value: object) -> Path:
-    """Read a path; whether it exists is for its user to find out."""
+    """Read a path, which need not exist."""
     return Path(text(value))
 
 
 def absolute_path(value: object) -> Path:
     """Read a path that begins with ``/``, because it is one of the host's."""
-    found = path(value)
-    if not found.is_absolute():
+    result = path(value)
+    if not result.is_absolute():
         raise ValueError("a relative path")
-    return found
+    return result
 
 
 def switch(value: object) -> bool:
@@ -87,7 +89,10 @@ def names(value: object) -> tuple[str, ...]:
     if value == "none":
         return ()
     parts = value if isinstance(value, list | tuple) else [value]
-    words = [word.strip() for part in parts for word in _number_or_text(part).split(",")]
+    words = []
+    for part in parts:
+        is_number = isinstance(part, int) and not isinstance(part, bool)
+        words += [word.strip() for word in (str(part) if is_number else text(part)).split(",")]
     return tuple(dict.fromkeys(map(text, words)))
 
 
@@ -129,25 +134,25 @@ def namespace(value: object) -> str:
 
 
 def label_prefix(value: object) -> str:
-    """Read how the keys of our own labels begin: a DNS name and a slash.
+    """Read the prefix of our own label keys: a DNS name and a slash.
 
     It is short enough for Grove, which takes keys of 63 characters at most, prefix included
-    (clustertopologybinding.go), and is nobody else's.
+    (clustertopologybinding.go), and belongs to no other project.
     """
-    found = text(value)
-    domain = found.removesuffix("/")
-    if found == domain or _DOMAIN.fullmatch(domain) is None:
+    prefix = text(value)
+    domain = prefix.removesuffix("/")
+    if prefix == domain or _DOMAIN.fullmatch(domain) is None:
         raise ValueError("not the beginning of a label's key, such as gpu.topology/")
-    if len(found) > LONGEST_PREFIX:
+    if len(prefix) > LONGEST_PREFIX:
         raise ValueError(f"longer than {LONGEST_PREFIX} characters")
     for owner in ("kubernetes.io", "k8s.io", "nvidia.com"):
         if domain == owner or domain.endswith(f".{owner}"):
             raise ValueError(f"reserved: names below {owner} are not ours to make")
-    return found
+    return prefix
 
 
 def annotation_prefix(value: object) -> str:
-    """Read how the keys of CDI annotations begin, such as ``cdi.k8s.io/``."""
+    """Read the prefix of CDI annotation keys, such as ``cdi.k8s.io/``."""
     try:
         return checked_annotation_prefix(text(value))
     except InputError:
@@ -185,8 +190,7 @@ def kubelet_url(value: object) -> str | None:
     """Read ``https://host:port``, where brackets may stand around any address; ``none``: None."""
     if value in ("none", "off", False):
         return None
-    found = text(value)
-    scheme, separator, place = found.rstrip("/").partition("://")
+    scheme, separator, place = text(value).rstrip("/").partition("://")
     match = _ADDRESS.fullmatch(place)
     if scheme != "https" or not separator or match is None or int(match[2]) > 65535:
         raise ValueError("not of the form https://host:port")
@@ -220,12 +224,7 @@ def several_of(choices: tuple[str, ...]) -> Callable[[object], tuple[str, ...]]:
     return read
 
 
-def _number_or_text(value: object) -> str:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if is_number else text(value)
-
-
-def did_you_mean(found: object, names: tuple[str, ...]) -> str:
+def did_you_mean(word: object, names: tuple[str, ...]) -> str:
     """Return ``; did you mean 'x'?``, or nothing where no name is near."""
-    close = get_close_matches(str(found), names, n=1)
+    close = get_close_matches(str(word), names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,8 +1,7 @@
 """The loop that measures how pods with GPUs are aligned: counts for metrics, and Events on pods."""
 
-import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -11,6 +10,8 @@ import structlog
 from agent.checks.alignment.measure import measured
 from agent.checks.alignment.record import Alignment, PodAlignment
 from agent.config.settings import Settings
+from agent.daemon.logs import LastProblem
+from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import HeldPods
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
@@ -25,18 +26,18 @@ REASON = "PodMisaligned"
 """Of the Event."""
 
 REMEMBERED = 1024
-"""Pods that are not told of twice; a kubelet runs 110 unless told otherwise."""
+"""Pods that are not reported twice; a kubelet runs at most 110 by default."""
 
 Post = Callable[[PodEvent], None]
 """Takes Events and never blocks."""
 
-Name = tuple[str, str, str | None]
+PodName = tuple[str, str, str | None]
 """Namespace, name and uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPods:
-    """How the pods of one look are aligned.
+    """How the pods are aligned.
 
     Attributes:
         verdicts: ``aligned``, ``misaligned`` or ``unknown`` → pods; all three are there.
@@ -47,16 +48,16 @@ class MeasuredPods:
     reasons: Mapping[str, int]
 
 
-class Auditing:
-    """Measures pods; one thread runs it, any may read what it found.
+class Auditing(PeriodicLoop):
+    """Measures pods; one thread runs it, any may read the result.
 
-    A pod that is misaligned at two looks, one after the other, is told of once, in the log and as
-    an Event: while a container is made, its cgroup is not what it will be.
+    A pod that is misaligned in two measurements in a row is reported once, in the log and as an
+    Event: while a container is created, its cgroup does not have its final values.
 
     Attributes:
         post: takes Events; ``None`` where none are wanted.
-        errors: looks at which the kubelet did not tell its pods and what it offers, or that failed
-            otherwise.
+        found: the last measurement; ``None`` before the first, and where it failed.
+        errors: measurements that failed, mostly because the kubelet did not answer.
     """
 
     def __init__(
@@ -67,75 +68,90 @@ class Auditing:
         post: Post | None,
         read: Callable[[Snapshot], Snapshot] | None = None,
     ) -> None:
-        """Begin with nothing measured.
+        """Measure nothing yet.
 
         Args:
-            settings: where the kubelet and its files are met.
+            settings: where the kubelet and its files are.
             store: where the machine comes from.
             post: takes Events; ``None`` where none are wanted.
             read: puts the pods into a snapshot; ``None`` for those of *settings*.
         """
         self._store = store
+        self._pods = HeldPods(settings)
+        self._read = read or self._pods.read_with_offer
+        self._problem = LastProblem()
+        self._suspects: frozenset[PodName] = frozenset()
+        self._reported: OrderedDict[PodName, None] = OrderedDict()
         self.post = post
-        self._held = HeldPods(settings)
-        self._read = read or self._held.read_whole
-        self._problem: str | None = None
-        self._suspects: frozenset[Name] = frozenset()
-        self._told: OrderedDict[Name, None] = OrderedDict()
-        self._found: MeasuredPods | None = None
+        self.found: MeasuredPods | None = None
         self.errors = 0
 
-    @property
-    def found(self) -> MeasuredPods | None:
-        """What the last look found; ``None`` where there was none, or the kubelet was silent."""
-        return self._found
-
-    def run(self, stopping: threading.Event) -> None:
-        """Measure until *stopping* is set."""
-        while not stopping.is_set():
-            stopping.wait(self.step())
-        self._held.close()
-
     def step(self) -> float:
-        """Measure once; return the seconds until the next look."""
+        """Measure once; return the seconds until the next measurement."""
         current = self._store.current
         if current is None:
             return 1.0  # the first scan goes on
+        problem, is_bug = None, False
         try:
-            pods = dict(_by_pod(measured(self._read(current.snapshot))))
+            rows = measured(self._read(current.snapshot))
+            by_pod = groupby(rows, key=lambda row: (row.namespace, row.pod, row.uid))
+            pods = {name: tuple(group) for name, group in by_pod}
         except UnreadableError as error:
-            self._failed(str(error))
-        except Exception as error:  # noqa: BLE001 - anybody's pod must not end what offers the GPUs
-            self._failed(f"a bug of ours: {error!r}", is_bug=True)
-        else:
-            self._recovered()
+            problem = str(error)
+        except Exception as error:  # noqa: BLE001 - no pod must end what offers the GPUs
+            problem, is_bug = f"a bug of ours: {error!r}", True
+
+        log = structlog.get_logger()
+        is_new = self._problem.is_new(problem)
+        if problem is None:
+            if is_new:
+                log.info("pods measured again")
             self._take(pods)
+        else:
+            self.errors += 1
+            self.found = None
+            if is_new:
+                log.warning("pods not measured", error=problem, exc_info=is_bug)
         return LOOK_S
 
-    def _recovered(self) -> None:
-        if self._problem is not None:
-            self._problem = None
-            structlog.get_logger().info("pods measured again")
+    def close(self) -> None:
+        """Close the connection to the kubelet."""
+        self._pods.close()
 
-    def _take(self, pods: Mapping[Name, tuple[PodAlignment, ...]]) -> None:
-        verdicts = {pod: _verdict(rows) for pod, rows in pods.items()}
-        bad = frozenset(pod for pod, found in verdicts.items() if found is Alignment.MISALIGNED)
-        counts = Counter(found.value for found in verdicts.values())
-        self._found = MeasuredPods(
-            verdicts={each.value: counts[each.value] for each in Alignment},
-            reasons=Counter(_first_cause(pods[pod]) for pod in bad),
+    def _take(self, pods: Mapping[PodName, tuple[PodAlignment, ...]]) -> None:
+        """Count *pods*, and report those that are misaligned for the second time."""
+        verdicts: Counter[str] = Counter()
+        reasons: Counter[str] = Counter()
+        misaligned = set()
+        for name, rows in pods.items():
+            found = {row.verdict for row in rows}
+            worst_first = (Alignment.MISALIGNED, Alignment.UNKNOWN, Alignment.ALIGNED)
+            verdict = next(each for each in worst_first if each in found)
+            verdicts[verdict.value] += 1
+            if verdict is Alignment.MISALIGNED:
+                misaligned.add(name)
+                reasons[next(cause.code for row in rows for cause in row.causes)] += 1
+        self.found = MeasuredPods(
+            verdicts={each.value: verdicts[each.value] for each in Alignment}, reasons=reasons
         )
-        for pod in sorted(bad & self._suspects, key=lambda name: name[:2]):
-            if pod not in self._told:
-                self._told[pod] = None
-                self._tell(pod, pods[pod])
-        while len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
-        self._suspects = bad
 
-    def _tell(self, pod: Name, rows: tuple[PodAlignment, ...]) -> None:
+        for name in sorted(misaligned & self._suspects, key=lambda name: name[:2]):
+            if name not in self._reported:
+                self._reported[name] = None
+                self._report(name, pods[name])
+        while len(self._reported) > REMEMBERED:
+            self._reported.popitem(last=False)
+        self._suspects = frozenset(misaligned)
+
+    def _report(self, pod: PodName, rows: tuple[PodAlignment, ...]) -> None:
         namespace, name, uid = pod
-        message = "; ".join(_sentences(rows))
+        message = "; ".join(
+            f"container {row.container} with {', '.join(row.gpus or row.hcas)}: "
+            f"{part.part.value} {part.observed}, expected {part.expected}: "
+            f"{part.causes[0].text} ({part.causes[0].code})"
+            for row in rows
+            for part in row.apart
+        )
         causes = [cause.code for row in rows for cause in row.causes]
         structlog.get_logger().warning(
             "pod misaligned",
@@ -155,38 +171,4 @@ class Auditing:
                     pod=name,
                     uid=uid,
                 )
-            )
-
-    def _failed(self, problem: str, *, is_bug: bool = False) -> None:
-        self.errors += 1
-        self._found = None
-        if problem != self._problem:
-            self._problem = problem
-            log = structlog.get_logger()
-            log.warning("pods not measured", error=problem, exc_info=is_bug)
-
-
-def _by_pod(rows: Iterable[PodAlignment]) -> Iterator[tuple[Name, tuple[PodAlignment, ...]]]:
-    for name, found in groupby(rows, key=lambda row: (row.namespace, row.pod, row.uid)):
-        yield name, tuple(found)
-
-
-def _verdict(rows: Iterable[PodAlignment]) -> Alignment:
-    found = {row.verdict for row in rows}
-    worst = (Alignment.MISALIGNED, Alignment.UNKNOWN)
-    return next((each for each in worst if each in found), Alignment.ALIGNED)
-
-
-def _first_cause(rows: Iterable[PodAlignment]) -> str:
-    return next(cause.code for row in rows for cause in row.causes)
-
-
-def _sentences(rows: Iterable[PodAlignment]) -> Iterator[str]:
-    for row in rows:
-        for one in row.apart:
-            cause = one.causes[0]
-            yield (
-                f"container {row.container} with {', '.join(row.gpus or row.hcas)}: "
-                f"{one.part.value} {one.observed}, expected {one.expected}: "
-                f"{cause.text} ({cause.code})"
             )

@@ -1,96 +1,92 @@
-"""The loop that judges the node by the rules of ``nodetopo audit``, for metrics and the log."""
+"""The loop that audits the node by the rules of ``nodetopo audit``, for metrics and the log."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
 
 from agent.config.settings import Settings, roots
-from agent.daemon.check_terms import Judged, TermsFile, judged
-from agent.daemon.running_pods import HeldPods, unanswered
+from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
+from agent.daemon.logs import LastProblem
+from agent.daemon.loops import PeriodicLoop
+from agent.daemon.running_pods import HeldPods, kubelet_issue
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import with_audit_facts
 from agent.store import SnapshotStore
 
 AUDIT_S = 600.0
-"""How often the node is judged. Settings change with a roll-out, or by hand; a look costs 0.1 s of
-CPU, the first 0.4 s."""
+"""How often the node is audited. Settings change with a roll-out, or by hand; an audit costs 0.1 s
+of CPU, the first 0.4 s."""
 
 
-class NodeAudit:
-    """Judges the node; one thread runs it, any may read what it found.
+class AuditLoop(PeriodicLoop):
+    """Audits the node; one thread runs it, any may read the result.
 
-    It knows what the agent may read on the node. What the API server alone tells, as the requests
-    of pods, it does not ask for: rules on that are ``unknown`` here.
+    It knows what the agent may read on the node. It does not ask the API server, so rules on
+    requests of pods are ``unknown`` here.
 
     Attributes:
-        found: what the last look found; ``None`` before the first, and where it failed.
+        found: the result of the last audit; ``None`` before the first, and where it failed.
     """
 
     def __init__(
         self,
         settings: Settings,
         store: SnapshotStore,
-        terms: TermsFile,
+        overrides: OverridesFile,
         *,
         read: Callable[[Snapshot], Snapshot] | None = None,
     ) -> None:
-        """Begin with nothing judged.
+        """Audit nothing yet.
 
         Args:
             settings: where the node's files are.
             store: where the machine comes from.
-            terms: severities and waivers.
+            overrides: severities and waivers.
             read: completes a snapshot by what only audits need; ``None``: from *settings*.
         """
         self._roots = roots(settings)
         self._store = store
-        self._terms = terms
-        self._held = HeldPods(settings)
-        self._read = read or self._whole
-        self._problem: str | None = None
-        self.found: Judged | None = None
-
-    def run(self, stopping: threading.Event) -> None:
-        """Judge until *stopping* is set."""
-        while not stopping.is_set():
-            stopping.wait(self.step())
-        self._held.close()
+        self._overrides = overrides
+        self._pods = HeldPods(settings)
+        self._read = read or self.with_audit_inputs
+        self._problem = LastProblem()
+        self.found: CheckSummary | None = None
 
     def step(self) -> float:
-        """Judge once; return the seconds until the next look."""
+        """Audit once; return the seconds until the next audit."""
         current = self._store.current
         if current is None:
             return 1.0  # the first scan goes on
         from agent.checks.catalogue import AUDIT  # noqa: PLC0415 - 0.4 s of CPU, after GPUs
 
+        log = structlog.get_logger()
+        before = self.found
         try:
-            self._take(judged(self._read(current.snapshot), AUDIT, self._terms.terms()))
-        except Exception as error:  # noqa: BLE001 - a file of anybody's must not end what offers GPUs
-            self._failed(error)
+            snapshot = self._read(current.snapshot)
+            found = summarize(snapshot, AUDIT, self._overrides.current())
+        except Exception as error:
+            self.found = None
+            if self._problem.is_new(repr(error)):
+                log.exception(
+                    "node not audited: a bug of ours", problem=repr(error), exc_info=error
+                )
+            return AUDIT_S
+        self._problem.is_new(None)
+        self.found = found
+        if before is None or found.broken != before.broken:
+            log.info("node audited", broken=sorted(found.broken), **dict(found.counts))
         return AUDIT_S
 
-    def _failed(self, error: Exception) -> None:
-        """Know nothing until the next look; a problem that lasts is told of once."""
-        problem = repr(error)
-        if problem != self._problem:
-            log = structlog.get_logger()
-            log.error("node not audited: a bug of ours", problem=problem, exc_info=error)
-        self.found, self._problem = None, problem
+    def close(self) -> None:
+        """Close the connection to the kubelet."""
+        self._pods.close()
 
-    def _take(self, found: Judged) -> None:
-        before = None if self.found is None else self.found.broken
-        self.found, self._problem = found, None
-        if found.broken != before:
-            structlog.get_logger().info(
-                "node audited", broken=sorted(found.broken), **dict(found.counts)
-            )
-
-    def _whole(self, snapshot: Snapshot) -> Snapshot:
+    def with_audit_inputs(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with the files that only audits need, and with the running pods."""
         whole = with_audit_facts(snapshot, self._roots)
         try:
-            return self._held.beside_state(whole)
+            return self._pods.read_beside_state(whole)
         except UnreadableError as error:
-            return replace(whole, issues=(*whole.issues, unanswered(error)))
+            return replace(whole, issues=(*whole.issues, kubelet_issue(error)))

@@ -1,4 +1,4 @@
-"""How the daemon judges: on the terms of ``checks-file``, into what metrics tell of a report."""
+"""The checks in the daemon: a summary of their results, under the overrides of ``checks-file``."""
 
 import threading
 from collections import deque
@@ -13,18 +13,19 @@ from agent.checks.engine import evaluate
 from agent.checks.rule import Rule, Verdict
 from agent.checks.waivers import USUAL, Terms
 from agent.config.data_files import check, load_checks
+from agent.daemon.logs import LastProblem
 from agent.errors import AgentError
 from agent.health.notices import Notice
 from agent.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """What became of some rules.
+class CheckSummary:
+    """The results of some rules, for metrics.
 
     Attributes:
-        counts: ``pass``, ``warn``, ``fail``, ``unknown``, ``waived`` and ``skipped`` (says nothing
-            about this node) → results; all are there.
+        counts: ``pass``, ``warn``, ``fail``, ``unknown``, ``waived`` and ``skipped`` (does not
+            apply to this node) → results; all keys are there.
         broken: code of each rule that fails or warns and is not waived → ``fail`` or ``warn``.
     """
 
@@ -32,18 +33,18 @@ class Judged:
     broken: Mapping[str, str]
 
 
-def judged(snapshot: Snapshot, rules: Iterable[Rule], terms: Terms) -> Judged:
-    """Return what *rules* say of *snapshot* on *terms*."""
-    report = evaluate(snapshot, rules, terms)
-    found = report.summary
-    return Judged(
+def summarize(snapshot: Snapshot, rules: Iterable[Rule], overrides: Terms) -> CheckSummary:
+    """Evaluate *rules* on *snapshot* under *overrides*."""
+    report = evaluate(snapshot, rules, overrides)
+    summary = report.summary
+    return CheckSummary(
         counts={
-            "pass": found.passed,
-            "warn": found.warned,
-            "fail": found.failed,
-            "unknown": found.unknown,
-            "waived": found.waived,
-            "skipped": found.skipped,
+            "pass": summary.passed,
+            "warn": summary.warned,
+            "fail": summary.failed,
+            "unknown": summary.unknown,
+            "waived": summary.waived,
+            "skipped": summary.skipped,
         },
         broken={
             result.rule.code: result.verdict.value
@@ -57,58 +58,55 @@ def _today() -> date:
     return datetime.now(UTC).date()
 
 
-class TermsFile:
-    """The terms of ``checks-file``, read anew whenever the file is another one.
+class OverridesFile:
+    """The overrides of ``checks-file``, read again whenever the file changes.
 
-    What does not do changes nothing, and is told once: in the log, and as a notice. Any thread may
-    ask.
+    An invalid file is rejected and the current overrides stay active; that is reported once, in
+    the log and as a notice. Any thread may use it.
     """
 
     def __init__(self, path: Path | None, *, today: Callable[[], date] = _today) -> None:
-        """Look at it, where a file is named at all; whether its codes are known is seen later.
+        """Check the file, if one is named; whether its codes are known is checked when it is used.
 
         Raises:
-            InputError: it cannot be read, or says something else.
+            InputError: it cannot be read, or is no such file.
         """
         self._path = path
         self._today = today
         self._lock = threading.Lock()
         self._seen: tuple[int, ...] | None = ()  # none yet
-        self._terms = USUAL
-        self._problem: str | None = None
+        self._overrides = USUAL
+        self._reported = LastProblem()
         self._notices: deque[Notice] = deque(maxlen=1)
         if path is not None:
             check(path)
 
-    def terms(self) -> Terms:
-        """Return the terms of today; who asks is about to load the rules."""
+    def current(self) -> Terms:
+        """Return the overrides of today; this may load every rule."""
         if self._path is None:
             return USUAL
         today = self._today()
-        with self._lock:  # who read an older file must not have the last word
-            found = _state(self._path)
-            if found != self._seen:
-                self._seen = found
-                self._take(self._path, today)
-            return replace(self._terms, today=today)
+        with self._lock:  # a thread that read an older file must not have the last word
+            state = _state(self._path)
+            if state != self._seen:
+                self._seen = state
+                before = replace(self._overrides, today=today)
+                try:
+                    self._overrides, problem = load_checks(self._path, today), None
+                except AgentError as error:
+                    problem = str(error)
+                is_new = self._reported.is_new(problem)
+                if problem is not None and is_new:
+                    self._report(problem)
+                elif problem is None and (is_new or self._overrides != before):
+                    structlog.get_logger().info("checks-file taken", path=str(self._path))
+            return replace(self._overrides, today=today)
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return what a person should learn, and forget it."""
+        """Return what to report, and forget it."""
         return (self._notices.popleft(),) if self._notices else ()
 
-    def _take(self, path: Path, today: date) -> None:
-        before, problem = replace(self._terms, today=today), self._problem
-        try:
-            self._terms, self._problem = load_checks(path, today), None
-        except AgentError as error:
-            self._problem = str(error)
-            if self._problem != problem:
-                self._tell(self._problem)
-            return
-        if problem is not None or self._terms != before:
-            structlog.get_logger().info("checks-file taken", path=str(path))
-
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         structlog.get_logger().warning("checks-file not taken", problem=problem)
         self._notices.append(
             Notice(
@@ -122,12 +120,12 @@ class TermsFile:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """Return what is another one for another content, or where another may read it.
+    """Return what differs after a change of the file or its permissions; ``None`` for no file.
 
     A ConfigMap's file is another one behind the same link.
     """
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size

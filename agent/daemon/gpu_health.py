@@ -20,26 +20,55 @@ from agent.health.xid import MAX_CODES, RECOVERY_CHANGED, told_apart
 from agent.model.nvml_event import EventKind, NvmlEvent, NvmlStatus
 from agent.model.snapshot import Snapshot
 
-UNNAMED = "unknown"
-"""Stands in :attr:`HealthWatch.counts` for a GPU that NVML did not name, and for all beyond
-:data:`agent.health.state.MAX_GPUS`."""
+GPUS_FILE = "gpus.json"
+"""Beside the health file: the GPUs that a lost one is listed among."""
 
+UNNAMED = "unknown"
+"""In :attr:`HealthWatch.counts`, a GPU that NVML did not name, and all beyond
+:data:`agent.health.state.MAX_GPUS`."""
 
 MAX_NOTICES = 256
 """Notices that wait to be taken; of more the oldest are lost."""
 
+LOOK_PAUSE_S = 5.0
+"""Least time between a scan and the next one that is asked for: a storm of events is no reason
+to read NVML all the time."""
 
 _NOTHING = HealthState()
 """Needs no file."""
 
 
-LOOK_PAUSE_S = 5.0
-"""Least time between a look and the next one that is asked for: a storm of events is no reason
-to read NVML all the time."""
+def configured_health(
+    settings: Settings, boot_id: str | None, on_change: Callable[[], None]
+) -> "HealthWatch | None":
+    """Return the health of the GPUs; ``None`` where *settings* switch it off."""
+    if not settings.health_checks:
+        return None
+    path = _health_file(settings)
+    return HealthWatch(
+        HealthRules(classes=settings.xid_classes, recovery_s=settings.recovery_s),
+        None if path is None else HealthFile(path),
+        boot_id=boot_id,
+        on_change=on_change,
+    )
+
+
+def configured_gpus(settings: Settings, boot_id: str | None) -> KnownGpus | None:
+    """Return what remembers GPUs; ``None`` where nothing may, or the boot is not known."""
+    path = _health_file(settings)
+    if path is None or boot_id is None:
+        return None
+    return KnownGpus(path.with_name(GPUS_FILE), boot_id)
+
+
+def _health_file(settings: Settings) -> Path | None:
+    """Return the file that outlives the process; ``None`` for GPUs that are simulated."""
+    is_simulated = settings.machine is not None or settings.snapshot is not None
+    return None if is_simulated or settings.or_simulate else settings.health_file
 
 
 class HealthWatch:
-    """Takes what events and scans tell, from any thread, and has the verdicts ready.
+    """Takes what events and scans report, from any thread, and has the verdicts ready.
 
     Args:
         state_file: where verdicts outlive the process; ``None`` keeps them in memory.
@@ -74,7 +103,7 @@ class HealthWatch:
         self._codes: dict[str, set[int]] = {}
         self._judged: set[NvmlEvent] = set()
         self._notices: deque[Notice] = deque(maxlen=MAX_NOTICES)
-        self._wished_at: float | None = None  # when something last happened that a look explains
+        self._wanted_at: float | None = None  # when something last happened that a scan explains
         self._looked_at = float("-inf")
 
     @property
@@ -86,14 +115,14 @@ class HealthWatch:
     def counts(self) -> Mapping[tuple[str, int], int]:
         """How often each (GPU, XID) was reported since this process began.
 
-        Of a GPU that reports more codes than are told apart, the rest is counted as XID 0.
+        Of a GPU that reports too many different codes, the rest is counted as XID 0.
         """
         with self._lock:
             return dict(self._counts)
 
     @property
     def wants_fresh_container(self) -> bool:
-        """Whether this process should end, so that its container begins anew.
+        """Whether this process should end, so that its container is created again.
 
         Only where the file remembers that: else every new process would end as well.
         """
@@ -102,11 +131,11 @@ class HealthWatch:
 
     @property
     def wants_look(self) -> bool:
-        """Whether a scan now, before its time, would tell more about a verdict."""
-        return self._wished_at is not None and self._clock() - self._looked_at >= LOOK_PAUSE_S
+        """Whether a scan now, before its time, would say more about a verdict."""
+        return self._wanted_at is not None and self._clock() - self._looked_at >= LOOK_PAUSE_S
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return what a person should learn, once: each call has what came since the last."""
+        """Return what to report since the last call, and forget it."""
         with self._lock:
             taken = tuple(self._notices)
             self._notices.clear()
@@ -117,9 +146,31 @@ class HealthWatch:
 
         A tick or a look begins another second.
         """
+        is_changed = False
         with self._lock:
-            fresh = [event for event in map(self._counted, events) if self._is_first(event)]
-            is_changed = bool(fresh) and self._judge(fresh)
+            fresh = []
+            for event in events:
+                if event.kind is EventKind.XID and event.xid is not None:
+                    gpu = event.gpu or UNNAMED
+                    if gpu not in self._codes and len(self._codes) >= MAX_GPUS:
+                        gpu = UNNAMED
+                    codes = self._codes.setdefault(gpu, set())
+                    code = told_apart(event.xid, codes)
+                    codes.add(code)
+                    self._counts[gpu, code] = self._counts.get((gpu, code), 0) + event.count
+                single = replace(event, count=1)  # however often it came, it is judged once
+                if single not in self._judged:
+                    fresh.append(single)
+                    if len(self._judged) < MAX_GPUS * MAX_CODES:
+                        self._judged.add(single)
+            if fresh:
+                before, now = self._lasting, self._clock()
+                is_changed = self._become(after_events(self._state, fresh, now, self._rules))
+                if self._lasting != before or any(
+                    event.kind is not EventKind.XID or event.xid == RECOVERY_CHANGED
+                    for event in fresh
+                ):
+                    self._wanted_at = now
         if is_changed:
             self._on_change()
 
@@ -127,17 +178,24 @@ class HealthWatch:
         """Take the result of a scan: evidence against GPUs, and for them.
 
         Args:
-            began: when the scan did, by the clock; ``None`` for now. What was told since then
-                may not be in it, and goes on wanting a look.
+            began: when the scan did, by the clock; ``None`` for now. What was reported since then
+                may not be in it, and goes on wanting a scan.
         """
         is_pardon = self._file is not None and self._file.was_removed()
         with self._lock:
             self._judged.clear()
-            before = self._pardoned() if is_pardon else self._state
+            before = self._state
+            if is_pardon:
+                reason = "HealthForgotten"
+                message = "the health file was removed: all verdicts are judged anew"
+                self._notices.append(
+                    Notice(reason=reason, message=message, is_warning=False, gpu=None, key=reason)
+                )
+                before = forgiven(before)
             self._looked_at = now = self._clock()
             began = now if began is None else began
-            if self._wished_at is not None and self._wished_at <= began:
-                self._wished_at = None
+            if self._wanted_at is not None and self._wanted_at <= began:
+                self._wanted_at = None
             after = after_look(before, snapshot, nvml, now, self._rules, began=began)
             is_changed = self._become(after)
         self._save(is_retry=True)
@@ -150,63 +208,25 @@ class HealthWatch:
             self._judged.clear()
             now = self._clock()
             is_changed = self._become(after_time(self._state, now, self._rules))
-            if self._is_ripe(now):
-                self._wished_at = now
+            if any(
+                is_over(fault, record, now, self._rules)
+                for record in self._state.gpus.values()
+                for fault in record.faults
+            ):  # one more scan ends the fault
+                self._wanted_at = now
         self._save(is_retry=False)
         if is_changed:
             self._on_change()
-
-    def _counted(self, event: NvmlEvent) -> NvmlEvent:
-        """Count *event*; return it as it is judged, which is once."""
-        if event.kind is not EventKind.XID or event.xid is None:
-            return replace(event, count=1)
-        gpu = event.gpu or UNNAMED
-        if gpu not in self._codes and len(self._codes) >= MAX_GPUS:
-            gpu = UNNAMED
-        codes = self._codes.setdefault(gpu, set())
-        code = told_apart(event.xid, codes)
-        codes.add(code)
-        self._counts[gpu, code] = self._counts.get((gpu, code), 0) + event.count
-        return replace(event, count=1)
-
-    def _is_first(self, event: NvmlEvent) -> bool:
-        if event in self._judged:
-            return False
-        if len(self._judged) < MAX_GPUS * MAX_CODES:
-            self._judged.add(event)
-        return True
-
-    def _judge(self, events: Sequence[NvmlEvent]) -> bool:
-        before, now = self._lasting, self._clock()
-        is_changed = self._become(after_events(self._state, events, now, self._rules))
-        if self._lasting != before or any(map(_asks_for_look, events)):
-            self._wished_at = now
-        return is_changed
 
     def _become(self, after: HealthState) -> bool:
         """Make *after* the state; return whether a verdict changed."""
         self._notices.extend(notices(self._state, after, self._rules))
         self._state, self._lasting = after, lasting(after)
-        seen = view(after)
-        is_changed = seen != self._view
-        if is_changed:
-            self._view = seen
+        verdicts = view(after)
+        is_changed = verdicts != self._view
+        if is_changed:  # an equal view stays the same object: the reconcile loop compares identity
+            self._view = verdicts
         return is_changed
-
-    def _pardoned(self) -> HealthState:
-        message = "the health file was removed: all verdicts are judged anew"
-        reason = "HealthForgotten"
-        pardon = Notice(reason=reason, message=message, is_warning=False, gpu=None, key=reason)
-        self._notices.append(pardon)
-        return forgiven(self._state)
-
-    def _is_ripe(self, now: float) -> bool:
-        """Tell whether a fault lacks one more look to be over."""
-        return any(
-            is_over(fault, record, now, self._rules)
-            for record in self._state.gpus.values()
-            for fault in record.faults
-        )
 
     def _save(self, *, is_retry: bool) -> None:
         """Write what a restart must not lose, if it changed; after a failure only on *is_retry*."""
@@ -221,42 +241,3 @@ class HealthWatch:
             self._is_written = self._file.save(state)
             if self._is_written:
                 self._written, self._fresh_at = now, state.nvml.fresh_at
-
-
-def _asks_for_look(event: NvmlEvent) -> bool:
-    return event.kind is not EventKind.XID or event.xid == RECOVERY_CHANGED
-
-
-# What outlives the process, in files: verdicts on GPUs, and which GPUs there were.
-
-GPUS_FILE = "gpus.json"
-"""Beside the health file: the GPUs that a lost one is listed among."""
-
-
-def remembered_health(
-    settings: Settings, boot_id: str | None, on_change: Callable[[], None]
-) -> HealthWatch | None:
-    """Return what judges the GPUs; ``None`` where settings ask for no judgement."""
-    if not settings.health_checks:
-        return None
-    path = _health_file(settings)
-    return HealthWatch(
-        HealthRules(classes=settings.xid_classes, recovery_s=settings.recovery_s),
-        None if path is None else HealthFile(path),
-        boot_id=boot_id,
-        on_change=on_change,
-    )
-
-
-def remembered_gpus(settings: Settings, boot_id: str | None) -> KnownGpus | None:
-    """Return what remembers GPUs; ``None`` where nothing may, or the boot is not known."""
-    path = _health_file(settings)
-    if path is None or boot_id is None:
-        return None
-    return KnownGpus(path.with_name(GPUS_FILE), boot_id)
-
-
-def _health_file(settings: Settings) -> Path | None:
-    """Return where things outlive the process: those of GPUs that are played never do."""
-    is_played = settings.machine is not None or settings.snapshot is not None
-    return None if is_played or settings.or_simulate else settings.health_file

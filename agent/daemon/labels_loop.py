@@ -1,15 +1,16 @@
-"""Keep every output of labels as the latest snapshot has them."""
+"""The loop that keeps every output of labels as the latest snapshot has them."""
 
 import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any, Protocol
 
 from agent.config import data_files
 from agent.config.label_rules import label_rules
 from agent.config.settings import ANY, OFF, Settings
+from agent.daemon.loops import PeriodicLoop
 from agent.errors import InputError
 from agent.kubeapi.watch import NodeWatch
 from agent.labels.catalogue import is_complete, labels
@@ -24,161 +25,13 @@ from agent.publish.labels.outputs import label_outputs
 from agent.publish.labels.pacing import START_S, Clock, LabelLane, Spread, at_once
 from agent.store import SnapshotStore
 
-# Where the node stands in its cluster's network: its tiers, by its own Node's labels or a file.
-
-
-class NodePlace:
-    """The tiers that settings ask for; any thread may tell it of the Node, or ask.
-
-    Raises:
-        InputError: the file of levels does not do.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        path = settings.topology_levels_file
-        self._node = settings.node_name
-        self._file = None if path is None else data_files.load_levels(path)
-        self._wanted = settings.topology_levels
-        self._only: Platform | None = None
-        if self._wanted not in (OFF, ANY):
-            self._only = platform(self._wanted)
-        self._labels: Mapping[str, str] | None = None
-        self._check_keys(f"{settings.label_prefix}tier-", path)
-
-    @property
-    def needs_labels(self) -> bool:
-        """Whether tiers depend on the labels of the Node."""
-        if self._wanted != OFF:  # the file may name fewer tiers than they
-            return True
-        file = self._file
-        return file is not None and bool(file.labels) and not file.nodes.get(self._node)
-
-    def _check_keys(self, own: str, path: Path | None) -> None:
-        """Raise where tiers would be made of themselves, and never come to rest."""
-        for key in () if self._file is None else self._file.labels:
-            if key.startswith(own):
-                cause = f"{path}: levels.labels: {key} is made from these labels itself"
-                raise InputError(cause, "name the label that tells the place, of another program")
-
-    def note(self, labels: Mapping[str, str]) -> None:
-        """Take the labels of the Node as they are now, whoever wrote them."""
-        self._labels = dict(labels)
-
-    def tiers(self) -> Mapping[str, str] | None:
-        """Return value by tier; ``None`` where they depend on labels that are not known yet.
-
-        What the file says of a tier wins.
-        """
-        if self._labels is None and self.needs_labels:
-            return None
-        labels = self._labels or {}
-        found: dict[str, str] = {}
-        if self._wanted != OFF:
-            found |= tiers(node_levels(labels, self._only))
-        if self._file is not None:
-            found |= file_tiers(self._file, self._node, labels)
-        return found
-
-
-# What this node's labels should be: a snapshot, settings and the node's place put together.
-
-Tiers = Mapping[str, str] | None
-"""Value by tier; ``None`` where they are not known yet."""
-
-
-def label_wish(snapshot: Snapshot, rules: LabelRules, *, are_tiers_known: bool = True) -> LabelWish:
-    """Return what *snapshot* asks for by *rules*; ``are_tiers_known=False``: tiers stay."""
-    found = labels(snapshot, rules)
-    doubtful = unread(snapshot, rules)
-    if not are_tiers_known:
-        doubtful |= {f"{rules.prefix}tier-{tier}" for tier in range(MAX_TIERS)}
-    missing = doubtful - found.keys()
-    is_told = rules.own(OK_KEY) in found or (
-        rules.own(OK_KEY) not in missing and is_complete(snapshot)
-    )
-    annotations = _reason(snapshot, rules) if is_told else None
-    return LabelWish(labels=found, unread=missing, annotations=annotations)
-
-
-def _reason(snapshot: Snapshot, rules: LabelRules) -> Mapping[str, str]:
-    """Return why the topology is not as built, if it is not."""
-    reason = topology_reason(snapshot)
-    return {} if reason is None else {rules.own(REASON_KEY): reason}
-
-
-class LabelWishes:
-    """Makes wishes by the settings in force, and tells people what no label says, once each.
-
-    Args:
-        settings: in force when asked; those of labels that are not of the resources stay.
-        place: where the node stands.
-        tell: takes each sentence for people.
-    """
-
-    def __init__(
-        self, settings: Callable[[], Settings], place: NodePlace, tell: Callable[[str], None]
-    ) -> None:
-        self._settings = settings
-        self._place = place
-        self._tell = tell
-        self._asked: tuple[Snapshot, Settings, Tiers] | None = None
-        self._remarks: frozenset[str] = frozenset()
-
-    @property
-    def needs_node(self) -> bool:
-        """Whether a wish is more with the labels of the Node."""
-        return self._place.needs_labels
-
-    def note(self, node_labels: Mapping[str, str]) -> None:
-        """Take the Node's labels; any thread."""
-        self._place.note(node_labels)
-
-    def is_news(self, snapshot: Snapshot) -> bool:
-        """Tell whether another wish than the last one may come of *snapshot*."""
-        if self._asked is None:
-            return True
-        last, settings, tiers = self._asked
-        is_same = last is snapshot and settings is self._settings()
-        return not is_same or tiers != self._place.tiers()
-
-    def of(self, snapshot: Snapshot) -> LabelWish:
-        """Return what should be published of *snapshot*."""
-        settings, tiers = self._settings(), self._place.tiers()
-        self._asked = snapshot, settings, tiers
-        rules = label_rules(settings, tiers or {})
-        self._remark(frozenset(remarks(snapshot, rules)))
-        return label_wish(snapshot, rules, are_tiers_known=tiers is not None)
-
-    def _remark(self, found: frozenset[str]) -> None:
-        for text in sorted(found - self._remarks):
-            self._tell(text)
-        self._remarks = found
-
-
-# The outputs of labels that settings ask for.
-
-
-def places(settings: Settings, names: Sequence[str] | None = None) -> tuple[LabelOutput, ...]:
-    """Return the outputs *names*, or else those of *settings*, for the Node of *settings*."""
-    is_shared = settings.publish_clique == "auto"
-    return label_outputs(
-        settings.label_outputs if names is None else names,
-        kubeconfig=settings.kubeconfig,
-        node=settings.node_name,
-        nfd_file=settings.nfd_file,
-        namespace=settings.namespace,
-        pod=settings.pod_name,
-        yields=frozenset({CLIQUE_KEY}) if is_shared else frozenset(),
-    )
-
-
 LOOK_S = 2.0
-"""How often there is a look at what a watch saw, and for a second scan that proves an absence;
+"""How often the loop looks at what a watch saw, and for a second scan that proves an absence;
 neither asks anybody. Changes that come together are written together, too."""
 
 
-class Wishes(Protocol):
-    """Desired labels of a snapshot; see :mod:`agent.daemon.labels_loop`."""
+class DesiredLabelsSource(Protocol):
+    """Makes the desired labels of a snapshot; :class:`LabelWishes` is one."""
 
     @property
     def needs_node(self) -> bool:
@@ -194,7 +47,7 @@ class Wishes(Protocol):
         """Return what to publish."""
 
 
-class Labelling:
+class Labelling(PeriodicLoop):
     """Publishes what the store holds; one thread runs it, any may read its counters."""
 
     def __init__(
@@ -203,12 +56,12 @@ class Labelling:
         store: SnapshotStore,
         *,
         outputs: Sequence[LabelOutput],
-        wishes: Wishes,
+        wishes: DesiredLabelsSource,
         watch: NodeWatch | None = None,
         clock: Clock = time.monotonic,
         spread: Spread = random.uniform,
     ) -> None:
-        """Begin with nothing published.
+        """Publish nothing yet.
 
         Args:
             settings: which Node, and how to reach it.
@@ -217,7 +70,7 @@ class Labelling:
             wishes: which labels a snapshot makes.
             watch: of the Node, if there is one that runs already.
             clock: for pauses.
-            spread: by chance; with ``settings.once`` nothing waits.
+            spread: random; with ``settings.once`` nothing waits.
         """
         spread = at_once if settings.once else spread
         self._is_once = settings.once
@@ -226,21 +79,35 @@ class Labelling:
         self._is_watched = watch is not None
         self._watch = watch or NodeWatch(settings.kubeconfig, settings.node_name)
         self._lanes = tuple(
-            LabelLane(one, clock=clock, spread=spread, is_followed=self._is_followed(one))
-            for one in outputs
+            LabelLane(
+                output,
+                clock=clock,
+                spread=spread,
+                is_followed=partial(self._is_followed, output),
+            )
+            for output in outputs
         )
         self._store = store
         self._wishes = wishes
-        self._wish = LabelWish()
-        self._evidence = Evidence()
+        self._desired = LabelWish()
+        self._absence = AbsenceProof()
         self._generation = 0
         self._uid: str | None = None
-        self._watch.subscribe(self._note)  # the last: a watch that runs tells at once
+        self._watch.subscribe(self._note)  # the last: a running watch calls it at once
 
     @property
     def watch(self) -> NodeWatch:
         """What follows the Node; it may not run yet."""
         return self._watch
+
+    @property
+    def needs_watch(self) -> bool:
+        """Whether a watch is of use by now; its start is spread, as the first look is."""
+        if self._is_once:
+            return False
+        has_looked = any(lane.output.needs_api and lane.has_looked for lane in self._lanes)
+        is_time = self._clock() >= self._watch_from
+        return has_looked or (self._wishes.needs_node and is_time)
 
     @property
     def writes(self) -> int:
@@ -257,17 +124,6 @@ class Labelling:
         """How many labels were kept back, because an output would not take them."""
         return sum(len(lane.output.refused) for lane in self._lanes)
 
-    def run(self, stopping: threading.Event) -> None:
-        """Publish what is new, and put back what others change, until *stopping* is set."""
-        while not stopping.is_set():
-            self._store.wait(self._generation, min(self.step(), LOOK_S))
-            if not self._is_watched and self._wants_watch():
-                self._is_watched = True
-                watch = threading.Thread(
-                    target=self._watch.run, args=(stopping,), name="own node", daemon=True
-                )
-                watch.start()
-
     def step(self) -> float:
         """Do what is due; return the seconds until more will be, if nothing changes."""
         current = self._store.current
@@ -275,23 +131,25 @@ class Labelling:
             return LOOK_S
         self._generation = current.generation
         if self._wishes.is_news(current.snapshot):
-            self._wish = self._wishes.of(current.snapshot)
-            self._evidence.add(current.snapshot, frozenset(self._wish.labels))
-        if not self._wish.labels:
+            self._desired = self._wishes.of(current.snapshot)
+            self._absence.add(current.snapshot, frozenset(self._desired.labels))
+        if not self._desired.labels:
             return LOOK_S  # nothing was read yet, which proves nothing
-        is_proven = self._evidence.is_proven
-        return min(lane.step(self._wish, is_proven=is_proven) for lane in self._lanes)
+        is_proven = self._absence.is_proven
+        return min(lane.step(self._desired, is_proven=is_proven) for lane in self._lanes)
 
-    def _is_followed(self, output: LabelOutput) -> Callable[[], bool]:
-        return lambda: output.is_on_node and self._watch.is_sound
+    def wait(self, stopping: threading.Event, seconds: float) -> None:
+        """Wait for a new snapshot; start the watch of the Node once it is of use."""
+        self._store.wait(self._generation, min(seconds, LOOK_S))
+        if not self._is_watched and self.needs_watch:
+            self._is_watched = True
+            threading.Thread(
+                target=self._watch.run, args=(stopping,), name="own node", daemon=True
+            ).start()
 
-    def _wants_watch(self) -> bool:
-        """Tell whether a watch is of use by now; its start is spread, as the first look is."""
-        if self._is_once:
-            return False
-        has_looked = any(lane.output.needs_api and lane.has_looked for lane in self._lanes)
-        is_time = self._clock() >= self._watch_from
-        return has_looked or (self._wishes.needs_node and is_time)
+    def _is_followed(self, output: LabelOutput) -> bool:
+        """Tell whether the watch sees every change of *output*."""
+        return output.is_on_node and self._watch.is_sound
 
     def _note(self, node: Mapping[str, Any] | None) -> None:
         """Take what the watch saw; called by its thread."""
@@ -300,13 +158,13 @@ class Labelling:
         self._wishes.note(node.get("labels") or {})
         before, self._uid = self._uid, node.get("uid")
         for lane in self._lanes:
-            # The first Node that is seen is news to one that found none.
+            # The first Node that is seen is news to an output that found none.
             is_new = self._uid != before and (before is not None or not lane.has_looked)
             lane.note(node, is_new=is_new)
 
 
-class Evidence:
-    """Whether labels that are not there have been proven to have no reason.
+class AbsenceProof:
+    """Whether it is proven that the labels that are not there have no reason to be.
 
     One scan can be wrong without knowing: it takes two in a row, each complete, with the
     same labels.
@@ -323,7 +181,140 @@ class Evidence:
         Other settings, or another place of the node, make other labels of the same scan: that
         is no second one.
         """
-        found = keys if is_complete(scan) else None
-        is_same = found is not None and found == self._keys
+        complete = keys if is_complete(scan) else None
+        is_same = complete is not None and complete == self._keys
         self.is_proven = is_same and (self.is_proven or scan is not self._scan)
-        self._scan, self._keys = scan, found
+        self._scan, self._keys = scan, complete
+
+
+class LabelWishes:
+    """Makes the desired labels by the settings in force, and reports each remark on them once.
+
+    Args:
+        settings: returns those in force; those of labels that are not of the resources stay.
+        place: the tiers of the node.
+        tell: takes each remark.
+    """
+
+    def __init__(
+        self, settings: Callable[[], Settings], place: "NodePlace", tell: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._tiers = place
+        self._report = tell
+        self._last: tuple[Snapshot, Settings, Tiers] | None = None
+        self._remarks: frozenset[str] = frozenset()
+
+    @property
+    def needs_node(self) -> bool:
+        """Whether labels depend on the labels of the Node."""
+        return self._tiers.needs_labels
+
+    def note(self, node_labels: Mapping[str, str]) -> None:
+        """Take the Node's labels; any thread."""
+        self._tiers.note(node_labels)
+
+    def is_news(self, snapshot: Snapshot) -> bool:
+        """Tell whether other labels than the last ones may come of *snapshot*."""
+        if self._last is None:
+            return True
+        last, settings, tiers = self._last
+        is_same = last is snapshot and settings is self._settings()
+        return not is_same or tiers != self._tiers.tiers()
+
+    def of(self, snapshot: Snapshot) -> LabelWish:
+        """Return what should be published of *snapshot*."""
+        settings, tiers = self._settings(), self._tiers.tiers()
+        self._last = snapshot, settings, tiers
+        rules = label_rules(settings, tiers or {})
+        before, self._remarks = self._remarks, frozenset(remarks(snapshot, rules))
+        for text in sorted(self._remarks - before):
+            self._report(text)
+        return desired_labels(snapshot, rules, are_tiers_known=tiers is not None)
+
+
+def desired_labels(
+    snapshot: Snapshot, rules: LabelRules, *, are_tiers_known: bool = True
+) -> LabelWish:
+    """Return the labels of *snapshot* by *rules*; ``are_tiers_known=False``: tiers stay."""
+    desired = labels(snapshot, rules)
+    doubtful = unread(snapshot, rules)
+    if not are_tiers_known:
+        doubtful |= {f"{rules.prefix}tier-{tier}" for tier in range(MAX_TIERS)}
+    missing = doubtful - desired.keys()
+    ok_key = rules.own(OK_KEY)
+    annotations: dict[str, str] | None = None
+    if ok_key in desired or (ok_key not in missing and is_complete(snapshot)):
+        reason = topology_reason(snapshot)  # why the topology is not as built, if it is not
+        annotations = {} if reason is None else {rules.own(REASON_KEY): reason}
+    return LabelWish(labels=desired, unread=missing, annotations=annotations)
+
+
+Tiers = Mapping[str, str] | None
+"""Value by tier; ``None`` where they are not known yet."""
+
+
+class NodePlace:
+    """The tiers of the node in its cluster's network, by its Node's labels or a file.
+
+    Any thread may note labels, or ask.
+
+    Raises:
+        InputError: the file of levels cannot be used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        path = settings.topology_levels_file
+        self._node = settings.node_name
+        self._file = None if path is None else data_files.load_levels(path)
+        self._wanted = settings.topology_levels
+        self._only: Platform | None = None
+        if self._wanted not in (OFF, ANY):
+            self._only = platform(self._wanted)
+        self._labels: Mapping[str, str] | None = None
+        for key in () if self._file is None else self._file.labels:
+            # Tiers made of tiers would never come to rest.
+            if key.startswith(f"{settings.label_prefix}tier-"):
+                cause = f"{path}: levels.labels: {key} is made from these labels itself"
+                raise InputError(cause, "name the label that tells the place, of another program")
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether tiers depend on the labels of the Node."""
+        if self._wanted != OFF:  # the file may name fewer tiers than they
+            return True
+        file = self._file
+        return file is not None and bool(file.labels) and not file.nodes.get(self._node)
+
+    def note(self, labels: Mapping[str, str]) -> None:
+        """Take the labels of the Node as they are now, whoever wrote them."""
+        self._labels = dict(labels)
+
+    def tiers(self) -> Tiers:
+        """Return value by tier; ``None`` where they depend on labels that are not known yet.
+
+        What the file says of a tier wins.
+        """
+        if self._labels is None and self.needs_labels:
+            return None
+        labels = self._labels or {}
+        found: dict[str, str] = {}
+        if self._wanted != OFF:
+            found |= tiers(node_levels(labels, self._only))
+        if self._file is not None:
+            found |= file_tiers(self._file, self._node, labels)
+        return found
+
+
+def places(settings: Settings, names: Sequence[str] | None = None) -> tuple[LabelOutput, ...]:
+    """Return the outputs *names*, or else those of *settings*, for the Node of *settings*."""
+    is_shared = settings.publish_clique == "auto"
+    return label_outputs(
+        settings.label_outputs if names is None else names,
+        kubeconfig=settings.kubeconfig,
+        node=settings.node_name,
+        nfd_file=settings.nfd_file,
+        namespace=settings.namespace,
+        pod=settings.pod_name,
+        yields=frozenset({CLIQUE_KEY}) if is_shared else frozenset(),
+    )

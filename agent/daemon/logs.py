@@ -1,4 +1,4 @@
-"""How log lines look: one event a line, JSON unless a person watches."""
+"""The log: how a line looks, and a problem that is reported once."""
 
 import logging
 import sys
@@ -7,11 +7,11 @@ import structlog
 
 
 def configure(log_format: str, log_level: str) -> None:
-    """Send structured lines to stderr.
+    """Send structured log lines to standard error, one event a line.
 
     Args:
         log_format: ``json``, ``text``, or ``auto``, which is text on a terminal.
-        log_level: a name of :mod:`logging`, in any case.
+        log_level: a level name of :mod:`logging`, in any case.
     """
     is_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
@@ -33,3 +33,15 @@ def configure(log_format: str, log_level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+class LastProblem:
+    """The problem that something has now, so that one that lasts is reported once."""
+
+    def __init__(self) -> None:
+        self._problem: str | None = None
+
+    def is_new(self, problem: str | None) -> bool:
+        """Remember *problem*, ``None`` for none; return whether it differs from the last."""
+        before, self._problem = self._problem, problem
+        return problem != before

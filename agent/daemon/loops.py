@@ -1,63 +1,43 @@
-"""A group of threads that live and die together: the first to end stops all."""
+"""The loops of the daemon: threads that end together, what starts them, and what stops them."""
 
 import signal
 import threading
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from threading import Thread
 from types import FrameType
 from typing import Any, NoReturn, cast
 
 import structlog
 
-# What signals tell the process, kept until somebody has time for it.
-#
-# A handler interrupts the main thread anywhere, within a lock or another handler too. One that took
-# a lock could wait for itself for ever, and handlers that run Python nest as deep as signals come.
-
-_Handler = Callable[[int, FrameType | None], Any]
-
-
-def end_at_signal() -> None:
-    """Let SIGTERM end the process with status 0 from now on, as long as it only starts.
-
-    Without a handler the first process of a container never gets a SIGTERM (signal(7), and
-    pid_namespaces(7)). SIGHUP asks for settings to be read, which a start does anyway.
-    """
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGHUP, _go_on)
-
-
-def hand_over(on_stop: Callable[[], None], on_hang_up: Callable[[], None]) -> None:
-    """Call *on_stop* at SIGTERM and SIGINT, *on_hang_up* at SIGHUP, in a thread of its own."""
-    told: SimpleQueue[int] = SimpleQueue()
-    # C code that may be interrupted by itself (Python library, queue: SimpleQueue.put). What a
-    # handler gets beside the number stands where `block` does, which put ignores.
-    put = cast("_Handler", told.put)
-
-    def obey() -> None:
-        while True:
-            if told.get() == signal.SIGHUP:
-                on_hang_up()
-            else:
-                on_stop()
-
-    Thread(target=obey, name="signals", daemon=True).start()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, put)
-
-
-def _end(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(0)
-
-
-def _go_on(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing; unlike an ignored signal, that is not inherited by the NVML process."""
-
-
 Loop = Callable[[threading.Event], None]
-"""Goes on until the event is set, and returns soon after."""
+"""Runs until the event is set, and returns soon after."""
+
+
+class PeriodicLoop(ABC):
+    """A loop that works in steps: after each it waits for a time, or for an event."""
+
+    @abstractmethod
+    def step(self) -> float | None:
+        """Do what is due; return the seconds until the next step, ``None`` to end the loop."""
+
+    def wait(self, stopping: threading.Event, seconds: float) -> None:
+        """Wait between two steps; a loop that an event wakes overrides it."""
+        stopping.wait(seconds)
+
+    def close(self) -> None:  # noqa: B027 - most loops hold nothing open
+        """Release what the loop holds open; called once, at its end."""
+
+    def run(self, stopping: threading.Event) -> None:
+        """Run until *stopping* is set, or a step ends the loop."""
+        while not stopping.is_set():
+            seconds = self.step()
+            if seconds is None:
+                break
+            self.wait(stopping, seconds)
+        self.close()
 
 
 @dataclass(slots=True)
@@ -75,7 +55,17 @@ class ActorGroup:
 
     def start(self, name: str, loop: Loop) -> None:
         """Run *loop* in a thread of its own."""
-        thread = threading.Thread(target=self._run, args=(name, loop), name=name, daemon=True)
+
+        def run() -> None:
+            try:
+                loop(self.stopping)
+            except Exception:  # noqa: BLE001 - the one place: a failed loop must stop the group
+                self._failed.append(name)
+                structlog.get_logger().exception("actor failed", actor=name)
+            finally:
+                self.stop()
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -84,7 +74,7 @@ class ActorGroup:
         self.stopping.set()
 
     def wait(self, grace_s: float) -> tuple[str, ...]:
-        """Block until the group stops, give the loops *grace_s* to end, return who failed.
+        """Block until the group stops and the loops had *grace_s* to end; return those that failed.
 
         A loop that is stuck in a foreign call is left behind: the process is about to end.
         """
@@ -94,11 +84,62 @@ class ActorGroup:
             thread.join(grace_s / max(1, len(self._threads)))
         return tuple(self._failed)
 
-    def _run(self, name: str, loop: Loop) -> None:
-        try:
-            loop(self.stopping)
-        except Exception:  # noqa: BLE001 - the one place: a dying loop must take the group along
-            self._failed.append(name)
-            structlog.get_logger().exception("actor failed", actor=name)
-        finally:
-            self.stop()
+
+class Heartbeats:
+    """When each loop was last alive, for the liveness probe; any thread may call it."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def beat(self, loop: str) -> None:
+        """Note that *loop* is alive now."""
+        self._last[loop] = time.monotonic()
+
+    def silence_s(self) -> float:
+        """Return the seconds since the last beat of the slowest loop; 0 before the first beat."""
+        beats = tuple(self._last.values())  # other threads add to it
+        return time.monotonic() - min(beats) if beats else 0.0
+
+
+# Signals.
+#
+# A handler interrupts the main thread anywhere, also within a lock or another handler. One that
+# took a lock could wait for itself for ever, and Python handlers nest as deep as signals arrive.
+
+_Handler = Callable[[int, FrameType | None], Any]
+
+
+def end_at_signal() -> None:
+    """Let SIGTERM end the process with status 0 from now on, while it only starts.
+
+    Without a handler the first process of a container never gets a SIGTERM (signal(7), and
+    pid_namespaces(7)). SIGHUP asks for settings to be read, which a start does anyway.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(0)
+
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        """Do nothing; unlike an ignored signal, that is not inherited by the NVML process."""
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGHUP, ignore)
+
+
+def install_signal_handlers(on_stop: Callable[[], None], on_hang_up: Callable[[], None]) -> None:
+    """Call *on_stop* at SIGTERM and SIGINT, *on_hang_up* at SIGHUP, in a thread of its own."""
+    received: SimpleQueue[int] = SimpleQueue()
+    # C code that may be interrupted by itself (Python library, queue: SimpleQueue.put). A handler
+    # is called with the frame beside the number, which stands where put has `block` and ignores it.
+    put = cast("_Handler", received.put)
+
+    def obey() -> None:
+        while True:
+            if received.get() == signal.SIGHUP:
+                on_hang_up()
+            else:
+                on_stop()
+
+    threading.Thread(target=obey, name="signals", daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, put)

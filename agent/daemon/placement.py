@@ -1,4 +1,4 @@
-"""The placement of one resource: the allocator of the newest snapshot, and its reasons."""
+"""The placement of one resource: which devices the kubelet should choose, and why."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,17 +17,15 @@ from agent.allocation.requests import sound_first, usable
 from agent.allocation.rules import Model, Policy, Rules
 from agent.allocation.shared.allocator import SharedAllocator
 from agent.allocation.shared.explain import SharedExplanation
-from agent.config.data_files import load
-from agent.config.settings import Settings
 from agent.deviceplugin.allocation_log import Asked
 from agent.deviceplugin.resources import Resource
 from agent.errors import AgentError, InputError
 from agent.health.status import HealthView
 from agent.model.snapshot import Snapshot
 
-_Engine: TypeAlias = Allocator | SharedAllocator
+_Allocator: TypeAlias = Allocator | SharedAllocator
 
-_ALL_SOUND: HealthView = MappingProxyType({})
+_ALL_HEALTHY: HealthView = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,41 +35,78 @@ class _Current:
     snapshot: Snapshot
     gpus: Mapping[str, str]
     degraded: frozenset[str]
-    allocator: _Engine
+    allocator: _Allocator
     explanation: Explanation | SharedExplanation
     rules: Rules
 
 
 class Placement:
-    """Answer for one resource by the operator's rules; safe to share between threads."""
+    """Chooses among the devices of one resource; any thread may ask while another updates it."""
 
     def __init__(self, policy: Policy, model: Model, table: BandwidthTable | None = None) -> None:
-        self._policy = policy
-        self._model = model
-        self._table = table
+        """Choose by *policy* and *model*; *table* holds measured bandwidths, if given."""
+        self._settings = policy, model, table
+        self._is_configured = True
         self._current: _Current | None = None
 
-    def take(self, snapshot: Snapshot, resource: Resource, health: HealthView = _ALL_SOUND) -> None:
+    def configure(self, policy: Policy, model: Model, table: BandwidthTable | None) -> None:
+        """Choose by other settings from the next :meth:`take` on."""
+        settings = policy, model, table
+        self._is_configured = self._is_configured and settings == self._settings
+        self._settings = settings
+
+    def take(
+        self, snapshot: Snapshot, resource: Resource, health: HealthView = _ALL_HEALTHY
+    ) -> None:
         """Place the devices of *resource* on *snapshot* from now on.
 
-        Those of GPUs that *health* calls degraded are chosen only where nothing else is left.
+        Devices of GPUs that *health* calls degraded are chosen only where nothing else is left.
+        A snapshot without GPUs changes nothing, unless the settings have changed.
 
-        What is known of sets is kept while the facts that placement depends on are the same:
-        to work it out anew takes 0.1 s on a mesh, and seconds on an irregular box of 16.
+        The allocator is kept while the facts that placement depends on are the same: a new one
+        takes 0.1 s on a mesh, and seconds on an irregular box of 16.
         """
-        before = self._current
-        degraded = _degraded(resource, health)
-        is_same = before is not None and before.gpus == resource.gpus
-        if before is not None and is_same and _same_gpus(before.snapshot, snapshot):
-            known = with_measured_pairs(facts(snapshot), before.rules.measured)
-            if before.allocator.facts == known:
-                self._set(snapshot, resource, degraded, before.allocator, before.rules)
-                return
-        rules = self._rules(snapshot)
-        self._set(snapshot, resource, degraded, _engine(snapshot, resource, rules), rules)
+        before = self._current if self._is_configured else None
+        self._is_configured = True
+        if not snapshot.gpus:
+            self._current = before
+            return
+        allocator: _Allocator
+        if (
+            before is not None
+            and before.gpus == resource.gpus
+            and [gpu.id for gpu in before.snapshot.gpus] == [gpu.id for gpu in snapshot.gpus]
+            and usable(before.snapshot) == usable(snapshot)
+            and before.allocator.facts
+            == with_measured_pairs(facts(snapshot), before.rules.measured)
+        ):
+            allocator, rules = before.allocator, before.rules
+        else:
+            rules = self._rules(snapshot)
+            if resource.is_whole:
+                allocator = Allocator(snapshot, rules)
+            else:
+                # Replicas slow each other down; MIG devices do not, and packed they leave GPUs
+                # whole.
+                spread = resource.is_shared
+                allocator = SharedAllocator(snapshot, resource.gpus, rules, spread=spread)
+        explanation = (
+            allocator.explanation
+            if isinstance(allocator, SharedAllocator)
+            else Explanation(snapshot, allocator.facts, rules)
+        )
+        bad = {gpu for gpu, verdict in health.items() if verdict.is_degraded}
+        self._current = _Current(
+            snapshot=snapshot,
+            gpus=resource.gpus,
+            degraded=frozenset(name for name, gpu in resource.gpus.items() if gpu in bad),
+            allocator=allocator,
+            explanation=explanation,
+            rules=rules,
+        )
 
     def prepare(self) -> None:
-        """Work out now what requests would have to wait for; nothing the second time."""
+        """Compute now what requests would have to wait for; nothing the second time."""
         if self._current is not None:
             self._current.allocator.prepare()
 
@@ -98,124 +133,57 @@ class Placement:
     def explain(self, ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
         """Return the keys of the log line for *ids*; what is unknown is ``None``.
 
-        Where the kubelet chose itself, or a device is not known, what else was available is
-        not known either, and the line says what the set is worth.
+        *asked* is the request that was answered with *ids*; ``None`` where the kubelet chose
+        itself. Then, or where a device is unknown, it is not known what else was available, and
+        the line only says what the set is worth.
         """
         current = self._current
         if current is None:
             return {}
+        allocator = current.allocator
         if asked is not None:
+            pool, kept = sound_first(asked.available, asked.required, asked.size, current.degraded)
+            available = [name for name in pool if allocator.knows(name)]
+            required = [name for name in kept if name in available]
             try:
-                return _answered(current, ids, asked)
+                allocation = allocator.allocate(
+                    available=available, required=required, size=asked.size
+                )
+                if set(allocation.chosen) != set(ids):  # the snapshot has changed since
+                    allocation = allocator.describe(ids, available)
+                return _account(current, allocation, available)
             except InputError:
                 pass  # a device that the snapshot does not know, or knows to be lost
         try:
-            found = current.allocator.describe(ids)
+            return _account(current, allocator.describe(ids), None)
         except InputError as error:
             return {"said": f"not explained: {error.cause}"}
-        return _account(current, found, None)
-
-    def _set(
-        self,
-        snapshot: Snapshot,
-        resource: Resource,
-        degraded: frozenset[str],
-        allocator: _Engine,
-        rules: Rules,
-    ) -> None:
-        if isinstance(allocator, SharedAllocator):
-            explanation: Explanation | SharedExplanation = allocator.explanation
-        else:
-            explanation = Explanation(snapshot, allocator.facts, rules)
-        self._current = _Current(
-            snapshot=snapshot,
-            gpus=resource.gpus,
-            degraded=degraded,
-            allocator=allocator,
-            explanation=explanation,
-            rules=rules,
-        )
 
     def _rules(self, snapshot: Snapshot) -> Rules:
         """Return the rules; a table that does not fit this node must not keep it from serving."""
         log = structlog.get_logger()
-        if self._table is None:
-            return Rules(policy=self._policy, model=self._model)
+        policy, model, table = self._settings
+        if table is None:
+            return Rules(policy=policy, model=model)
         try:
-            measured = self._table.on(snapshot)
+            measured = table.on(snapshot)
         except AgentError as error:
-            model = Model.RING if self._model is Model.TABLE else self._model
+            model = Model.RING if model is Model.TABLE else model
             log.warning("bandwidth table not used", problem=str(error), model=model.value)
-            return Rules(policy=self._policy, model=model)
+            return Rules(policy=policy, model=model)
         log.info("bandwidth table used", covers=coverage(measured, len(snapshot.gpus)))
-        return Rules(policy=self._policy, model=self._model, measured=measured)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placements:
-    """Makes the placement of each resource; *table* holds measured bandwidths, if given."""
-
-    settings: Settings
-    table: BandwidthTable | None = None
-
-    @classmethod
-    def of(cls, settings: Settings) -> "Placements":
-        """Return what makes placements as *settings* ask for.
-
-        Raises:
-            InputError: the bandwidth table cannot be used.
-        """
-        path = settings.bandwidth_table
-        return cls(settings=settings, table=load(path) if path is not None else None)
-
-    def placement(self, resource: Resource) -> Placement:
-        """Return a placement for *resource*; its policy may name it as if it were not shared."""
-        policies = self.settings.placement_policy
-        name = resource.name if resource.name in policies.special else resource.unshared_name
-        return Placement(policies.policy(name), Model(self.settings.bandwidth_model), self.table)
-
-
-def _engine(snapshot: Snapshot, resource: Resource, rules: Rules) -> _Engine:
-    if resource.is_whole:
-        return Allocator(snapshot, rules)
-    # Replicas slow each other down; MIG devices do not, and packed they leave GPUs whole.
-    return SharedAllocator(snapshot, resource.gpus, rules, spread=resource.is_shared)
-
-
-def _answered(current: _Current, ids: Sequence[str], asked: Asked) -> dict[str, object]:
-    """Return the keys for an answer of ours, with what else there was.
-
-    Raises:
-        InputError: the allocator does not know all of the devices.
-    """
-    allocator = current.allocator
-    pool, kept = sound_first(asked.available, asked.required, asked.size, current.degraded)
-    available = [name for name in pool if allocator.knows(name)]
-    required = [name for name in kept if name in available]
-    found = allocator.allocate(available=available, required=required, size=asked.size)
-    if set(found.chosen) != set(ids):  # the snapshot has changed since
-        found = allocator.describe(ids, available)
-    return _account(current, found, available)
+        return Rules(policy=policy, model=model, measured=measured)
 
 
 def _account(
-    current: _Current, found: Allocation, available: Sequence[str] | None
+    current: _Current, allocation: Allocation, available: Sequence[str] | None
 ) -> dict[str, object]:
-    """Return the keys for *found*; *available* is ``None`` where that is not known."""
+    """Return the keys for *allocation*; *available* is ``None`` where that is not known."""
     explanation = current.explanation
     if isinstance(explanation, SharedExplanation):
-        return shared_account(found, explanation, is_pool_known=available is not None)
+        return shared_account(allocation, explanation, is_pool_known=available is not None)
     if available is None:
-        return account(found, explanation, None)
+        return account(allocation, explanation, None)
     order = [gpu.id for gpu in current.snapshot.gpus]
-    left = sum(1 << order.index(name) for name in set(available) - set(found.chosen))
-    return account(found, explanation, left)
-
-
-def _degraded(resource: Resource, health: HealthView) -> frozenset[str]:
-    bad = {gpu for gpu, found in health.items() if found.is_degraded}
-    return frozenset(name for name, gpu in resource.gpus.items() if gpu in bad)
-
-
-def _same_gpus(a: Snapshot, b: Snapshot) -> bool:
-    return [gpu.id for gpu in a.gpus] == [gpu.id for gpu in b.gpus] and usable(a) == usable(b)
+    free = set(available) - set(allocation.chosen)
+    return account(allocation, explanation, sum(1 << order.index(name) for name in free))

@@ -1,36 +1,52 @@
-"""What settings mean for the resources of a node and for the plugins that offer them."""
+"""What the settings mean for the resources of a node and for the plugins that offer them."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Self
 
+from agent.allocation.measured import BandwidthTable
+from agent.allocation.rules import Model, Policy
+from agent.config.data_files import load
 from agent.config.policies import TimeSlicing
 from agent.config.settings import HOST_PLUGINS_REGISTRY, Settings
-from agent.daemon.placement import Placements
 from agent.deviceplugin.cdi_writer import CdiSettings, CdiWriter
 from agent.deviceplugin.devices import Minors, read_minors
 from agent.deviceplugin.host_nodes import imex_problems
 from agent.deviceplugin.nccl_file import NcclHints
 from agent.deviceplugin.registration import Registration
-from agent.deviceplugin.resources import MigStrategy, Rules, Shared
+from agent.deviceplugin.resources import MigStrategy, Resource, Rules, Shared
 from agent.deviceplugin.settings import Feature, NumaReport, PluginSettings, Strategy
 from agent.errors import UnreadableError
 
 
+def load_table(settings: Settings) -> BandwidthTable | None:
+    """Return the measured bandwidths that *settings* name; ``None`` for none.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    path = settings.bandwidth_table
+    return None if path is None else load(path)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """All that an offering does by settings; another plan takes the place of the whole.
+class PluginPlan:
+    """Everything a set of plugins does by its settings; other settings make another plan.
 
     Attributes:
-        cdi: what writes the CDI specification; ``None`` where another program does.
-        nccl: what writes the topology for NCCL; ``None`` where containers get none.
+        table: measured bandwidths, if there are any.
+        rules: how resources are made of devices.
+        plugin: how devices are handed to containers.
+        cdi: writes the CDI specification; ``None`` where another program does.
+        nccl: writes the topology for NCCL; ``None`` where containers get none.
         warnings: what the node lacks for *settings*, a sentence each.
         is_simulated: the GPUs do not exist.
     """
 
     settings: Settings
-    placements: Placements
+    table: BandwidthTable | None
     rules: Rules
     plugin: PluginSettings
     cdi: CdiWriter | None
@@ -39,37 +55,70 @@ class Plan:
     is_simulated: bool
 
     @classmethod
-    def of(cls, settings: Settings, placements: Placements, *, is_simulated: bool) -> "Plan":
-        """Return the plan of *settings*; of a simulated machine nothing is written or sought.
+    def of(cls, settings: Settings, table: BandwidthTable | None, *, is_simulated: bool) -> Self:
+        """Return the plan of *settings*; for a simulated machine no host file is used.
 
         Raises:
-            InputError: a setting does not do.
+            InputError: a setting is invalid.
             UnreadableError: a required IMEX channel is missing.
         """
-        plugin = plugin_settings(settings)
-        is_written = settings.cdi_spec == "write" and not is_simulated
-        hints = plugin.nccl_hints if not is_simulated else None
+        slicing = settings.time_slicing or TimeSlicing()
+        shared = {
+            name: Shared(name=slicing.offered_name(name), replicas=count)
+            for name, count in slicing.replicas.items()
+        }
+        plugin = PluginSettings(
+            strategies=tuple(Strategy(word) for word in settings.device_list_strategy),
+            cdi_kind=settings.cdi_kind,
+            annotation_prefix=settings.cdi_annotation_prefix,
+            imex_channels=settings.imex_channels,
+            features=frozenset(each for each in Feature if getattr(settings, each.value)),
+            nccl_hints=settings.nccl_hints_dir if settings.nccl_hints else None,
+            numa=NumaReport(settings.numa_mode),
+            dev_root=settings.dev_root,
+            host_root=settings.host_root,
+            fails_requests_greater_than_one=slicing.fails_requests_greater_than_one,
+        )
+        cdi = None
+        if settings.cdi_spec == "write" and not is_simulated:
+            cdi = CdiSettings(
+                directory=settings.cdi_spec_dir,
+                kind=settings.cdi_kind,
+                driver_root=settings.driver_root,
+                hook=settings.cdi_hook,
+            )
+        nccl = None if is_simulated else plugin.nccl_hints
         return cls(
             settings=settings,
-            placements=placements,
-            rules=rules(settings),
+            table=table,
+            rules=Rules(
+                resource=settings.resource_name,
+                mig=MigStrategy(settings.mig_strategy),
+                shared=MappingProxyType(shared),
+                excluded=settings.exclude_gpus,
+            ),
             plugin=plugin,
-            cdi=CdiWriter(_cdi_settings(settings), plugin) if is_written else None,
-            nccl=None if hints is None else NcclHints(hints, host_root=settings.host_root),
+            cdi=None if cdi is None else CdiWriter(cdi, plugin),
+            nccl=None if nccl is None else NcclHints(nccl, host_root=settings.host_root),
             warnings=() if is_simulated else _missing_channels(settings),
             is_simulated=is_simulated,
         )
 
+    def placement(self, resource: Resource) -> tuple[Policy, Model, BandwidthTable | None]:
+        """Return how devices of *resource* are chosen; its policy may name it unshared."""
+        policies = self.settings.placement_policy
+        name = resource.name if resource.name in policies.special else resource.unshared_name
+        return policies.policy(name), Model(self.settings.bandwidth_model), self.table
+
     def registration(self, socket_dir: Path) -> Registration:
-        """Return by which way a kubelet whose socket is in *socket_dir* learns of a resource.
+        """Return how a kubelet whose socket is in *socket_dir* learns of a resource.
 
         A stand-in knows ``kubelet.sock`` alone, and GPUs that do not exist never come before the
         plugin watcher of the host's own kubelet.
         """
         is_stand_in = socket_dir != self.settings.device_plugin_dir
-        is_hosts = os.path.realpath(self.settings.plugins_registry_dir) == os.path.realpath(
-            HOST_PLUGINS_REGISTRY
-        )
+        registry = os.path.realpath(self.settings.plugins_registry_dir)
+        is_hosts = registry == os.path.realpath(HOST_PLUGINS_REGISTRY)
         if is_stand_in or (self.is_simulated and is_hosts):
             return Registration.SOCKET
         return Registration(self.settings.registration)
@@ -90,66 +139,14 @@ class Plan:
         is_needed = Strategy.DEVICE_SPECS in self.plugin.strategies or self.cdi is not None
         return read_minors(self.settings.procfs_root) if is_needed else {}
 
-    def places_like(self, other: "Plan") -> bool:
-        """Tell whether devices are chosen by the same rules as in *other*."""
-        return all(
-            getattr(self.settings, name) == getattr(other.settings, name)
-            for name in ("placement_policy", "bandwidth_model")
-        ) and (self.placements.table == other.placements.table)
-
     def named(self) -> set[str]:
-        """Return the resources that settings are about."""
+        """Return the resources that settings name."""
         slicing = self.settings.time_slicing or TimeSlicing()
         return {*self.settings.placement_policy.special, *slicing.replicas}
 
 
-def rules(settings: Settings) -> Rules:
-    """Return how *settings* make resources of devices."""
-    slicing = settings.time_slicing or TimeSlicing()
-    shared = {
-        name: Shared(name=slicing.offered_name(name), replicas=count)
-        for name, count in slicing.replicas.items()
-    }
-    return Rules(
-        resource=settings.resource_name,
-        mig=MigStrategy(settings.mig_strategy),
-        shared=MappingProxyType(shared),
-        excluded=settings.exclude_gpus,
-    )
-
-
-def plugin_settings(settings: Settings) -> PluginSettings:
-    """Return how *settings* want devices handed over.
-
-    Raises:
-        InputError: one of them does not do.
-    """
-    slicing = settings.time_slicing or TimeSlicing()
-    return PluginSettings(
-        strategies=tuple(Strategy(word) for word in settings.device_list_strategy),
-        cdi_kind=settings.cdi_kind,
-        annotation_prefix=settings.cdi_annotation_prefix,
-        imex_channels=settings.imex_channels,
-        features=frozenset(one for one in Feature if getattr(settings, one.value)),
-        nccl_hints=settings.nccl_hints_dir if settings.nccl_hints else None,
-        numa=NumaReport(settings.numa_mode),
-        dev_root=settings.dev_root,
-        host_root=settings.host_root,
-        fails_requests_greater_than_one=slicing.fails_requests_greater_than_one,
-    )
-
-
-def _cdi_settings(settings: Settings) -> CdiSettings:
-    return CdiSettings(
-        directory=settings.cdi_spec_dir,
-        kind=settings.cdi_kind,
-        driver_root=settings.driver_root,
-        hook=settings.cdi_hook,
-    )
-
-
 def _missing_channels(settings: Settings) -> tuple[str, ...]:
-    """Return a sentence for each IMEX channel that containers go without.
+    """Return a sentence for each IMEX channel that containers do not get.
 
     Raises:
         UnreadableError: they are required.

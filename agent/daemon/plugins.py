@@ -1,7 +1,7 @@
 """The device plugins of the node: one for each resource that the latest snapshot offers."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,88 +9,72 @@ from types import MappingProxyType
 
 import structlog
 
+from agent.allocation.measured import BandwidthTable
 from agent.config.settings import Settings
-from agent.daemon.placement import Placement, Placements
-from agent.daemon.plugin_plan import Plan
+from agent.daemon.placement import Placement
+from agent.daemon.plugin_plan import PluginPlan
 from agent.daemon.state_files import KnownGpus
 from agent.deviceplugin import sockets
-from agent.deviceplugin.allocation_log import Asked
 from agent.deviceplugin.devices import Minors, remembered
 from agent.deviceplugin.plugin import DevicePlugin, PluginState
 from agent.deviceplugin.resources import Offer, Refusal, Resource, offer, offerable
-from agent.deviceplugin.settings import PluginSettings
 from agent.errors import InputError
 from agent.health.status import HealthView
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
 
 
-class Desk:
-    """Answers for one resource by the placement that it has now, which may be another later."""
-
-    def __init__(self, placement: Placement) -> None:
-        self.placement = placement
-
-    def prefer(
-        self, available: Sequence[str], required: Sequence[str], size: int
-    ) -> tuple[str, ...]:
-        """Return the ids for the kubelet."""
-        return self.placement.prefer(available, required, size)
-
-    def explain(self, ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
-        """Return the keys of the log line for *ids*."""
-        return self.placement.explain(ids, asked)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedResource:
     """A resource, the plugin that offers it, and what chooses among its devices."""
 
     resource: Resource
     plugin: DevicePlugin
-    desk: Desk
-    plan: Plan
-
-    @property
-    def placement(self) -> Placement:
-        """What chooses among the devices now."""
-        return self.desk.placement
+    placement: Placement
+    plan: PluginPlan
 
 
-class Offering:
-    """Keep a plugin for each resource; resources come and go with snapshots and settings.
+class PluginSet:
+    """Keeps a plugin for each resource; resources come and go with snapshots and settings.
 
-    Those who change what is served wait for one another; any may read it meanwhile.
+    Threads that change what is served wait for one another; any thread may read it meanwhile.
     """
 
     def __init__(
         self,
         settings: Settings,
         socket_dir: Path,
-        placements: Placements,
+        table: BandwidthTable | None,
         *,
         is_simulated: bool = False,
         known: KnownGpus | None = None,
     ) -> None:
-        """Serve nothing yet; *known* remembers GPUs over a restart of the process.
+        """Serve nothing yet.
+
+        Args:
+            settings: what is offered, and how.
+            socket_dir: where the kubelet's socket is.
+            table: measured bandwidths, if there are any.
+            is_simulated: the GPUs do not exist.
+            known: remembers GPUs over a restart of the process.
 
         Raises:
-            InputError: no socket fits into the path of *socket_dir*, or a setting does not do.
+            InputError: no socket fits into the path of *socket_dir*, or a setting is invalid.
             UnreadableError: the node lacks what a setting requires.
         """
         self._socket_dir = socket_dir
         self._is_simulated = is_simulated
-        self._turn = threading.Lock()  # of those who change what is below
-        self._plan = self._planned(settings, placements)
+        self._lock = threading.Lock()  # held by whoever changes what is below
+        self._plan = self._new_plan(settings, table)
         self._known = known
         self._gpus: tuple[Gpu, ...] = () if known is None else known.load()
         self._is_stopped = False
         self._health: HealthView = MappingProxyType({})
-        self._offered = Offer(resources=())
+        self._offer = Offer(resources=())
         self._file_warnings: tuple[str, ...] = ()
         self._taken: Snapshot | None = None
-        self._served: Mapping[str, Served] = MappingProxyType({})  # replaced, never changed
-        self._warn(self._plan)
+        self._served: Mapping[str, ServedResource] = MappingProxyType({})  # replaced, not changed
+        self._log_warnings()
 
     @property
     def taken(self) -> Snapshot | None:
@@ -98,24 +82,25 @@ class Offering:
         return self._taken
 
     @property
-    def served(self) -> tuple[Served, ...]:
+    def served(self) -> tuple[ServedResource, ...]:
         """What is served now, whole GPUs first, then by name."""
         return tuple(self._served.values())
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
         """What that snapshot has that is not offered, and why."""
-        return self._offered.refusals
+        return self._offer.refusals
 
     @property
     def states(self) -> Mapping[str, PluginState]:
-        """Where each plugin stands, by resource."""
-        return {name: one.plugin.state for name, one in self._served.items()}
+        """The state of each plugin, by resource."""
+        return {name: served.plugin.state for name, served in self._served.items()}
 
     @property
     def is_registered(self) -> bool:
         """Whether the kubelet has all that there is to offer; not before it is known what."""
-        return self._taken is not None and all(it.is_registered for it in self.states.values())
+        states = self.states.values()
+        return self._taken is not None and all(state.is_registered for state in states)
 
     @property
     def lost(self) -> tuple[PluginState, ...]:
@@ -126,173 +111,154 @@ class Offering:
     def take(self, snapshot: Snapshot, health: HealthView = MappingProxyType({})) -> None:
         """Offer what *snapshot* has from now on, each GPU as healthy as *health* says.
 
-        A resource that it lacks is taken back.
+        A resource that it lacks is withdrawn.
         """
-        with self._turn:
+        with self._lock:
             if self._is_stopped:
                 return
             self._gpus = remembered(self._gpus, snapshot)
             self._health = health
-            self._offer(snapshot)
+            self._apply(snapshot)
             self._taken = snapshot
 
-    def reconfigure(self, settings: Settings, placements: Placements) -> None:
-        """Offer what the snapshot has as *settings* ask for, from now on.
+    def reconfigure(self, settings: Settings, table: BandwidthTable | None) -> None:
+        """Offer what the snapshot has as *settings* say, from now on.
 
         A plugin whose resource keeps its name, and what containers are given, goes on without
         a new registration; its devices and its placement may change. Any other ends before its
         successor begins, so that no two of ours ever serve one resource.
 
         Raises:
-            InputError: a setting does not do; then nothing has changed.
+            InputError: a setting is invalid; then nothing has changed.
             UnreadableError: the node lacks what a setting requires; the same.
         """
-        plan = self._planned(settings, placements)
-        with self._turn:
+        plan = self._new_plan(settings, table)
+        with self._lock:
             if self._is_stopped:
                 return
             self._plan = plan
-            self._warn(plan)
+            self._log_warnings()
             if self._taken is not None:
-                self._offer(self._taken)
+                self._apply(self._taken)
 
     def prepare(self) -> None:
-        """Work out now what requests would have to wait for; nobody else waits meanwhile.
+        """Compute now what requests would have to wait for; nobody else waits meanwhile.
 
         It takes seconds on an irregular box of 16 GPUs, and nothing the second time.
         """
-        for one in self.served:
-            one.placement.prepare()
+        for served in self.served:
+            served.placement.prepare()
 
     def stop(self) -> None:
         """Leave the kubelet, all at once; it counts the devices for some minutes more."""
-        with self._turn:  # what is being started is served when it is our turn
+        with self._lock:  # a plugin that is being started is served by now
             self._is_stopped = True
-            served = self.served
-        with ThreadPoolExecutor(max(1, len(served)), thread_name_prefix="stop") as pool:
-            for one in served:
-                pool.submit(one.plugin.stop)
+            plugins = [served.plugin for served in self.served]
+        with ThreadPoolExecutor(max(1, len(plugins)), thread_name_prefix="stop") as pool:
+            for plugin in plugins:
+                pool.submit(plugin.stop)
 
-    def _planned(self, settings: Settings, placements: Placements) -> Plan:
-        plan = Plan.of(settings, placements, is_simulated=self._is_simulated)
+    def _new_plan(self, settings: Settings, table: BandwidthTable | None) -> PluginPlan:
+        plan = PluginPlan.of(settings, table, is_simulated=self._is_simulated)
         sockets.check_path_lengths(settings.resource_name, plan.directories(self._socket_dir))
         return plan
 
-    def _offer(self, snapshot: Snapshot) -> None:
+    def _log_warnings(self) -> None:
+        for text in self._plan.warnings:
+            structlog.get_logger().warning("setting", about=text)
+
+    def _apply(self, snapshot: Snapshot) -> None:
         """Make what is served what the plan and *snapshot* ask for."""
-        minors = self._plan.minors()
-        known = replace(snapshot, gpus=self._gpus)
-        offered = offer(known, self._plan.rules, minors, self._health)
-        self._tell(offered)
-        self._tell_of_files(self._write(known, minors))  # before a container may need them
-        kept = self._release({resource.name for resource in offered.resources})
-        self._served = MappingProxyType(
-            {one.resource.name: one for one in self._serve_all(offered.resources, snapshot, kept)}
-        )
-        self._offered = offered
-
-    def _release(self, offered: set[str]) -> Mapping[str, Served]:
-        """End the plugins that cannot go on, and return those that can."""
-        kept = {}
-        for name, one in self._served.items():
-            if name not in offered:
-                one.plugin.retire()
-            elif one.plan.plugin != self._plan.plugin:
-                one.plugin.stop()
-            else:
-                kept[name] = one
-        return kept
-
-    def _serve_all(
-        self, resources: Sequence[Resource], snapshot: Snapshot, kept: Mapping[str, Served]
-    ) -> Iterator[Served]:
-        for resource in resources:
-            problem = _path_problem(resource.name, self._plan.directories(self._socket_dir))
-            if problem is None:
-                yield self._serve(resource, snapshot, kept.get(resource.name))
-            else:  # the others may have shorter names
-                log = structlog.get_logger()
-                log.error("resource not served", resource=resource.name, problem=problem)
-
-    def _serve(self, resource: Resource, snapshot: Snapshot, before: Served | None) -> Served:
         plan = self._plan
-        if before is None:
-            desk = Desk(self._placed(plan.placements.placement(resource), snapshot, resource))
-            plugin = self._plugin(resource.name, desk, plan.plugin)
+        minors = plan.minors()
+        known = replace(snapshot, gpus=self._gpus)
+        offered = offer(known, plan.rules, minors, self._health)
+        self._log_changes(offered)
+        self._write_files(known, minors)  # before a container may need them
+
+        # End the plugins that cannot go on.
+        names = {resource.name for resource in offered.resources}
+        kept = {}
+        for name, served in self._served.items():
+            if name not in names:
+                served.plugin.retire()
+            elif served.plan.plugin != plan.plugin:
+                served.plugin.stop()
+            else:
+                kept[name] = served
+
+        now = {}
+        for resource in offered.resources:
+            try:
+                sockets.check_path_lengths(resource.name, plan.directories(self._socket_dir))
+            except InputError as error:  # the others may have shorter names
+                structlog.get_logger().error(
+                    "resource not served", resource=resource.name, problem=str(error)
+                )
+                continue
+            now[resource.name] = self._serve(resource, snapshot, kept.get(resource.name))
+        self._served = MappingProxyType(now)
+        self._offer = offered
+
+    def _serve(
+        self, resource: Resource, snapshot: Snapshot, before: ServedResource | None
+    ) -> ServedResource:
+        """Serve *resource*, by the plugin that served it *before* if there is one."""
+        plan = self._plan
+        rules = plan.placement(resource)
+        if before is not None:
+            placement, plugin = before.placement, before.plugin
+            placement.configure(*rules)
         else:
-            desk, plugin = before.desk, before.plugin
-            is_same = plan.places_like(before.plan)
-            placement = desk.placement if is_same else plan.placements.placement(resource)
-            desk.placement = self._placed(placement, snapshot, resource)
+            placement = Placement(*rules)
+            plugin = DevicePlugin(
+                resource.name,
+                self._socket_dir,
+                placement.prefer,
+                plan.plugin,
+                structlog.get_logger(),
+                explain=placement.explain,
+                registration=plan.registration(self._socket_dir),
+                plugins_registry=plan.settings.plugins_registry_dir,
+            )
+        placement.take(snapshot, resource, self._health)
         plugin.update(resource.devices)
         if before is None:
             plugin.start()
-        return Served(resource=resource, plugin=plugin, desk=desk, plan=plan)
+        return ServedResource(resource=resource, plugin=plugin, placement=placement, plan=plan)
 
-    def _placed(self, placement: Placement, snapshot: Snapshot, resource: Resource) -> Placement:
-        """Return *placement* with *resource* on *snapshot*, unless that knows no GPU."""
-        if snapshot.gpus:
-            placement.take(snapshot, resource, self._health)
-        return placement
-
-    def _plugin(self, name: str, desk: Desk, settings: PluginSettings) -> DevicePlugin:
-        return DevicePlugin(
-            name,
-            self._socket_dir,
-            desk.prefer,
-            settings,
-            structlog.get_logger(),
-            explain=desk.explain,
-            registration=self._plan.registration(self._socket_dir),
-            plugins_registry=self._plan.settings.plugins_registry_dir,
-        )
-
-    def _warn(self, plan: Plan) -> None:
-        for text in plan.warnings:
-            structlog.get_logger().warning("setting", about=text)
-
-    def _write(self, known: Snapshot, minors: Minors) -> tuple[str, ...]:
-        """Write the host's files that containers get to see; return what is wrong with them."""
+    def _write_files(self, known: Snapshot, minors: Minors) -> None:
+        """Write the host's files that containers get to see, and log what is wrong with them."""
         if self._known is not None:
             self._known.save(known.gpus)
         plan = self._plan
         offered = replace(known, gpus=tuple(offerable(known.gpus, plan.rules)))
-        return (
+        warnings = (
             *(() if plan.cdi is None else plan.cdi.update(offered, minors)),
             *(() if plan.nccl is None else plan.nccl.update(known)),
         )
-
-    def _tell_of_files(self, warnings: tuple[str, ...]) -> None:
         for text in warnings:
             if text not in self._file_warnings:
                 structlog.get_logger().warning("files for containers", about=text)
         self._file_warnings = warnings
 
-    def _tell(self, offered: Offer) -> None:
-        """Log what is new about what is offered, and what is not."""
+    def _log_changes(self, offered: Offer) -> None:
+        """Log what is new in what is offered, and in what is not."""
         log = structlog.get_logger()
         for refusal in offered.refusals:
-            if refusal in self._offered.refusals:
+            if refusal in self._offer.refusals:
                 continue
             if refusal.resource is None:
                 log.warning("devices not offered", reason=refusal.reason)
             else:
                 log.error("resource not offered", resource=refusal.resource, reason=refusal.reason)
         for name in offered.unused_exclusions:
-            if name not in self._offered.unused_exclusions:
+            if name not in self._offer.unused_exclusions:
                 log.warning("exclusion names no GPU", name=name)
         names = {resource.unshared_name for resource in offered.resources}
-        if names == {resource.unshared_name for resource in self._offered.resources}:
+        if names == {resource.unshared_name for resource in self._offer.resources}:
             return
         log.info("resources offered", resources=[resource.name for resource in offered.resources])
         offered_names = names | {resource.name for resource in offered.resources}
         if unused := sorted(self._plan.named() - offered_names):
             log.info("settings not used", resources=unused)
-
-
-def _path_problem(resource: str, directories: Sequence[Path]) -> str | None:
-    try:
-        sockets.check_path_lengths(resource, directories)
-    except InputError as error:
-        return str(error)
-    return None

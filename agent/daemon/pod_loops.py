@@ -1,12 +1,12 @@
-"""The loops beside what serves GPUs: the node judged, its pods measured, rejections explained."""
+"""The loops beside what serves GPUs: the node audited, its pods measured, rejections explained."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.config.settings import Settings
 from agent.daemon.alignment_loop import Auditing
-from agent.daemon.audit_loop import NodeAudit
-from agent.daemon.check_terms import TermsFile
+from agent.daemon.audit_loop import AuditLoop
+from agent.daemon.check_terms import OverridesFile
 from agent.daemon.loops import Loop
 from agent.daemon.rejections_loop import Rejections
 from agent.publish.events import PodEventPublisher
@@ -14,20 +14,20 @@ from agent.store import SnapshotStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attending:
-    """The parts; each is ``None`` where the settings do not ask for it."""
+class PodLoops:
+    """The loops; each is ``None`` where the settings do not ask for it."""
 
-    node: NodeAudit | None
-    auditing: Auditing | None
+    audit: AuditLoop | None
+    alignment: Auditing | None
     rejections: Rejections | None
     events: PodEventPublisher | None
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
         """Yield each loop with its name; each takes a thread."""
-        if self.node is not None:
-            yield "audit", self.node.run
-        if self.auditing is not None:
-            yield "pods", self.auditing.run
+        if self.audit is not None:
+            yield "audit", self.audit.run
+        if self.alignment is not None:
+            yield "pods", self.alignment.run
         if self.rejections is not None:
             yield "rejections", self.rejections.run
             yield "rejected pods", self.rejections.watch.run
@@ -35,15 +35,15 @@ class Attending:
             yield "pod events", self.events.run
 
 
-def attending(settings: Settings, store: SnapshotStore, terms: TermsFile) -> Attending:
-    """Return the parts that *settings* ask for; the machine comes from *store*."""
+def pod_loops(settings: Settings, store: SnapshotStore, overrides: OverridesFile) -> PodLoops:
+    """Return the loops that *settings* ask for; the machine comes from *store*."""
     writes = settings.publish_pod_events or settings.explain_rejections
     events = PodEventPublisher(settings.kubeconfig, settings.node_name) if writes else None
     measures = settings.measure_pods or settings.publish_pod_events
     post = events.post if events is not None and settings.publish_pod_events else None
-    return Attending(
-        node=NodeAudit(settings, store, terms) if settings.audit_node else None,
-        auditing=Auditing(settings, store, post=post) if measures else None,
+    return PodLoops(
+        audit=AuditLoop(settings, store, overrides) if settings.audit_node else None,
+        alignment=Auditing(settings, store, post=post) if measures else None,
         rejections=(
             Rejections(settings, store, post=events.post)
             if events is not None and settings.explain_rejections

@@ -1,48 +1,55 @@
-"""The loop that keeps what is offered as snapshot, health and settings say.
+"""The loop that keeps what is offered in step with snapshot, health and settings.
 
-Whoever has news wakes it. A reading of NVML that takes long keeps nobody waiting here, because
-it happens in a loop of its own.
+Whoever has news wakes it. A reading of NVML that takes long delays nothing here, because it
+happens in a loop of its own.
 """
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import structlog
 
 from agent.daemon.gpu_health import HealthWatch
-from agent.daemon.plugins import Offering
+from agent.daemon.loops import PeriodicLoop
+from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.plugin import PluginState
 from agent.health.notices import Notice
 from agent.health.status import HealthView
 from agent.publish.events import NodeEvent
 from agent.store import SnapshotStore, Versioned
 
-# What a person should learn: a line of the log, and an Event about the Node.
+TICK_S = 1.0
+"""How often time alone is a reason to look: recoveries are due, plugins may have ended."""
+
+LAST_WORDS_S = 2.0
+"""How long a daemon that ends by itself waits, so that its reason becomes an Event."""
 
 Post = Callable[[NodeEvent], None]
+"""Takes Events and never blocks."""
+
+_NOT_WATCHED: HealthView = MappingProxyType({})
 
 
-class Notices:
-    """Tells each thing once in the log, and posts it; one thread uses it.
+class NoticeReporter:
+    """Reports each notice in the log and as an Event about the Node; one thread uses it.
 
     Args:
-        post: takes Events and never blocks; ``None`` where none are published.
+        post: takes Events; ``None`` where none are published.
     """
 
     def __init__(self, post: Post | None = None) -> None:
-        self._post = post
+        self.post = post
         self._conflicts: dict[str, str] = {}
 
-    def tell(self, notices: Iterable[Notice]) -> None:
-        """Tell *notices* in their order."""
+    def report(self, notices: Iterable[Notice]) -> None:
+        """Report *notices* in their order."""
         for notice in notices:
             log = structlog.get_logger()
             line = log.warning if notice.is_warning else log.info
             line("notice", reason=notice.reason, message=notice.message, gpu=notice.gpu)
-            if self._post is not None:
-                self._post(
+            if self.post is not None:
+                self.post(
                     NodeEvent(
                         reason=notice.reason,
                         message=notice.message,
@@ -51,95 +58,104 @@ class Notices:
                     )
                 )
 
-    def tell_conflicts(self, states: Mapping[str, PluginState]) -> None:
-        """Tell which resources other plugins have taken since the last call, and given back."""
-        now = conflicts(states)
-        taken = {name: said for name, said in now.items() if self._conflicts.get(name) != said}
-        returned = [name for name in self._conflicts if name not in now]
-        self._conflicts = now
-        self.tell(_conflict(name, said) for name, said in taken.items())
-        self.tell(_end_of_conflict(name) for name in returned)
+    def report_conflicts(self, states: Mapping[str, PluginState]) -> None:
+        """Report which resources other plugins have taken since the last call, and given back."""
+        before, self._conflicts = self._conflicts, conflicts(states)
+        self.report(
+            Notice(reason="ResourceConflict", message=text, is_warning=True, gpu=None, key=resource)
+            for resource, text in self._conflicts.items()
+            if before.get(resource) != text
+        )
+        self.report(
+            Notice(
+                reason="ResourceConflictOver",
+                message=f"no other plugin offers {resource} any more",
+                is_warning=False,
+                gpu=None,
+                key=resource,
+            )
+            for resource in before
+            if resource not in self._conflicts
+        )
 
 
 def conflicts(states: Mapping[str, PluginState]) -> dict[str, str]:
-    """Return what is known of the other plugin that has each of these resources."""
+    """Return what is known of the other plugin that has taken a resource, by resource."""
     return {name: state.conflict for name, state in states.items() if state.conflict is not None}
 
 
-def _conflict(resource: str, said: str) -> Notice:
-    return Notice(reason="ResourceConflict", message=said, is_warning=True, gpu=None, key=resource)
+class ReconcileLoop(PeriodicLoop):
+    """Offers what there is, reports what is new, and notices when only a new container can help.
 
-
-def _end_of_conflict(resource: str) -> Notice:
-    return Notice(
-        reason="ResourceConflictOver",
-        message=f"no other plugin offers {resource} any more",
-        is_warning=False,
-        gpu=None,
-        key=resource,
-    )
-
-
-TICK_S = 1.0
-"""How often time alone is a reason to look: recoveries are due, plugins may have come to an end."""
-
-
-_NOT_WATCHED: HealthView = MappingProxyType({})
-
-
-@dataclass(slots=True)
-class Upkeep:
-    """Offers what there is, tells what is new, and notices when only a new container can help.
+    Args:
+        health: ``None`` where GPUs are not watched; a lost one is Unhealthy all the same.
+        notices: reports to people.
+        reload: takes settings that have changed, if any have, and returns what to report of it.
+        on_offer: called after each change of what is offered.
+        beat: called at each step, to show that the loop lives.
+        wake: set by whoever has news.
 
     Attributes:
-        health: ``None`` where GPUs are not watched; a lost one is Unhealthy all the same.
-        reload: takes settings that have changed, if any have, and returns what to tell of it.
-        on_offer: called after each change of what is offered.
-        wake: set by whoever has news.
         failure: why the loop ended by itself; ``None`` as a rule.
     """
 
-    store: SnapshotStore
-    offering: Offering
-    health: HealthWatch | None
-    notices: Notices
-    reload: Callable[[], Iterable[Notice]]
-    on_offer: Callable[[], None]
-    wake: threading.Event
-    failure: str | None = None
-    _offered: tuple[Versioned, HealthView] | None = field(default=None, init=False)
+    def __init__(
+        self,
+        store: SnapshotStore,
+        plugins: PluginSet,
+        *,
+        health: HealthWatch | None,
+        notices: NoticeReporter,
+        reload: Callable[[], Iterable[Notice]],
+        on_offer: Callable[[], None],
+        beat: Callable[[], None],
+        wake: threading.Event,
+    ) -> None:
+        self._store = store
+        self._plugins = plugins
+        self._health = health
+        self._notices = notices
+        self._reload = reload
+        self._on_offer = on_offer
+        self._beat = beat
+        self._wake = wake
+        self._offered: tuple[Versioned, HealthView] | None = None
+        self.failure: str | None = None
 
-    def step(self) -> None:
-        """Wait for news, for :data:`TICK_S` at most, and do what they ask for."""
-        self.wake.wait(TICK_S)
-        self.wake.clear()
-        if self.health is not None:
-            self.health.tick()
-        self.notices.tell(self.reload())
-        self._offer()
-        self._tell()
-        self.failure = self._why_end()
+    def step(self) -> float | None:
+        """Do what the news ask for; return the seconds until the next step, ``None`` to end."""
+        self._wake.clear()
+        self._beat()
+        if self._health is not None:
+            self._health.tick()
+        self._notices.report(self._reload())
 
-    def _offer(self) -> None:
-        """Offer what was scanned last, also where it says nothing new: the host's files may."""
-        current = self.store.current
-        view = _NOT_WATCHED if self.health is None else self.health.view
+        # Also a snapshot that says nothing new is offered: the host's files may have changed.
+        current = self._store.current
+        view = _NOT_WATCHED if self._health is None else self._health.view
         before = self._offered
-        if current is None or (before and before[0] is current and before[1] is view):
-            return
-        self.offering.take(current.snapshot, view)
-        self._offered = current, view
-        self.on_offer()
+        if current and not (before and before[0] is current and before[1] is view):
+            self._plugins.take(current.snapshot, view)
+            self._offered = current, view
+            self._on_offer()
 
-    def _tell(self) -> None:
-        if self.health is not None:
-            self.notices.tell(self.health.notices())
-        self.notices.tell_conflicts(self.offering.states)
+        if self._health is not None:
+            self._notices.report(self._health.notices())
+        self._notices.report_conflicts(self._plugins.states)
+        if lost := self._plugins.lost:
+            problem = lost[0].last_problem
+            self.failure = problem or "a device plugin reaches no kubelet any more"
+        elif self._health is not None and self._health.wants_fresh_container:
+            self.failure = "NVML refuses this container, though the PCI bus shows GPUs"
+        return TICK_S if self.failure is None else None
 
-    def _why_end(self) -> str | None:
-        """Return why a new container would do better than this one; ``None`` as a rule."""
-        if lost := self.offering.lost:
-            return lost[0].last_problem or "a device plugin reaches no kubelet any more"
-        if self.health is not None and self.health.wants_fresh_container:
-            return "NVML refuses this container, though the PCI bus shows GPUs"
-        return None
+    def wait(self, _stopping: threading.Event, seconds: float) -> None:
+        """Wait for news."""
+        self._wake.wait(seconds)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Run until *stopping* is set, or a new container would do better than this one."""
+        super().run(stopping)
+        if self.failure is not None and not stopping.is_set():
+            structlog.get_logger().error("daemon ends", problem=self.failure)
+            stopping.wait(LAST_WORDS_S if self._notices.post is not None else 0)

@@ -1,6 +1,5 @@
-"""Why the kubelet rejected a pod, worked out anew and told on the pod and in the log."""
+"""The loop that explains why the kubelet rejected a pod, in the log and on the pod."""
 
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
@@ -10,9 +9,10 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from agent.admission.admit import PodAdmission, admit
+from agent.admission.admit import admit
 from agent.admission.suggestions import with_changes
 from agent.config.settings import Settings
+from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import HeldPods
 from agent.errors import AgentError, DecodeError
 from agent.kubeapi.pods import joined, pods_of_node
@@ -27,11 +27,11 @@ REASON = "RejectionExplained"
 """Of the Event."""
 
 NEWS = timedelta(minutes=10)
-"""A pod that was rejected longer ago is left alone: the node is another by now, and an agent that
-starts anew would explain what it explained before."""
+"""A pod that was rejected longer ago is ignored: the node has changed since, and an agent that
+restarts would explain what it explained before."""
 
 GAP_S = 5.0
-"""Between two explanations. A controller whose pods the node rejects makes new ones all the time
+"""Between two explanations. A controller whose pods the node rejects creates new ones all the time
 (kubernetes issue 84869), and each is a request to the API server and some tenths of a second."""
 
 WAITING = 16
@@ -56,7 +56,7 @@ Post = Callable[[PodEvent], None]
 
 
 class _Rejected(NamedTuple):
-    """A pod that waits for its explanation; *attempts* were made, and nobody answered."""
+    """A pod that waits for its explanation, after *attempts* that nobody answered."""
 
     pod: Pod
     uid: str
@@ -65,7 +65,7 @@ class _Rejected(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What there is to say; *text* is ``None`` where it cannot be told, then *missing* says why."""
+    """Why a pod was rejected; *text* is ``None`` where that is unknown, *missing* says why."""
 
     text: str | None
     missing: tuple[str, ...] = ()
@@ -76,28 +76,25 @@ def explain(snapshot: Snapshot, pod: Pod) -> Explanation:
     if len(pod.containers) > MOST_CONTAINERS:
         return Explanation(text=None, missing=(f"time for {len(pod.containers)} containers",))
     admission = admit(snapshot, (pod,))
-    (found,) = with_changes(snapshot, admission, (pod,)).pods
-    if found.admitted is None:
-        return Explanation(text=None, missing=found.missing)
-    return Explanation(text=f"{pod.status_reason}: {_words(found)}")
+    (result,) = with_changes(snapshot, admission, (pod,)).pods
+    if result.admitted is None:
+        return Explanation(text=None, missing=result.missing)
+    if result.admitted:
+        why = "by now the kubelet would admit it: what it lacked was given back meanwhile"
+    else:
+        why = "; ".join(result.why) or result.message or "no reason found"
+        if result.changes:
+            why += f". Any one of these would make it fit: {'; '.join(result.changes)}"
+    return Explanation(text=f"{pod.status_reason}: {why}")
 
 
-def _words(found: PodAdmission) -> str:
-    if found.admitted:
-        return "by now the kubelet would admit it: what it lacked was given back meanwhile"
-    why = "; ".join(found.why) or found.message or "no reason found"
-    if not found.changes:
-        return why
-    return f"{why}. Any one of these would make it fit: {'; '.join(found.changes)}"
-
-
-class Rejections:
+class Rejections(PeriodicLoop):
     """Explains rejected pods; :attr:`watch` and :meth:`run` take a thread each.
 
     Attributes:
         watch: follows the pods.
         explained: pods that were explained.
-        given_up: pods that were not: too many at a time, or nothing can be told.
+        given_up: pods that were not: too many at a time, or the reason is unknown.
     """
 
     def __init__(
@@ -113,7 +110,7 @@ class Rejections:
         """Ask nothing yet.
 
         Args:
-            settings: where the kubelet and the API server are met.
+            settings: where the kubelet and the API server are.
             store: where the machine comes from.
             post: takes Events.
             read: puts the pods into a snapshot; ``None`` for those of *settings*.
@@ -123,8 +120,8 @@ class Rejections:
         self._settings = settings
         self._store = store
         self._post = post
-        self._held = HeldPods(settings) if read is None else None
-        self._read = read or self._present
+        self._pods = HeldPods(settings)
+        self._read = read or self._with_specified_pods
         self._clock = clock
         self._now = now
         self._waiting: deque[_Rejected] = deque()
@@ -134,17 +131,10 @@ class Rejections:
         self.explained = 0
         self.given_up = 0
 
-    def run(self, stopping: threading.Event) -> None:
-        """Explain until *stopping* is set."""
-        while not stopping.wait(POLL_S):
-            self.step()
-        if self._held is not None:
-            self._held.close()
-
-    def take(self, found: Mapping[str, Any]) -> None:
-        """Have the pod of *found* explained, once; called by the watch's thread."""
+    def take(self, pod_object: Mapping[str, Any]) -> None:
+        """Have the pod of *pod_object* explained, once; called by the watch's thread."""
         try:
-            pod = pod_from_object(found)
+            pod = pod_from_object(pod_object)
         except DecodeError as error:
             structlog.get_logger().warning("rejected pod not readable", error=str(error))
             return
@@ -153,47 +143,58 @@ class Rejections:
         self._seen[pod.uid] = None
         if len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
-        if self._is_old(found):
+        metadata, status = pod_object.get("metadata") or {}, pod_object.get("status") or {}
+        at = _time(status.get("startTime")) or _time(metadata.get("creationTimestamp"))
+        if at is not None and self._now() - at > NEWS:
             return
         if len(self._waiting) >= WAITING:
             self._waiting.popleft()
             self.given_up += 1
         self._waiting.append(_Rejected(pod, pod.uid))
 
-    def step(self) -> None:
-        """Explain one pod, if one waits and it is time."""
+    def step(self) -> float:
+        """Explain one pod, if one waits and it is time; return the seconds until the next step."""
         current = self._store.current
         if current is None or not self._waiting or self._clock() < self._not_before:
-            return
+            return POLL_S
         rejected = self._waiting.popleft()
         self._not_before = self._clock() + GAP_S
-        is_told = False
+        is_answered = False
         try:
-            known = self._read(current.snapshot)
-            found, is_told = explain(known, rejected.pod), known.offer is not None
+            snapshot = self._read(current.snapshot)
+            is_answered = snapshot.offer is not None
+            explanation = explain(snapshot, rejected.pod)
         except AgentError as error:
-            found = Explanation(text=None, missing=(str(error),))
-        except Exception:  # noqa: BLE001 - anybody's pod must not end what offers the GPUs
+            is_answered = False
+            explanation = Explanation(text=None, missing=(str(error),))
+        except Exception:  # noqa: BLE001 - no pod must end what offers the GPUs
             structlog.get_logger().exception("rejection not worked out", uid=rejected.uid)
-            found, is_told = Explanation(text=None, missing=("an answer: a bug of ours",)), True
-        if found.text is None and not is_told and rejected.attempts + 1 < ATTEMPTS:
+            is_answered = True
+            explanation = Explanation(text=None, missing=("an answer: a bug of ours",))
+        is_last = is_answered or rejected.attempts + 1 >= ATTEMPTS
+        if explanation.text is None and not is_last:
             self._waiting.append(rejected._replace(attempts=rejected.attempts + 1))
-            return
-        self._tell(rejected, found)
+        else:
+            self._report(rejected, explanation)
+        return POLL_S
 
-    def _tell(self, rejected: _Rejected, found: Explanation) -> None:
+    def close(self) -> None:
+        """Close the connection to the kubelet."""
+        self._pods.close()
+
+    def _report(self, rejected: _Rejected, explanation: Explanation) -> None:
         pod, uid = rejected.pod, rejected.uid
         log = structlog.get_logger().bind(pod=f"{pod.namespace}/{pod.name}", uid=uid)
-        if found.text is None:
+        if explanation.text is None:
             self.given_up += 1
-            log.warning("rejection not explained", missing=list(found.missing))
+            log.warning("rejection not explained", missing=list(explanation.missing))
             return
         self.explained += 1
-        log.warning("rejection explained", reason=pod.status_reason, message=found.text)
+        log.warning("rejection explained", reason=pod.status_reason, message=explanation.text)
         self._post(
             PodEvent(
                 reason=REASON,
-                message=found.text,
+                message=explanation.text,
                 is_warning=True,
                 key=uid,
                 namespace=pod.namespace,
@@ -202,21 +203,15 @@ class Rejections:
             )
         )
 
-    def _present(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with what pods hold, and with the uids and specs of all of them.
+    def _with_specified_pods(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with the running pods, and with the uids and specs of all pods.
 
-        What the kubelet's files say of a pod counts only while the pod is there, which the API
+        What the kubelet's files say of a pod counts only while the pod exists, which the API
         server tells by uid.
         """
-        assert self._held is not None
-        found = self._held.read(snapshot)
+        running = self._pods.read(snapshot)
         specified = pods_of_node(self._settings.kubeconfig, self._settings.node_name)
-        return replace(found, pods=joined(specified, found.pods or ()))
-
-    def _is_old(self, found: Mapping[str, Any]) -> bool:
-        metadata, status = found.get("metadata") or {}, found.get("status") or {}
-        at = _time(status.get("startTime")) or _time(metadata.get("creationTimestamp"))
-        return at is not None and self._now() - at > NEWS
+        return replace(running, pods=joined(specified, running.pods or ()))
 
 
 def _time(text: object) -> datetime | None:

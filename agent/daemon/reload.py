@@ -1,12 +1,13 @@
-"""Settings that change while the daemon runs: by a file, by the Node's label, or when asked.
+"""Settings that change while the daemon runs: by a file, by the Node's label, or on request.
 
-A configuration that does not do changes nothing: the one before stays in force, and that is said.
+An invalid configuration is rejected and the current one stays active; that is reported once.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -15,14 +16,30 @@ import structlog
 from agent.config import ConfigFile, Resolved, Settings, key, options
 from agent.config.named import Chosen, chosen, listed
 from agent.config.origin import Place
+from agent.daemon.logs import LastProblem
 from agent.errors import AgentError, InputError
 from agent.health.notices import Notice
 from agent.publish.node_config import NodeConfigWatch, SeenLabel
 
-# Where the settings of a running daemon come from, to be read again.
+LABEL_WAIT_S = 5.0
+"""How long the start waits for the Node's label. Without it the daemon would offer resources that
+the node should not have, and pods could take devices of them; with an API server that does not
+answer it must still serve the pods of this node, which wait for it after a reboot."""
+
+LOOK_S = 2.0
+"""How often files are looked at. A changed one is read once it was left alone for so long, for a
+file that is still being written may be good YAML already."""
+
+REFUSED, CHANGED = "ConfigRefused", "ConfigChanged"
+"""Reasons of Events."""
+
+_MOST_NOTICES = 16
 
 Stamp = tuple[tuple[str, int, int, int], ...]
 """Name, inode, time of change in ns and size of each file; equal stamps, equal contents."""
+
+Apply = Callable[[Settings], None]
+"""Puts settings in force; raises :class:`~agent.errors.AgentError` and keeps those before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +47,10 @@ class Sources:
     """What the process was started with: flags and environment stay, files are read again.
 
     Attributes:
+        read: returns the text of a file, or raises :class:`~agent.errors.InputError`.
         flags: by field name.
         nvidia_flags: by NVIDIA's name.
         file: the name of the configuration file; ``None`` for none.
-        read: returns the text of a file, or raises :class:`~agent.errors.InputError`.
     """
 
     read: Callable[[str], str]
@@ -43,105 +60,43 @@ class Sources:
     file: str | None = None
 
     def resolved(self, named: Chosen | None = None) -> Resolved:
-        """Read all and join it, with the file of *named* over that of all nodes.
+        """Read everything and resolve it, with the file of *named* over that of all nodes.
 
         Raises:
-            InputError: something cannot be read, or does not do.
+            InputError: something cannot be read, or is invalid.
         """
+        path = None if named is None or named.path is None else str(named.path)
         return Resolved.of(
             flags=self.flags,
             environment=self.environment,
-            file=self._file(self.file, Place.FILE),
-            named=None if named is None else self._file(_text(named.path), Place.NAMED_FILE),
+            file=self._config_file(self.file, Place.FILE),
+            named=self._config_file(path, Place.NAMED_FILE),
             nvidia_flags=self.nvidia_flags,
         )
 
     def stamp(self, settings: Settings) -> Stamp:
-        """Return what changes when a file that *settings* come from does.
+        """Return a value that differs after a change of a file that *settings* come from.
 
         A mounted ConfigMap is replaced by a link to another directory, which gives each file
         another inode.
         """
-        return tuple(_stamps(self._paths(settings)))
-
-    def _paths(self, settings: Settings) -> Iterator[Path]:
-        if self.file is not None:
-            yield Path(self.file)
+        paths = [] if self.file is None else [Path(self.file)]
         if settings.bandwidth_table is not None:
-            yield settings.bandwidth_table
+            paths.append(settings.bandwidth_table)
         if settings.config_dir is not None:
+            with suppress(InputError):  # missing for a while, or for good: reading reports it
+                paths += listed(settings.config_dir).values()
+        stamps = []
+        for path in paths:
             try:
-                yield from listed(settings.config_dir).values()
-            except InputError:
-                return  # for a while, or for good: reading says so
+                stat = path.stat()
+                stamps.append((str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size))
+            except (OSError, ValueError):
+                stamps.append((str(path), 0, 0, 0))  # its coming back is a change
+        return tuple(stamps)
 
-    def _file(self, name: str | None, place: Place) -> ConfigFile | None:
+    def _config_file(self, name: str | None, place: Place) -> ConfigFile | None:
         return None if name is None else ConfigFile(name=name, text=self.read(name), place=place)
-
-
-def choose(settings: Settings, label: str | None, now: Chosen | None) -> Chosen:
-    """Return the named config of a node whose label has the value *label*.
-
-    One that is in force (*now*) stays where the label names none.
-
-    Raises:
-        InputError: there is none to take.
-    """
-    assert settings.config_dir is not None
-    files = listed(settings.config_dir)
-    found = chosen(
-        files,
-        label=label,
-        label_key=settings.config_label,
-        default=settings.default_config,
-        fallbacks=settings.config_fallbacks,
-    )
-    if found.problem is None or now is None:
-        return found
-    if now.path is not None and now.path not in files.values():
-        raise InputError(found.problem, "correct the label, or add that file")
-    return Chosen(name=now.name, path=now.path, why=now.why, problem=found.problem)
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
-
-
-def _stamps(paths: Iterator[Path]) -> Sequence[tuple[str, int, int, int]]:
-    return [_stamp(path) for path in paths]
-
-
-def _stamp(path: Path) -> tuple[str, int, int, int]:
-    try:
-        found = path.stat()
-    except (OSError, ValueError):
-        return str(path), 0, 0, 0  # its coming back is a change
-    return str(path), found.st_ino, found.st_mtime_ns, found.st_size
-
-
-LABEL_WAIT_S = 5.0
-"""How long the start waits for the Node's label. Without it the daemon would offer resources that
-the node is not to have, and pods could take devices of them; with an API server that does not
-answer it must still serve the pods of this node, which wait for it after a reboot."""
-
-
-LOOK_S = 2.0
-"""How often files are looked at. A changed one is read once it was left alone for so long, for a
-file that is still being written may be good YAML already."""
-
-
-REFUSED = "ConfigRefused"
-
-
-CHANGED = "ConfigChanged"
-"""Reasons of Events."""
-
-
-_MOST_NOTICES = 16
-
-
-Apply = Callable[[Settings], None]
-"""Puts settings in force, or raises :class:`~agent.errors.AgentError` and leaves those before."""
 
 
 class Reloader:
@@ -154,37 +109,48 @@ class Reloader:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with *base*, which *sources* gave without a named config.
-
-        Where the Node's label chooses a config, wait a little for it, and read that.
-
-        Raises:
-            InputError: there is no config to take, or it does not do.
-        """
+        """Hold *base*, which *sources* gave without a named config; read nothing yet."""
         self._sources = sources
         self._clock = clock
-        self.on_news: Callable[[], None] = _nothing
+        self.on_news: Callable[[], None] = lambda: None
         """Called by any thread when there may be something to poll for."""
         self._stopping = threading.Event()
         self._is_asked = threading.Event()
         self._notices: deque[Notice] = deque(maxlen=_MOST_NOTICES)
-        self._refused: str | None = None
+        self._refused = LastProblem()
+        self._missing = LastProblem()
         self._pending: Mapping[str, object] = {}
-        self._missing: str | None = None
         self._failures = 0
         self._config: Chosen | None = None
         self._read_label: SeenLabel | None = None
         self._current = base
-        self._watch = self._watch_node()
-        if base.settings.config_dir is not None:
+        self._watch: NodeConfigWatch | None = None
+        self._stamp: Stamp = ()
+        self._seen_stamp: Stamp = ()
+        self._next_look = clock()
+
+    def start(self) -> None:
+        """Read the named config of this node, if there is one, and follow all sources from now on.
+
+        Where the Node's label chooses the config, this starts a watch of the Node and waits up to
+        :data:`LABEL_WAIT_S` for its first answer.
+
+        Raises:
+            InputError: there is no config to take, or it is invalid.
+        """
+        settings = self._current.settings
+        if settings.config_dir is not None:
+            in_cluster = "KUBERNETES_SERVICE_HOST" in self._sources.environment
+            if settings.kubeconfig is not None or in_cluster:
+                self._watch_node()
             try:
                 self._current, self._config = self._read()
             except AgentError:
                 self.close()
                 raise
-        self._tell_missing(self._config)
-        self._stamp = self._seen_stamp = sources.stamp(self._current.settings)
-        self._next_look = clock() + LOOK_S
+        self._report_missing(self._config)
+        self._stamp = self._seen_stamp = self._sources.stamp(self._current.settings)
+        self._next_look = self._clock() + LOOK_S
 
     @property
     def current(self) -> Resolved:
@@ -197,9 +163,14 @@ class Reloader:
         return self._config
 
     @property
+    def label(self) -> SeenLabel | None:
+        """The label that chooses the config; ``None`` where it is not known."""
+        return None if self._watch is None else self._watch.seen
+
+    @property
     def label_problem(self) -> str | None:
         """Why the label that chooses the config is not known; ``None`` where it is."""
-        if self._config is None or self._label() is not None:
+        if self._config is None or self.label is not None:
             return None
         if self._watch is None:
             return "no API server is known"
@@ -216,154 +187,144 @@ class Reloader:
         return self._failures
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return what a person should learn, and forget it."""
-        found = []
+        """Return what to report, and forget it."""
+        notices = []
         while self._notices:
-            found.append(self._notices.popleft())
-        return tuple(found)
+            notices.append(self._notices.popleft())
+        return tuple(notices)
 
     def ask(self) -> None:
         """Have everything read again by the next :meth:`poll`; safe in a signal handler."""
         self._is_asked.set()
-        self._wake()
+        self.on_news()
 
     def poll(self, apply: Apply) -> None:
-        """Read again what has changed, if anything has, and give it to *apply*."""
-        has_changed = self._has_changed() or self._label() != self._read_label
-        if self._is_asked.is_set() or has_changed:
+        """Read everything again if anything has changed, and give it to *apply*."""
+        is_written = False
+        if (now := self._clock()) >= self._next_look:
+            self._next_look = now + LOOK_S
+            before = self._seen_stamp
+            self._seen_stamp = self._sources.stamp(self._current.settings)
+            # It has changed and was left alone since.
+            is_written = self._seen_stamp == before != self._stamp
+        if self._is_asked.is_set() or is_written or self.label != self._read_label:
             self._is_asked.clear()
-            self.reload(apply)
-
-    def reload(self, apply: Apply) -> None:
-        """Read everything again and give it to *apply*; what does not do is refused and said."""
-        self._stamp = self._seen_stamp = self._sources.stamp(self._current.settings)
-        try:
-            found, config = self._read()
-            settings = self._with_fixed(found.settings)
-            apply(settings)
-        except AgentError as error:
-            self._refuse(str(error))
-            return
-        self._refused = None
-        self._accept(replace(found, settings=settings), config)
+            self._reload(apply)
 
     def close(self) -> None:
         """End the watch of the Node."""
         self._stopping.set()
 
-    def _wake(self) -> None:
-        self.on_news()  # whichever it is by then
-
-    def _read(self) -> tuple[Resolved, Chosen | None]:
-        settings = self._current.settings  # what chooses a config stays as at the start
-        self._read_label = seen = self._label()
-        if settings.config_dir is None:
-            return self._sources.resolved(), None
-        config = choose(settings, None if seen is None else seen.value, self._config)
-        return self._sources.resolved(config), config
-
-    def _label(self) -> SeenLabel | None:
-        return None if self._watch is None else self._watch.seen
-
-    def _watch_node(self) -> NodeConfigWatch | None:
-        """Return the watch of the Node, running, after a first answer or a bounded wait."""
+    def _watch_node(self) -> None:
         settings = self._current.settings
-        is_reachable = (
-            settings.kubeconfig is not None
-            or "KUBERNETES_SERVICE_HOST" in self._sources.environment
-        )
-        if settings.config_dir is None or not is_reachable:
-            return None
-        watch = NodeConfigWatch(
-            settings.kubeconfig, settings.node_name, settings.config_label, self._wake
+        self._watch = NodeConfigWatch(
+            settings.kubeconfig,
+            settings.node_name,
+            settings.config_label,
+            lambda: self.on_news(),  # noqa: PLW0108 - whichever it is by then
         )
         threading.Thread(
-            target=watch.run, args=(self._stopping,), name="node config", daemon=True
+            target=self._watch.run, args=(self._stopping,), name="node config", daemon=True
         ).start()
-        if watch.wait(LABEL_WAIT_S) is None:
+        if self._watch.wait(LABEL_WAIT_S) is None:
             structlog.get_logger().warning(
                 "config label not known in time",
                 label=settings.config_label,
                 waited_s=LABEL_WAIT_S,
-                problem=watch.problem,
+                problem=self._watch.problem,
             )
-        return watch
 
-    def _has_changed(self) -> bool:
-        """Tell whether a file has changed and been left alone since."""
-        now = self._clock()
-        if now < self._next_look:
-            return False
-        self._next_look = now + LOOK_S
-        before, self._seen_stamp = (
-            self._seen_stamp,
-            self._sources.stamp(self._current.settings),
+    def _read(self) -> tuple[Resolved, Chosen | None]:
+        """Read all sources; what chooses a config stays as at the start.
+
+        A config that is in force stays where the label names none.
+
+        Raises:
+            InputError: there is no config to take, or something is invalid.
+        """
+        settings = self._current.settings
+        self._read_label = label = self.label
+        if settings.config_dir is None:
+            return self._sources.resolved(), None
+        files = listed(settings.config_dir)
+        config = chosen(
+            files,
+            label=None if label is None else label.value,
+            label_key=settings.config_label,
+            default=settings.default_config,
+            fallbacks=settings.config_fallbacks,
         )
-        return self._seen_stamp == before != self._stamp
+        now = self._config
+        if config.problem is not None and now is not None:
+            if now.path is not None and now.path not in files.values():
+                raise InputError(config.problem, "correct the label, or add that file")
+            config = replace(now, problem=config.problem)
+        return self._sources.resolved(config), config
 
-    def _with_fixed(self, found: Settings) -> Settings:
-        """Return *found* with what takes a new start as it is now, and say what that is."""
-        now = self._current.settings
-        fixed = {name: getattr(now, name) for name, one in options().items() if not one.is_live}
-        pending = {
-            name: getattr(found, name)
-            for name, value in fixed.items()
-            if getattr(found, name) != value
-        }
-        if pending and pending != self._pending:
-            structlog.get_logger().warning(
-                "settings take effect when the daemon starts anew",
-                settings=[key(name) for name in pending],
-            )
-        self._pending = pending
-        return replace(found, **fixed)
+    def _reload(self, apply: Apply) -> None:
+        self._stamp = self._seen_stamp = self._sources.stamp(self._current.settings)
+        try:
+            resolved, config = self._read()
+            # What needs a restart stays as it is; each set of such changes is logged once.
+            current = self._current.settings
+            fixed = {
+                name: getattr(current, name)
+                for name, setting in options().items()
+                if not setting.is_live
+            }
+            wanted = {name: getattr(resolved.settings, name) for name in fixed}
+            pending = {name: value for name, value in wanted.items() if value != fixed[name]}
+            if pending and pending != self._pending:
+                structlog.get_logger().warning(
+                    "settings take effect when the daemon starts anew",
+                    settings=[key(name) for name in pending],
+                )
+            self._pending = pending
+            settings = replace(resolved.settings, **fixed)
+            apply(settings)
+        except AgentError as error:
+            if self._refused.is_new(str(error)):
+                self._report_refusal(str(error))
+            return
+        self._refused.is_new(None)
+        self._accept(replace(resolved, settings=settings), config)
 
-    def _accept(self, found: Resolved, config: Chosen | None) -> None:
-        before, self._current = self._current, found
-        was, self._config = self._config, config
-        if found.settings.bandwidth_table != before.settings.bandwidth_table:
-            self._stamp = self._seen_stamp = self._sources.stamp(found.settings)
+    def _accept(self, resolved: Resolved, config: Chosen | None) -> None:
+        before, self._current = self._current, resolved
+        config_before, self._config = self._config, config
+        if resolved.settings.bandwidth_table != before.settings.bandwidth_table:
+            self._stamp = self._seen_stamp = self._sources.stamp(resolved.settings)
         log = structlog.get_logger()
-        for text in found.warnings:
+        for text in resolved.warnings:
             if text not in before.warnings:
                 log.warning("setting", about=text)
         changed = [
-            key(item.name)
-            for item in fields(Settings)
-            if getattr(found.settings, item.name) != getattr(before.settings, item.name)
+            key(setting.name)
+            for setting in fields(Settings)
+            if getattr(resolved.settings, setting.name) != getattr(before.settings, setting.name)
         ]
         name = None if config is None else config.name
         log.info("configuration read", changed=changed, config=name)
-        if changed or (was is not None and was.name != name):
-            what = f"configuration {name}" if config is not None and name else "configuration"
-            of = ", ".join(changed) or "nothing"
-            self._note(CHANGED, f"{what} is in force; changed: {of}", is_warning=False)
-        self._tell_missing(config)
+        if changed or (config_before is not None and config_before.name != name):
+            what = "configuration" if name is None else f"configuration {name}"
+            text = f"{what} is in force; changed: {', '.join(changed) or 'nothing'}"
+            self._notify(CHANGED, text, is_warning=False)
+        self._report_missing(config)
 
-    def _tell_missing(self, config: Chosen | None) -> None:
-        """Say, once, that the label names a config that is not there."""
+    def _report_missing(self, config: Chosen | None) -> None:
+        """Report, once, that the label names a config that is not there."""
         problem = None if config is None else config.problem
-        if problem is not None and config is not None and problem != self._missing:
-            kept = f"{problem}; in force is {config.name or 'none'}, by {config.why}"
-            self._tell_refusal(kept)
-        self._missing = problem
+        if self._missing.is_new(problem) and problem is not None and config is not None:
+            name = config.name or "none"
+            self._report_refusal(f"{problem}; in force is {name}, by {config.why}")
 
-    def _refuse(self, problem: str) -> None:
-        if problem != self._refused:
-            self._refused = problem
-            self._tell_refusal(problem)
-
-    def _tell_refusal(self, problem: str) -> None:
+    def _report_refusal(self, problem: str) -> None:
         self._failures += 1
         name = None if self._config is None else self._config.name
         structlog.get_logger().error("configuration refused", problem=problem, config=name)
-        self._note(REFUSED, problem, is_warning=True)
+        self._notify(REFUSED, problem, is_warning=True)
 
-    def _note(self, reason: str, message: str, *, is_warning: bool) -> None:
+    def _notify(self, reason: str, message: str, *, is_warning: bool) -> None:
         self._notices.append(
             Notice(reason=reason, message=message, is_warning=is_warning, gpu=None, key="config")
         )
-
-
-def _nothing() -> None:
-    """Wake nobody."""

@@ -1,17 +1,16 @@
-"""What the pods of this node hold now, put into the newest snapshot; nothing asks the API server.
+"""The node's running pods, put into the newest snapshot without asking the API server.
 
-The kubelet's PodResources API tells what it gave, and its own files whose it is; cgroups tell what
-is in force.
+The kubelet's PodResources API lists what it allocated, its own files name the pods' uids, and
+cgroups hold what is in force.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import structlog
 
 from agent.config.settings import Settings
+from agent.daemon.logs import LastProblem
 from agent.errors import UnreadableError
-from agent.model.node import NodeOffer
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.kubelet.podresources import PodResources
 from agent.probes.kubelet.state import read_kubelet_state
@@ -20,73 +19,73 @@ from agent.probes.pods.uids import uids_by_holdings
 
 
 class HeldPods:
-    """Reads for one thread.
+    """Reads the pods of the node; for one thread.
 
-    A kubelet that tells its pods and not what it offers, as an old one may, leaves the offer
-    unknown: an issue of the snapshot says so, and the log once.
+    A kubelet may list its pods but not what it can allocate, as an old one does. Then the offer
+    is unknown: the snapshot has an issue that says so, and the log says it once.
     """
 
     def __init__(self, settings: Settings) -> None:
         """Read nothing yet."""
-        self._sysfs: Path = settings.sysfs_root
-        self._host: Path = settings.host_root
+        self._sysfs = settings.sysfs_root
+        self._host = settings.host_root
         self._kubelet = PodResources(settings.pod_resources_socket)
-        self._refusal: UnreadableError | None = None
+        self._offer_error: UnreadableError | None = None
+        self._offer_problem = LastProblem()
 
     def read(self, snapshot: Snapshot) -> Snapshot:
         """Return *snapshot* with the node's pods, what the kubelet offers, and its state.
 
         Raises:
-            UnreadableError: the kubelet does not tell its pods.
+            UnreadableError: the kubelet does not list its pods.
         """
-        asked = self._asked(snapshot)
+        listed = self._listed(snapshot)
         root = None if snapshot.kubelet is None else snapshot.kubelet.root_directory
         state, _issues = read_kubelet_state(self._host, root)
-        return self._told_apart(replace(asked, kubelet_state=state or snapshot.kubelet_state))
+        return self._identified(replace(listed, kubelet_state=state or snapshot.kubelet_state))
 
-    def read_whole(self, snapshot: Snapshot) -> Snapshot:
-        """Return the same, but never without the offer.
+    def read_with_offer(self, snapshot: Snapshot) -> Snapshot:
+        """Return the same as :meth:`read`, but never without the offer.
 
         Without it all CPUs and memory of a NUMA node would count as free for pods, and what a pod
-        has of another node, because the kubelet keeps some, as its fault.
+        has of another node, because the kubelet reserves some, as the pod's fault.
 
         Raises:
-            UnreadableError: the kubelet does not tell its pods, or what it offers.
+            UnreadableError: the kubelet does not list its pods, or what it offers.
         """
-        found = self.read(snapshot)
-        if self._refusal is not None:
-            raise self._refusal
-        return found
+        result = self.read(snapshot)
+        if self._offer_error is not None:
+            raise self._offer_error
+        return result
 
-    def beside_state(self, snapshot: Snapshot) -> Snapshot:
-        """Return the same of a *snapshot* whose state of the kubelet was read just now.
+    def read_beside_state(self, snapshot: Snapshot) -> Snapshot:
+        """Return the same as :meth:`read` of a *snapshot* whose kubelet state was just read.
 
         Raises:
-            UnreadableError: the kubelet does not tell its pods.
+            UnreadableError: the kubelet does not list its pods.
         """
-        return self._told_apart(self._asked(snapshot))
+        return self._identified(self._listed(snapshot))
 
     def close(self) -> None:
-        """Leave the kubelet."""
+        """Close the connection to the kubelet."""
         self._kubelet.close()
 
-    def _asked(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with what the kubelet answers."""
+    def _listed(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with what the PodResources API answers."""
         pods = self._kubelet.assigned()
-        offer, issues = self._offer()
-        return replace(snapshot, pods=pods, offer=offer, issues=(*snapshot.issues, *issues))
-
-    def _offer(self) -> tuple[NodeOffer | None, tuple[ProbeIssue, ...]]:
-        before, self._refusal = self._refusal, None
+        self._offer_error, offer, issues = None, None, snapshot.issues
         try:
-            return self._kubelet.offer(), ()
+            offer = self._kubelet.offer()
         except UnreadableError as error:
-            self._refusal = error
-            if before is None or error.cause != before.cause:
-                structlog.get_logger().warning("kubelet's offer not read", problem=str(error))
-            return None, (unanswered(error),)
+            self._offer_error = error
+            issues = (*issues, kubelet_issue(error))
+        cause = None if self._offer_error is None else self._offer_error.cause
+        if self._offer_problem.is_new(cause) and cause is not None:
+            problem = str(self._offer_error)
+            structlog.get_logger().warning("kubelet's offer not read", problem=problem)
+        return replace(snapshot, pods=pods, offer=offer, issues=issues)
 
-    def _told_apart(self, snapshot: Snapshot) -> Snapshot:
+    def _identified(self, snapshot: Snapshot) -> Snapshot:
         """Return *snapshot* with the uids of its pods, and with what their cgroups say."""
         pods = snapshot.pods or ()
         uids = uids_by_holdings(pods, snapshot.kubelet_state)
@@ -94,6 +93,6 @@ class HeldPods:
         return replace(snapshot, pods=with_cgroups(self._sysfs, known))
 
 
-def unanswered(error: UnreadableError) -> ProbeIssue:
-    """Return what a snapshot says of a kubelet that does not tell."""
+def kubelet_issue(error: UnreadableError) -> ProbeIssue:
+    """Return the issue of a snapshot whose kubelet did not answer."""
     return ProbeIssue(probe="podresources", subject="kubelet", reason=error.cause)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from agent.allocation.allocator import Allocation
 from agent.config.label_rules import label_rules
 from agent.config.settings import Settings
-from agent.daemon.plugins import Offering, Served
-from agent.daemon.target import Scene
+from agent.daemon.plugins import PluginSet
+from agent.daemon.target import Target
 from agent.deviceplugin.plugin import PluginState
 from agent.deviceplugin.resources import Refusal, Resource
 from agent.errors import UnreadableError
@@ -53,7 +53,7 @@ class Ready:
         metrics_url: ``None`` where metrics are off or the address was taken.
     """
 
-    scene: Scene
+    scene: Target
     snapshot: Snapshot
     labels: Mapping[str, str]
     resources: tuple[ReadyResource, ...]
@@ -61,84 +61,80 @@ class Ready:
     metrics_url: str | None
 
 
-def ready(
+def wait_ready(
     settings: Settings,
-    scene: Scene,
-    offering: Offering,
-    snapshot: Snapshot,
+    target: Target,
+    store: SnapshotStore,
+    plugins: PluginSet,
+    *,
+    stopping: threading.Event,
     metrics_url: str | None,
-) -> Ready:
-    """Return what to show of *offering*, which has offered *snapshot* to the kubelet."""
-    slicing = settings.time_slicing
-    is_one_each = slicing is not None and slicing.fails_requests_greater_than_one
+) -> Ready | None:
+    """Wait until the kubelet has what *plugins* offer; with ``once`` for :data:`TIMEOUT_S`.
 
-    def shown(served: Served) -> ReadyResource:
-        size = 1 if is_one_each and served.resource.is_shared else SHOWN_SIZE
-        usable = sum(device.is_healthy for device in served.resource.devices)
-        return ReadyResource(
-            resource=served.resource,
-            plugin=served.plugin.state,
-            placement=served.placement.example(size),
-            preferred=scene.preferred(min(size, usable), served.resource.name),
+    Returns:
+        What there is to show; ``None`` where *stopping* was set before.
+
+    Raises:
+        UnreadableError: with ``once``, there is nothing to offer, or no kubelet took it.
+    """
+
+    def is_ready() -> bool:
+        states = plugins.states
+        return bool(states) and all(
+            state.is_registered and target.kubelet_has(name) for name, state in states.items()
         )
 
+    rounds = round(TIMEOUT_S / STEP_S)
+    while rounds and not is_ready() and not stopping.wait(STEP_S):
+        if settings.once:  # without it, wait as long as it takes
+            _check_for_gpus(plugins)
+            rounds -= 1
+    current = store.current
+    if stopping.is_set() or current is None:
+        return None
+    if not is_ready():
+        raise UnreadableError(
+            f"no kubelet took the GPUs within {TIMEOUT_S:.0f} s",
+            f"is one running, and does it listen in {target.socket_dir}?",
+        )
+
+    slicing = settings.time_slicing
+    is_one_each = slicing is not None and slicing.fails_requests_greater_than_one
+    resources = []
+    for served in plugins.served:
+        size = 1 if is_one_each and served.resource.is_shared else SHOWN_SIZE
+        usable = sum(device.is_healthy for device in served.resource.devices)
+        resources.append(
+            ReadyResource(
+                resource=served.resource,
+                plugin=served.plugin.state,
+                placement=served.placement.example(size),
+                preferred=target.preferred(min(size, usable), served.resource.name),
+            )
+        )
     return Ready(
-        scene=scene,
-        snapshot=snapshot,
-        labels=labels(snapshot, label_rules(settings)),
-        resources=tuple(map(shown, offering.served)),
-        refusals=offering.refusals,
+        scene=target,
+        snapshot=current.snapshot,
+        labels=labels(current.snapshot, label_rules(settings)),
+        resources=tuple(resources),
+        refusals=plugins.refusals,
         metrics_url=metrics_url,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Waits until the kubelet has what is offered; with ``once`` not for ever."""
-
-    settings: Settings
-    scene: Scene
-    store: SnapshotStore
-    offering: Offering
-
-    def ready(self, stopping: threading.Event, metrics_url: str | None) -> Ready | None:
-        """Return what there is to show; ``None`` where *stopping* was set before.
-
-        Raises:
-            UnreadableError: with ``once``, there is nothing to offer, or no kubelet took it.
-        """
-        rounds = round(TIMEOUT_S / STEP_S)
-        while rounds and not self._is_ready() and not stopping.wait(STEP_S):
-            if self.settings.once:  # without it, wait as long as it takes
-                self._check_for_gpus()
-                rounds -= 1
-        current = self.store.current
-        if stopping.is_set() or current is None:
-            return None
-        if not self._is_ready():
-            raise UnreadableError(
-                f"no kubelet took the GPUs within {TIMEOUT_S:.0f} s",
-                f"is one running, and does it listen in {self.scene.socket_dir}?",
-            )
-        return ready(self.settings, self.scene, self.offering, current.snapshot, metrics_url)
-
-    def _check_for_gpus(self) -> None:
-        snapshot = self.offering.taken
-        if snapshot is None or self.offering.served:
-            return
-        if refused := [refusal.reason for refusal in self.offering.refusals]:
-            raise UnreadableError(
-                f"nothing is offered: {'; '.join(refused)}",
-                "correct that, or what asks for it",
-            )
-        reasons = [i.reason for i in snapshot.issues if i.probe == "nvml"]
+def _check_for_gpus(plugins: PluginSet) -> None:
+    """Raise UnreadableError if the node was scanned and nothing of it is offered."""
+    snapshot = plugins.taken
+    if snapshot is None or plugins.served:
+        return
+    if refused := [refusal.reason for refusal in plugins.refusals]:
         raise UnreadableError(
-            f"no GPU was found: {'; '.join(reasons) or 'NVML lists none'}",
-            "install or repair the NVIDIA driver, or try `nodetopo run --once --or-simulate`",
+            f"nothing is offered: {'; '.join(refused)}",
+            "correct that, or what asks for it",
         )
-
-    def _is_ready(self) -> bool:
-        states = self.offering.states
-        return bool(states) and all(
-            state.is_registered and self.scene.kubelet_has(name) for name, state in states.items()
-        )
+    reasons = [issue.reason for issue in snapshot.issues if issue.probe == "nvml"]
+    raise UnreadableError(
+        f"no GPU was found: {'; '.join(reasons) or 'NVML lists none'}",
+        "install or repair the NVIDIA driver, or try `nodetopo run --once --or-simulate`",
+    )

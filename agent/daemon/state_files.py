@@ -1,4 +1,4 @@
-"""The file that lets verdicts on GPUs outlive the process."""
+"""Files that outlive the process: the health of GPUs, and which GPUs there were."""
 
 import json
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from agent.daemon.logs import LastProblem
 from agent.deviceplugin.host_files import MAX_BYTES, HostFile
 from agent.errors import DecodeError
 from agent.health.saved import decode, encode
@@ -15,69 +16,7 @@ from agent.health.state import HealthState
 from agent.model.codec import from_plain, load_json, to_plain
 from agent.model.gpu import Gpu
 
-# The GPUs that were offered, so that a new process goes on listing one that is lost.
-#
-# A lost GPU has no UUID to ask for, and NVML may not even count it. Left out of the list it would
-# take capacity along, where the kubelet's own test of device plugins has the capacity stay
-# (kubernetes 1.36 test/e2e_node/device_plugin_failures_test.go).
-
 SCHEMA = "nodetopo-gpus/v1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Document:
-    """What the file holds: GPUs as they were last listed in the boot *boot_id*."""
-
-    schema: str
-    boot_id: str
-    gpus: tuple[Gpu, ...]
-
-
-class KnownGpus:
-    """One file, which holds for one boot: after another, hardware may be gone for good."""
-
-    def __init__(self, path: Path, boot_id: str) -> None:
-        self._file = HostFile(path)
-        self._boot_id = boot_id
-        self._problem: str | None = None
-
-    def load(self) -> tuple[Gpu, ...]:
-        """Return the GPUs that this boot is known to have had; none without such a file."""
-        text = self._file.text()
-        if text is None:
-            return ()
-        try:
-            found = from_plain(_Document, load_json(text), [])
-        except DecodeError as error:
-            self._report(str(error))
-            return ()
-        is_ours = found.schema == SCHEMA and found.boot_id == self._boot_id
-        return found.gpus if is_ours else ()
-
-    def save(self, gpus: Sequence[Gpu]) -> None:
-        """Remember *gpus*; what is wrong with the file is logged once and survived."""
-        kept = tuple(map(_identity, gpus))
-        document = _Document(schema=SCHEMA, boot_id=self._boot_id, gpus=kept)
-        self._report(self._file.write(json.dumps(to_plain(document), indent=1) + "\n"))
-
-    def _report(self, problem: str | None) -> None:
-        if problem is not None and problem != self._problem:
-            structlog.get_logger().warning("GPUs not remembered", problem=problem)
-        self._problem = problem
-
-
-def _identity(gpu: Gpu) -> Gpu:
-    """Return what of *gpu* a device of it is made from; the rest changes, and is read again."""
-    return Gpu(
-        index=gpu.index,
-        uuid=gpu.uuid,
-        minor=gpu.minor,
-        pci=gpu.pci,
-        product=gpu.product,
-        numa_node=gpu.numa_node,
-        mig=gpu.mig,
-    )
-
 
 _BOOT_ID = "sys/kernel/random/boot_id"
 """A UUID that the kernel draws at each boot (kernel Documentation/admin-guide/sysctl/kernel.rst,
@@ -93,13 +32,13 @@ def read_boot_id(procfs: Path) -> str | None:
 
 
 class HealthFile:
-    """Reads and writes one file; whatever is wrong with it is logged once and survived."""
+    """Reads and writes the health of GPUs; a problem with the file is logged once and survived."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = HostFile(path, mode=0o600)
         self._is_there = False
-        self._problem: str | None = None
+        self._problem = LastProblem()
 
     @property
     def is_there(self) -> bool:
@@ -109,18 +48,19 @@ class HealthFile:
     def load(self) -> HealthState | None:
         """Return what was saved; ``None`` without a file that can be used.
 
-        A file that is no such document, or one of a later version, is kept beside, with
-        ``.bad`` behind its name.
+        A file that is no such document, or one of a later version, is renamed: ``.bad`` is
+        appended to its name.
         """
         try:
             content = self._file.content()
+            if len(content) > MAX_BYTES:
+                raise DecodeError("", f"larger than {MAX_BYTES >> 20} MiB")  # noqa: TRY301
+            state = decode(content.decode("utf-8"))
         except FileNotFoundError:
             return None
         except OSError as error:
             self._report("health file not read", str(error))
             return None
-        try:
-            state = _state(content)
         except (DecodeError, UnicodeDecodeError) as error:
             self._report("health file not understood", str(error))
             with suppress(OSError):
@@ -135,13 +75,14 @@ class HealthFile:
         if problem is not None:
             self._report("health file not written", problem)
             return False
-        self._is_there, self._problem = True, None
+        self._is_there = True
+        self._problem.is_new(None)
         return True
 
     def was_removed(self) -> bool:
-        """Tell whether somebody removed the file from where it was; says so once.
+        """Return whether somebody removed the file; true once for each removal.
 
-        A directory that is gone too is no such act, nor is what follows when it is made anew.
+        A directory that is gone too is no such act, nor is what follows when it is made again.
         """
         if not self._is_there or self.path.exists():
             return False
@@ -149,12 +90,64 @@ class HealthFile:
         return self.path.parent.is_dir()
 
     def _report(self, event: str, problem: str) -> None:
-        if problem != self._problem:
+        if self._problem.is_new(problem):
             structlog.get_logger().warning(event, path=str(self.path), problem=problem)
-        self._problem = problem
 
 
-def _state(content: bytes) -> HealthState:
-    if len(content) > MAX_BYTES:
-        raise DecodeError("", f"larger than {MAX_BYTES >> 20} MiB")
-    return decode(content.decode("utf-8"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Document:
+    """What the file holds: GPUs as they were last listed in the boot *boot_id*."""
+
+    schema: str
+    boot_id: str
+    gpus: tuple[Gpu, ...]
+
+
+class KnownGpus:
+    """Remembers the GPUs that were offered, so that a new process still lists one that is lost.
+
+    A lost GPU has no UUID to ask for, and NVML may not even count it. Left out of the list it would
+    take capacity along, where the kubelet's own test of device plugins has the capacity stay
+    (kubernetes 1.36 test/e2e_node/device_plugin_failures_test.go).
+
+    The file holds for one boot: after another, hardware may be gone for good.
+    """
+
+    def __init__(self, path: Path, boot_id: str) -> None:
+        self._file = HostFile(path)
+        self._boot_id = boot_id
+        self._problem = LastProblem()
+
+    def load(self) -> tuple[Gpu, ...]:
+        """Return the GPUs that this boot is known to have had; none without such a file."""
+        text = self._file.text()
+        if text is None:
+            return ()
+        try:
+            document = from_plain(_Document, load_json(text), [])
+        except DecodeError as error:
+            self._report(str(error))
+            return ()
+        is_ours = document.schema == SCHEMA and document.boot_id == self._boot_id
+        return document.gpus if is_ours else ()
+
+    def save(self, gpus: Sequence[Gpu]) -> None:
+        """Remember *gpus*; a problem with the file is logged once and survived."""
+        kept = tuple(
+            Gpu(  # what a device is made from; the rest changes, and is read again
+                index=gpu.index,
+                uuid=gpu.uuid,
+                minor=gpu.minor,
+                pci=gpu.pci,
+                product=gpu.product,
+                numa_node=gpu.numa_node,
+                mig=gpu.mig,
+            )
+            for gpu in gpus
+        )
+        document = _Document(schema=SCHEMA, boot_id=self._boot_id, gpus=kept)
+        self._report(self._file.write(json.dumps(to_plain(document), indent=1) + "\n"))
+
+    def _report(self, problem: str | None) -> None:
+        if self._problem.is_new(problem) and problem is not None:
+            structlog.get_logger().warning("GPUs not remembered", problem=problem)

@@ -1,4 +1,4 @@
-"""What the daemon runs on: which machine it reads and which kubelet it serves.
+"""What the daemon runs on: the machine it reads and the kubelet it serves.
 
 Plain settings mean this node and its kubelet, and nothing is ever simulated. A named machine
 or a snapshot file is simulated; its GPUs do not exist, so they are offered to an embedded
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from agent.config.settings import HOST_DEVICE_PLUGINS, Settings, roots
 from agent.deviceplugin.fake_kubelet import StandInKubelet
@@ -27,9 +27,6 @@ from agent.model.snapshot import Snapshot
 from agent.probes.node import NodeReader
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.sysfs.kernel_log import KernelLog
-
-if TYPE_CHECKING:
-    from agent.probes.kubelet.api import RunningKubelet
 
 OnEvents: TypeAlias = Callable[[Sequence[NvmlEvent]], None]
 """Takes what GPUs report; it is called by threads that must not wait."""
@@ -51,7 +48,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class Target:
     """The machine and the kubelet of one run.
 
     Attributes:
@@ -71,19 +68,19 @@ class Scene:
         return self.simulated is None
 
     def kubelet_has(self, resource: str) -> bool:
-        """Tell whether the kubelet took the list; a real one does so once it is registered."""
+        """Tell whether the kubelet took the device list; a real one does at registration."""
         return self.stand_in is None or self.stand_in.view(resource) is not None
 
     def preferred(self, size: int, resource: str) -> tuple[str, ...] | None:
-        """Ask as a kubelet would, over the socket; ``None`` with a real one."""
+        """Ask for devices over the socket as a kubelet would; ``None`` with a real one."""
         if self.stand_in is None:
             return None
         return self.stand_in.preferred(size, resource=resource)
 
 
 @contextmanager
-def set_up(settings: Settings, on_events: OnEvents | None = None) -> Iterator[Scene]:
-    """Yield the scene that *settings* ask for, and clear it away afterwards.
+def open_target(settings: Settings, on_events: OnEvents | None = None) -> Iterator[Target]:
+    """Yield the target that *settings* ask for, and clean it up afterwards.
 
     What the GPUs of a real machine report between scans goes to *on_events*, if given.
 
@@ -91,36 +88,40 @@ def set_up(settings: Settings, on_events: OnEvents | None = None) -> Iterator[Sc
         InputError: the machine or the snapshot cannot be used.
     """
     with ExitStack() as stack:
-        named = _named(settings)
-        if named is None and settings.or_simulate and not _has_gpu(settings):
-            named = DEFAULT, machine(DEFAULT)
-        found = _live(settings, on_events, stack) if named is None else _fixed(settings, named[1])
-        socket_dir, stand_in = _kubelet(settings, stack, is_simulated=named is not None)
-        yield Scene(
-            machine=found,
-            simulated=named[0] if named else None,
-            socket_dir=socket_dir,
-            stand_in=stand_in,
-        )
+        simulated, snapshot = _simulated(settings)
+        if snapshot is None:
+            source = _live_machine(settings, on_events, stack)
+        else:
+            fixed = replace(snapshot, node=settings.node_name)
+            source = Machine(read=lambda: fixed, reread=lambda: None, nvml=NvmlStatus)
+
+        # GPUs that do not exist never reach the host's own kubelet.
+        directory, stand_in = settings.device_plugin_dir, None
+        is_host = os.path.realpath(directory) == os.path.realpath(HOST_DEVICE_PLUGINS)
+        is_missing = settings.or_simulate and not (directory / KUBELET_SOCKET).is_socket()
+        if is_missing or (simulated is not None and is_host):
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodetopo-")))
+            stand_in = StandInKubelet(directory)
+            stack.callback(stand_in.stop)
+        yield Target(machine=source, simulated=simulated, socket_dir=directory, stand_in=stand_in)
 
 
-def _named(settings: Settings) -> tuple[str, Snapshot] | None:
+def _simulated(settings: Settings) -> tuple[str | None, Snapshot | None]:
+    """Return the name and the snapshot of the machine to simulate; ``None`` twice for none."""
     if settings.machine is not None:
         return settings.machine, machine(settings.machine)
-    if settings.snapshot is not None:
-        return settings.snapshot.name, _snapshot_file(settings.snapshot)
-    return None
-
-
-def _snapshot_file(path: Path) -> Snapshot:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        return decode(content.decode("utf-8")).snapshot
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8: {error}", "give a snapshot file") from None
+    if (path := settings.snapshot) is not None:
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+            return path.name, decode(content.decode("utf-8")).snapshot
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}", "check the path") from None
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not UTF-8: {error}", "give a snapshot file") from None
+    if settings.or_simulate and not _has_gpu(settings):
+        return DEFAULT, machine(DEFAULT)
+    return None, None
 
 
 def _has_gpu(settings: Settings) -> bool:
@@ -133,12 +134,7 @@ def _has_gpu(settings: Settings) -> bool:
         supervisor.close()
 
 
-def _fixed(settings: Settings, snapshot: Snapshot) -> Machine:
-    here = replace(snapshot, node=settings.node_name)
-    return Machine(read=lambda: here, reread=lambda: None, nvml=NvmlStatus)
-
-
-def _live(settings: Settings, on_events: OnEvents | None, stack: ExitStack) -> Machine:
+def _live_machine(settings: Settings, on_events: OnEvents | None, stack: ExitStack) -> Machine:
     reader = NodeReader(
         roots(settings),
         node=settings.node_name,
@@ -146,48 +142,28 @@ def _live(settings: Settings, on_events: OnEvents | None, stack: ExitStack) -> M
         on_events=on_events,
     )
     stack.callback(reader.close)
-    names: dict[PciAddress, str] = {}
-    kubelet = _running_kubelet(settings)
+    kubelet = None
+    if settings.kubelet_url is not None:
+        from agent.probes.kubelet.api import (  # noqa: PLC0415 - TLS that few need
+            RunningKubelet,
+            kubelet_at,
+        )
+
+        api = kubelet_at(
+            settings.kubelet_url, settings.kubelet_ca_file, insecure=settings.kubelet_insecure_tls
+        )
+        kubelet = RunningKubelet(api.configz, settings.pod_resources_socket, clock=time.monotonic)
+    uuids: dict[PciAddress, str] = {}
 
     def read() -> Snapshot:
         snapshot = reader.read()
         if kubelet is not None:
             snapshot = kubelet.put_into(snapshot)
-        names.update({gpu.pci: gpu.uuid for gpu in snapshot.gpus if gpu.pci and gpu.uuid})
+        uuids.update({gpu.pci: gpu.uuid for gpu in snapshot.gpus if gpu.pci and gpu.uuid})
         return snapshot
 
     if settings.kernel_log is not None and on_events is not None:
-        log = KernelLog(settings.kernel_log, on_events, names.get)
+        log = KernelLog(settings.kernel_log, on_events, uuids.get)
         stack.callback(log.close)
         log.start()
     return Machine(read=read, reread=reader.reread, nvml=lambda: reader.nvml_status)
-
-
-def _running_kubelet(settings: Settings) -> "RunningKubelet | None":
-    """Return what asks the kubelet for its settings, if its address is known."""
-    if settings.kubelet_url is None:
-        return None
-    from agent.probes.kubelet.api import (  # noqa: PLC0415 - TLS that few need
-        RunningKubelet,
-        kubelet_at,
-    )
-
-    api = kubelet_at(
-        settings.kubelet_url, settings.kubelet_ca_file, insecure=settings.kubelet_insecure_tls
-    )
-    return RunningKubelet(api.configz, settings.pod_resources_socket, clock=time.monotonic)
-
-
-def _kubelet(
-    settings: Settings, stack: ExitStack, *, is_simulated: bool
-) -> tuple[Path, StandInKubelet | None]:
-    """Return where to register; GPUs that do not exist never reach the host's own kubelet."""
-    asked = settings.device_plugin_dir
-    is_host = os.path.realpath(asked) == os.path.realpath(HOST_DEVICE_PLUGINS)
-    is_missing = settings.or_simulate and not (asked / KUBELET_SOCKET).is_socket()
-    if not is_missing and not (is_simulated and is_host):
-        return asked, None
-    directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodetopo-")))
-    stand_in = StandInKubelet(directory)
-    stack.callback(stand_in.stop)
-    return directory, stand_in

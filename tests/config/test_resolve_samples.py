@@ -72,7 +72,7 @@ def loaded(name: str) -> Resolved:
         ),
     ],
 )
-def test_a_documented_file_means_here_what_it_means_there(name: str, expected: Settings) -> None:
+def test_a_documented_file_of_nvidias_has_the_same_meaning(name: str, expected: Settings) -> None:
     assert loaded(name).settings == expected
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from agent.config.settings import Settings
-from agent.daemon.labels_loop import Labelling, Wishes
+from agent.daemon.labels_loop import DesiredLabelsSource, Labelling
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
@@ -39,7 +39,7 @@ class Played:
         *outputs: LabelOutput,
         spread: Spread = least,
         once: bool = False,
-        wishes: Wishes | None = None,
+        wishes: DesiredLabelsSource | None = None,
     ) -> None:
         self.now = 0.0
         self.store = SnapshotStore()

@@ -1,4 +1,4 @@
-"""An offering beside a kubelet, for tests of what is served."""
+"""A set of plugins beside a kubelet, for tests of what is served."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent.config.settings import Settings
-from agent.daemon.placement import Placements
-from agent.daemon.plugins import Offering
+from agent.daemon.plugin_plan import load_table
+from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from tests.deviceplugin.eventually import eventually
 from tests.generous_deadlines import unhurried
@@ -16,18 +16,18 @@ from tests.generous_deadlines import unhurried
 WAIT_S = 60.0
 
 
-class Played:
-    """An offering, and the kubelet that it serves."""
+class ServedNode:
+    """A set of plugins, and the kubelet that it serves."""
 
-    def __init__(self, offering: Offering, kubelet: StandInKubelet, directory: Path) -> None:
-        self.offering = offering
+    def __init__(self, plugins: PluginSet, kubelet: StandInKubelet, directory: Path) -> None:
+        self.plugins = plugins
         self.kubelet = kubelet
         self.directory = directory
 
     def reconfigure(self, **settings: Any) -> None:
         """Ask for other settings, all but *settings* as they are by default."""
         chosen = Settings(node_name="n", device_plugin_dir=self.directory, **settings)
-        self.offering.reconfigure(chosen, Placements.of(chosen))
+        self.plugins.reconfigure(chosen, load_table(chosen))
 
     def listed(self, *resources: str) -> dict[str, int]:
         """Return how many devices of each the kubelet has, waiting for them."""
@@ -41,7 +41,7 @@ class Played:
         """
         view, following = self.kubelet.view(resource), self.kubelet._streaming
         paths = [one.path.name for one in tuple(following) if one.resource == resource]
-        endpoint = self.offering.states[resource].endpoint
+        endpoint = self.plugins.states[resource].endpoint
         return view is not None and [view.endpoint] == paths == [endpoint]
 
     def lacks(self, resource: str) -> bool:
@@ -50,16 +50,16 @@ class Played:
 
 
 @contextmanager
-def playing(**settings: Any) -> Iterator[Played]:
-    """Yield an offering with *settings* that has taken nothing yet."""
+def serving_node(**settings: Any) -> Iterator[ServedNode]:
+    """Yield a set of plugins with *settings* that has taken nothing yet."""
     with (
         unhurried(),
         TemporaryDirectory(prefix="nodetopo-") as directory,
         StandInKubelet(Path(directory)) as it,
     ):
         chosen = Settings(node_name="n", device_plugin_dir=Path(directory), **settings)
-        offering = Offering(chosen, Path(directory), Placements.of(chosen))
+        plugins = PluginSet(chosen, Path(directory), load_table(chosen))
         try:
-            yield Played(offering, it, Path(directory))
+            yield ServedNode(plugins, it, Path(directory))
         finally:
-            offering.stop()
+            plugins.stop()

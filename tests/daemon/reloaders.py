@@ -71,6 +71,7 @@ def running(
         file=None if file is None else str(file),
     )
     reloader = Reloader(sources, sources.resolved(), clock=clock)
+    reloader.start()
     try:
         yield Running(reloader, clock)
     finally:

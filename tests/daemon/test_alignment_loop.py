@@ -56,7 +56,7 @@ class Played:
     def __post_init__(self) -> None:
         self.store = SnapshotStore()
         self.store.publish(H100)
-        self.auditing = Auditing(
+        self.alignment = Auditing(
             Settings(node_name="gpu-1"),
             self.store,
             post=self.posted.append if self.does_post else None,
@@ -72,8 +72,8 @@ class Played:
     def look(self, times: int = 1) -> MeasuredPods | None:
         """Let the daemon look, and return what it found last."""
         for _ in range(times):
-            assert self.auditing.step() == LOOK_S
-        return self.auditing.found
+            assert self.alignment.step() == LOOK_S
+        return self.alignment.found
 
 
 def test_pods_are_counted_by_verdict_and_the_misaligned_by_their_first_cause() -> None:
@@ -93,7 +93,7 @@ def test_a_pod_counts_once_whatever_its_containers() -> None:
     )
 
 
-def test_what_was_corrected_is_counted_no_more() -> None:
+def test_a_corrected_pod_is_counted_no_more() -> None:
     agent = Played((BAD,))
     agent.look()
     agent.pods = (replace(BAD, containers=GOOD.containers),)
@@ -102,7 +102,7 @@ def test_what_was_corrected_is_counted_no_more() -> None:
     )
 
 
-def test_a_misaligned_pod_is_told_of_once_at_the_second_look() -> None:
+def test_a_misaligned_pod_is_reported_once_at_the_second_measurement() -> None:
     agent = Played((GOOD, BAD))
     with capture_logs() as lines:
         agent.look()
@@ -128,7 +128,7 @@ def test_a_misaligned_pod_is_told_of_once_at_the_second_look() -> None:
     assert (lines[0]["pod"], lines[0]["causes"]) == ("ml/bad", ["KUB-003"])
 
 
-def test_a_moment_of_misalignment_is_told_to_nobody() -> None:
+def test_a_moment_of_misalignment_is_not_reported() -> None:
     agent = Played((BAD,))
     agent.look()
     agent.pods = ()
@@ -138,7 +138,7 @@ def test_a_moment_of_misalignment_is_told_to_nobody() -> None:
     assert agent.posted == []
 
 
-def test_a_pod_that_the_kubelet_forgot_for_a_while_is_not_told_of_again() -> None:
+def test_a_pod_that_the_kubelet_forgot_for_a_while_is_not_reported_again() -> None:
     agent = Played((BAD,))
     agent.look(2)
     agent.pods = ()
@@ -148,7 +148,7 @@ def test_a_pod_that_the_kubelet_forgot_for_a_while_is_not_told_of_again() -> Non
     assert len(agent.posted) == 1
 
 
-def test_a_new_pod_of_the_same_name_is_told_of() -> None:
+def test_a_new_pod_of_the_same_name_is_reported() -> None:
     agent = Played((BAD,))
     agent.look(2)
     agent.pods = (replace(BAD, uid="u-new"),)
@@ -156,21 +156,21 @@ def test_a_new_pod_of_the_same_name_is_told_of() -> None:
     assert [event.uid for event in agent.posted] == ["u-bad", "u-new"]
 
 
-def test_a_pod_of_unknown_uid_is_told_of_in_the_log_only() -> None:
+def test_a_pod_of_unknown_uid_is_reported_in_the_log_only() -> None:
     agent = Played((replace(BAD, uid=None),))
     with capture_logs() as lines:
         agent.look(3)
     assert (agent.posted, [line["event"] for line in lines]) == ([], ["pod misaligned"])
 
 
-def test_without_a_wish_for_events_the_log_tells() -> None:
+def test_without_events_misaligned_pods_are_logged() -> None:
     agent = Played((BAD,), does_post=False)
     with capture_logs() as lines:
         agent.look(3)
     assert [line["event"] for line in lines] == ["pod misaligned"]
 
 
-def test_a_silent_kubelet_leaves_nothing_known_and_is_told_of_once() -> None:
+def test_a_silent_kubelet_leaves_the_result_unknown_and_is_logged_once() -> None:
     agent = Played((BAD,))
     agent.look()
     agent.is_silent = True
@@ -178,7 +178,7 @@ def test_a_silent_kubelet_leaves_nothing_known_and_is_told_of_once() -> None:
         assert agent.look(3) is None
         agent.is_silent = False
         assert agent.look() is not None
-    assert agent.auditing.errors == 3
+    assert agent.alignment.errors == 3
     assert [line["event"] for line in lines] == [
         "pods not measured",
         "pods measured again",
@@ -201,7 +201,7 @@ def test_a_kubelet_without_a_socket_is_a_silent_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "errors"), [(no_offer, 1), (str, 0)])
-def test_nothing_is_measured_where_the_kubelet_does_not_tell_what_it_offers(
+def test_nothing_is_measured_without_the_kubelets_offer(
     asked: Callable[[str], object], errors: int
 ) -> None:
     store = SnapshotStore()
@@ -215,24 +215,24 @@ def test_nothing_is_measured_where_the_kubelet_does_not_tell_what_it_offers(
     assert (agent.errors, agent.found is None) == (errors, bool(errors))
 
 
-def test_the_loop_ends_when_it_is_told_to() -> None:
+def test_the_loop_ends_at_a_stop() -> None:
     agent, stopping = Played((BAD,)), threading.Event()
-    loop = threading.Thread(target=agent.auditing.run, args=(stopping,))
+    loop = threading.Thread(target=agent.alignment.run, args=(stopping,))
     loop.start()
-    while agent.auditing.found is None:
+    while agent.alignment.found is None:
         stopping.wait(0.01)
     stopping.set()
     loop.join(120)
     assert not loop.is_alive()
 
 
-def test_a_bug_of_ours_leaves_nothing_known_and_ends_nothing(
+def test_a_bug_of_ours_leaves_the_result_unknown_and_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agent = Played((BAD,))
     monkeypatch.setattr("agent.daemon.alignment_loop.measured", lambda _: 1 // 0)
     with capture_logs() as lines:
         assert agent.look(2) is None
-    assert agent.auditing.errors == 2
+    assert agent.alignment.errors == 2
     (line,) = lines
     assert (line["event"], "ZeroDivisionError" in line["error"]) == ("pods not measured", True)

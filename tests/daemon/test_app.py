@@ -193,7 +193,7 @@ def test_the_policy_of_the_settings_decides_and_one_line_says_why(tmp_path: Path
     assert line["said"].startswith("GPU0 GPU1: 25 GB/s by ring, ")
 
 
-def test_first_answers_are_worked_out_when_devices_are_offered_and_when_settings_change(
+def test_first_answers_are_prepared_after_each_offer_and_change_of_settings(
     tmp_path: Path,
 ) -> None:
     config = tmp_path / "config.yaml"
@@ -236,7 +236,7 @@ def test_a_check_that_is_not_known_is_told_of_and_keeps_no_gpu_from_being_served
         assert "unknown check 'KUB-0004'" in told["message"]
 
 
-def test_metrics_tell_that_the_resource_is_registered(tmp_path: Path) -> None:
+def test_metrics_say_that_the_resource_is_registered(tmp_path: Path) -> None:
     log_line = ""
     with StandInKubelet(tmp_path) as kubelet:
         arguments = ("--machine", "dgx-h100", "--device-plugin-dir", str(tmp_path))
@@ -254,7 +254,7 @@ def test_metrics_tell_that_the_resource_is_registered(tmp_path: Path) -> None:
     assert is_registered
 
 
-def test_what_does_not_serve_gpus_is_loaded_after_they_are_served() -> None:
+def test_non_critical_modules_are_loaded_after_the_registration() -> None:
     late = (
         "agent.checks.catalogue",
         "agent.admission.admit",

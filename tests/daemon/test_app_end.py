@@ -12,14 +12,14 @@ from structlog.testing import capture_logs
 from agent.config.settings import Settings
 from agent.daemon import loops
 from agent.daemon.app import Daemon
-from agent.daemon.check_terms import TermsFile
-from agent.daemon.components import Parts
-from agent.daemon.plugins import Offering
-from agent.daemon.target import Machine, Scene
+from agent.daemon.check_terms import OverridesFile
+from agent.daemon.components import Components
+from agent.daemon.plugins import PluginSet
+from agent.daemon.target import Machine, Target
 from agent.model.nvml_event import NvmlStatus
 from agent.model.snapshot import Snapshot
 from agent.store import SnapshotStore
-from tests.daemon.plugin_sets import playing
+from tests.daemon.plugin_sets import serving_node
 from tests.deviceplugin.machines import node
 
 WHOLE = node("h100x8-nvswitch-2numa-8cx7")
@@ -29,41 +29,41 @@ SETTINGS = Settings(node_name="n", metrics_address=None, publish_labels=False, p
 @pytest.fixture(autouse=True)
 def _no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the signals of the process that runs the tests alone."""
-    monkeypatch.setattr(loops, "hand_over", lambda *_: None)
+    monkeypatch.setattr(loops, "install_signal_handlers", lambda *_: None)
 
 
 @contextmanager
 def started(read: Callable[[], Snapshot] = lambda: WHOLE) -> Iterator[Daemon]:
-    """Yield a daemon that is to run on what *read* returns."""
-    with playing() as played:
+    """Yield a daemon that runs on what *read* returns."""
+    with serving_node() as served:
         machine = Machine(read=read, reread=lambda: None, nvml=NvmlStatus)
-        parts = Parts(
+        components = Components(
             settings=SETTINGS,
-            scene=Scene(machine=machine, simulated="h100", socket_dir=played.directory),
+            target=Target(machine=machine, simulated="h100", socket_dir=served.directory),
             store=SnapshotStore(),
-            offering=played.offering,
-            terms=TermsFile(None),
+            plugins=served.plugins,
+            overrides=OverridesFile(None),
         )
-        daemon = Daemon(parts, threading.Event())
+        daemon = Daemon(components, threading.Event())
         try:
             yield daemon
         finally:
             daemon.close()
 
 
-def test_a_stop_that_was_asked_for_is_no_failure() -> None:
+def test_a_requested_stop_is_no_failure() -> None:
     with started() as daemon:
         assert daemon.run(lambda _: daemon._stop()) == 0
 
 
-def test_a_single_run_that_was_stopped_before_there_was_anything_to_show_could_not_tell() -> None:
+def test_a_single_run_that_is_stopped_too_early_ends_with_status_3() -> None:
     with started() as daemon:
-        daemon._parts.settings = replace(SETTINGS, once=True)
+        daemon._components.settings = replace(SETTINGS, once=True)
         daemon._stop()
         assert daemon.run(lambda _: None) == 3
 
 
-def test_a_loop_of_ours_that_fails_is_one() -> None:
+def test_a_loop_that_raises_is_a_failure() -> None:
     def read() -> Snapshot:
         raise KeyError("of ours")
 
@@ -72,12 +72,12 @@ def test_a_loop_of_ours_that_fails_is_one() -> None:
     assert [line["actor"] for line in logs if line["event"] == "actor failed"] == ["scan"]
 
 
-def test_a_plugin_that_only_a_new_container_can_help_is_one(
+def test_a_plugin_that_only_a_new_container_can_help_is_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lost = (SimpleNamespace(last_problem="the directory is another one"),)
     with started() as daemon, capture_logs() as logs:
-        monkeypatch.setattr(Offering, "lost", property(lambda _: lost))
+        monkeypatch.setattr(PluginSet, "lost", property(lambda _: lost))
         assert daemon.run(None) == 1
     (line,) = [line for line in logs if line["event"] == "daemon ends"]
     assert line["problem"] == "the directory is another one"

@@ -1,4 +1,4 @@
-"""Judging the node in the daemon: what it reads, what it finds, and when it says so."""
+"""The audit of the node in the daemon: what it reads, what it finds, and when it logs."""
 
 import threading
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from agent.checks.catalogue import AUDIT
 from agent.checks.waivers import USUAL
 from agent.config.settings import Settings
-from agent.daemon.audit_loop import AUDIT_S, NodeAudit
-from agent.daemon.check_terms import TermsFile, judged
+from agent.daemon.audit_loop import AUDIT_S, AuditLoop
+from agent.daemon.check_terms import OverridesFile, summarize
 from agent.daemon.running_pods import HeldPods
 from agent.machines.bundled import machine
 from agent.model.kubelet import CONFIGZ, KubeletSettings
@@ -25,7 +25,7 @@ from tests.deviceplugin.machines import NODES, node
 
 SHAPE = "h100x8-nvswitch-2numa-8cx7"
 H100 = node(SHAPE)
-TOLD = KubeletSettings(source=CONFIGZ, topology_manager_policy="none", cpu_manager_policy="none")
+RUNNING = KubeletSettings(source=CONFIGZ, topology_manager_policy="none", cpu_manager_policy="none")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def with_files(root: Path, store: SnapshotStore) -> NodeAudit:
+def with_files(root: Path, store: SnapshotStore) -> AuditLoop:
     settings = Settings(
         node_name="gpu-1",
         sysfs_root=root / "sys",
@@ -43,12 +43,12 @@ def with_files(root: Path, store: SnapshotStore) -> NodeAudit:
         host_root=root,
         pod_resources_socket=root / "none.sock",
     )
-    return NodeAudit(settings, store, TermsFile(None))
+    return AuditLoop(settings, store, OverridesFile(None))
 
 
-def with_read(read: Callable[[Snapshot], Snapshot]) -> tuple[NodeAudit, SnapshotStore]:
+def with_read(read: Callable[[Snapshot], Snapshot]) -> tuple[AuditLoop, SnapshotStore]:
     store = SnapshotStore()
-    audit = NodeAudit(Settings(node_name="gpu-1"), store, TermsFile(None), read=read)
+    audit = AuditLoop(Settings(node_name="gpu-1"), store, OverridesFile(None), read=read)
     return audit, store
 
 
@@ -57,7 +57,7 @@ def test_nothing_is_found_before_the_node_was_read() -> None:
     assert 0 < audit.step() < AUDIT_S
     assert not audit.found
     store.publish(H100)
-    assert (audit.step(), audit.found) == (AUDIT_S, judged(H100, AUDIT, USUAL))
+    assert (audit.step(), audit.found) == (AUDIT_S, summarize(H100, AUDIT, USUAL))
 
 
 def test_it_finds_what_a_whole_reading_finds_but_for_pods(root: Path) -> None:
@@ -76,13 +76,13 @@ def test_it_finds_what_a_whole_reading_finds_but_for_pods(root: Path) -> None:
     store.publish(scans[0])
     audit = with_files(root, store)
     audit.step()
-    assert audit.found == judged(replace(scans[1], pods=None), AUDIT, USUAL)
-    assert audit.found != judged(scans[0], AUDIT, USUAL)
+    assert audit.found == summarize(replace(scans[1], pods=None), AUDIT, USUAL)
+    assert audit.found != summarize(scans[0], AUDIT, USUAL)
 
 
-def test_what_the_kubelet_told_itself_is_in_force_and_its_files_stand_beside(root: Path) -> None:
+def test_the_running_kubelets_settings_are_in_force_beside_its_files(root: Path) -> None:
     store = SnapshotStore()
-    store.publish(replace(H100, kubelet=TOLD, pods=None, offer=None))
+    store.publish(replace(H100, kubelet=RUNNING, pods=None, offer=None))
     audit = with_files(root, store)
     audit.step()
     assert audit.found is not None
@@ -97,7 +97,7 @@ def test_one_line_for_each_change_of_what_is_broken() -> None:
     with capture_logs() as logs:
         audit.step()
         audit.step()
-        now.append(replace(H100, kubelet=TOLD))
+        now.append(replace(H100, kubelet=RUNNING))
         audit.step()
         audit.step()
     assert [(line["event"], line["log_level"]) for line in logs] == [("node audited", "info")] * 2
@@ -107,7 +107,7 @@ def test_one_line_for_each_change_of_what_is_broken() -> None:
     assert logs[1]["fail"] > logs[0]["fail"]
 
 
-def test_the_first_look_is_told_of_though_nothing_is_broken() -> None:
+def test_the_first_audit_is_logged_though_nothing_is_broken() -> None:
     sound = machine("dgx-h100")
     audit, store = with_read(lambda _: sound)
     store.publish(sound)
@@ -119,9 +119,9 @@ def test_the_first_look_is_told_of_though_nothing_is_broken() -> None:
 def test_it_judges_on_the_terms_of_its_file(tmp_path: Path) -> None:
     checks = tmp_path / "checks.yaml"
     checks.write_text("severities: {KUB-003: warning}", "utf-8")
-    terms, store = TermsFile(checks), SnapshotStore()
-    store.publish(replace(H100, kubelet=TOLD))
-    audit = NodeAudit(Settings(node_name="gpu-1"), store, terms, read=lambda snapshot: snapshot)
+    terms, store = OverridesFile(checks), SnapshotStore()
+    store.publish(replace(H100, kubelet=RUNNING))
+    audit = AuditLoop(Settings(node_name="gpu-1"), store, terms, read=lambda snapshot: snapshot)
     audit.step()
     assert audit.found is not None
     assert audit.found.broken["KUB-003"] == "warn"
@@ -135,7 +135,7 @@ def test_a_kubelet_that_does_not_answer_is_an_issue_beside_the_others(root: Path
     assert len(others) >= len(node("h100x8-nvswitch-2numa-broken").issues) > 0
 
 
-def test_each_bug_of_ours_is_told_once_and_again_after_it_was_away() -> None:
+def test_a_bug_of_ours_is_logged_once_and_again_after_a_success() -> None:
     a, b = KeyError("a"), KeyError("b")
     bugs = [a, a, b, None, b]
 
@@ -153,7 +153,7 @@ def test_each_bug_of_ours_is_told_once_and_again_after_it_was_away() -> None:
     assert [line.get("problem") for line in logs] == [repr(a), repr(b), None, repr(b)]
 
 
-def test_a_bug_of_ours_leaves_nothing_known_and_ends_nothing() -> None:
+def test_a_bug_of_ours_leaves_the_result_unknown_and_ends_nothing() -> None:
     def read(snapshot: Snapshot) -> Snapshot:
         if store.current is not None and store.current.generation > 1:
             raise ZeroDivisionError("a bug")
@@ -172,7 +172,7 @@ def test_a_bug_of_ours_leaves_nothing_known_and_ends_nothing() -> None:
     assert not audit.found
 
 
-def test_it_ends_when_it_is_told_to_and_leaves_the_kubelet(
+def test_it_ends_at_a_stop_and_closes_the_kubelet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     left = []

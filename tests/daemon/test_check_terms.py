@@ -14,7 +14,7 @@ from agent.checks.catalogue import AUDIT, HEALTH
 from agent.checks.engine import evaluate
 from agent.checks.rule import Severity, Verdict
 from agent.checks.waivers import USUAL, Terms, Waiver
-from agent.daemon.check_terms import TermsFile, judged
+from agent.daemon.check_terms import OverridesFile, summarize
 from agent.errors import InputError
 from agent.health.notices import Notice
 from tests.deviceplugin.machines import node
@@ -26,7 +26,7 @@ WAIVER = Waiver(code="NVL-001", reason="ticket 7", until=date(2027, 1, 31))
 
 @pytest.mark.parametrize("rules", [HEALTH, AUDIT], ids=["health", "audit"])
 def test_every_rule_is_counted_once_and_what_is_broken_is_named(rules: tuple[object, ...]) -> None:
-    found = judged(BROKEN, rules, USUAL)  # type: ignore[arg-type]
+    found = summarize(BROKEN, rules, USUAL)  # type: ignore[arg-type]
     assert sum(found.counts.values()) == len(rules)
     assert len(found.broken) == found.counts["fail"] + found.counts["warn"] > 0
     results = evaluate(BROKEN, rules, USUAL).results  # type: ignore[arg-type]
@@ -38,10 +38,10 @@ def test_every_rule_is_counted_once_and_what_is_broken_is_named(rules: tuple[obj
 
 
 def test_what_is_waived_is_counted_apart_and_not_broken() -> None:
-    usual = judged(BROKEN, HEALTH, USUAL)
+    usual = summarize(BROKEN, HEALTH, USUAL)
     code = next(iter(usual.broken))
     waiver = Waiver(code=code, reason="known", until=DAY)
-    found = judged(BROKEN, HEALTH, Terms(waivers=(waiver,), today=DAY))
+    found = summarize(BROKEN, HEALTH, Terms(waivers=(waiver,), today=DAY))
     assert (usual.counts["waived"], found.counts["waived"]) == (0, 1)
     assert set(usual.broken) - set(found.broken) == {code}
 
@@ -54,8 +54,8 @@ class File:
         self.day = DAY
         self._writes = 0
         self.write("severities: {KUB-004: info}")
-        self.terms = TermsFile(path, today=lambda: self.day)
-        self.terms.terms()
+        self.terms = OverridesFile(path, today=lambda: self.day)
+        self.terms.current()
 
     def write(self, text: str) -> None:
         """Replace it, as a ConfigMap's is, by one of another time."""
@@ -72,12 +72,12 @@ def file(tmp_path: Path) -> File:
 
 
 def test_without_a_file_nothing_is_changed() -> None:
-    assert TermsFile(None).terms() is USUAL
+    assert OverridesFile(None).current() is USUAL
 
 
 def test_a_file_that_cannot_be_read_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a file"):
-        TermsFile(tmp_path / "none.yaml")
+        OverridesFile(tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize(
@@ -89,16 +89,16 @@ def test_a_file_that_says_something_else_ends_the_start(
     path = tmp_path / "checks.yaml"
     path.write_text(text, "utf-8")
     with pytest.raises(InputError, match=problem):
-        TermsFile(path)
+        OverridesFile(path)
 
 
 def test_the_start_loads_no_rule(tmp_path: Path) -> None:
     path = tmp_path / "checks.yaml"
     path.write_text("severities: {KUB-004: info}", "utf-8")
     program = (
-        "import sys; from pathlib import Path; from agent.daemon.check_terms import TermsFile\n"
-        "terms = TermsFile(Path(sys.argv[1])); print('agent.checks.catalogue' in sys.modules)\n"
-        "print(*terms.terms().severities)"
+        "import sys; from pathlib import Path; from agent.daemon.check_terms import OverridesFile\n"
+        "terms = OverridesFile(Path(sys.argv[1])); print('agent.checks.catalogue' in sys.modules)\n"
+        "print(*terms.current().severities)"
     )
     command = [sys.executable, "-c", program, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
@@ -106,15 +106,15 @@ def test_the_start_loads_no_rule(tmp_path: Path) -> None:
     assert (first, last) == ("False", "KUB-004")
 
 
-def test_a_code_that_no_check_has_is_told_when_the_rules_are_there_and_changes_nothing(
+def test_an_unknown_check_code_is_reported_once_the_rules_are_loaded(
     file: File,
 ) -> None:
     text = "severities: {KUB-0004: info, KUB-005: info}"
     file.write(text)
-    terms = TermsFile(file.path, today=lambda: DAY)
+    terms = OverridesFile(file.path, today=lambda: DAY)
     assert terms.notices() == ()
     with capture_logs() as logs:
-        assert [terms.terms() for _ in range(2)] == [Terms(today=DAY)] * 2
+        assert [terms.current() for _ in range(2)] == [Terms(today=DAY)] * 2
     problem = f"{file.path}:1:24: severities.KUB-0004: unknown check 'KUB-0004'"
     (line,) = logs
     assert (line["event"], line["log_level"]) == ("checks-file not taken", "warning")
@@ -130,30 +130,30 @@ def test_a_code_that_no_check_has_is_told_when_the_rules_are_there_and_changes_n
     )
     assert terms.notices() == ()
     file.write(text.replace("0004", "004"))
-    assert set(terms.terms().severities) == {"KUB-004", "KUB-005"}
+    assert set(terms.current().severities) == {"KUB-004", "KUB-005"}
     assert terms.notices() == ()
 
 
 def test_a_file_that_is_gone_before_it_was_taken_is_told_of(file: File) -> None:
-    terms = TermsFile(file.path, today=lambda: DAY)
+    terms = OverridesFile(file.path, today=lambda: DAY)
     file.path.unlink()
     with capture_logs() as logs:
-        assert terms.terms() == Terms(today=DAY)
+        assert terms.current() == Terms(today=DAY)
     assert [line["event"] for line in logs] == ["checks-file not taken"]
 
 
 def test_a_changed_file_is_taken_and_the_day_is_always_todays(file: File) -> None:
-    assert file.terms.terms() == Terms(severities={"KUB-004": Severity.INFO}, today=DAY)
+    assert file.terms.current() == Terms(severities={"KUB-004": Severity.INFO}, today=DAY)
     file.write("waivers: [{code: NVL-001, reason: ticket 7, until: 2027-01-31}]")
     file.day = date(2027, 2, 1)
-    found = file.terms.terms()
+    found = file.terms.current()
     assert found == Terms(waivers=(WAIVER,), today=file.day)
     assert found.expired("NVL-001") == (WAIVER,)
 
 
 def test_a_file_that_stays_the_same_is_not_taken_again(file: File) -> None:
     with capture_logs() as logs:
-        assert file.terms.terms() == file.terms.terms()
+        assert file.terms.current() == file.terms.current()
     assert logs == []
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_is_another_in_one_way_alone_is_taken(
     os.utime(place, ns=(written_ns, written_ns))
     place.replace(file.path)
     with capture_logs() as logs:
-        assert [set(file.terms.terms().severities) for _ in range(2)] == [{"KUB-005"}] * 2
+        assert [set(file.terms.current().severities) for _ in range(2)] == [{"KUB-005"}] * 2
     assert [(line["event"], line["path"]) for line in logs] == [
         ("checks-file taken", str(file.path))
     ]
@@ -184,23 +184,23 @@ def test_the_day_is_todays_where_nobody_says_another(tmp_path: Path) -> None:
     path = tmp_path / "checks.yaml"
     path.write_text("{}", "utf-8")
     before = datetime.now(UTC).date()
-    found = TermsFile(path).terms().today
+    found = OverridesFile(path).current().today
     assert found is not None
     assert before <= found <= datetime.now(UTC).date()
 
 
 def test_what_does_not_do_changes_nothing_and_is_logged_once(file: File) -> None:
-    before = file.terms.terms()
+    before = file.terms.current()
     file.write("severities: {KUB-004: loud}")
     with capture_logs() as logs:
-        assert [file.terms.terms() for _ in range(3)] == [before] * 3
+        assert [file.terms.current() for _ in range(3)] == [before] * 3
     assert [(line["event"], line["log_level"]) for line in logs] == [
         ("checks-file not taken", "warning")
     ]
     assert "loud" in logs[0]["problem"]
     file.path.unlink()
     with capture_logs() as logs:
-        assert [file.terms.terms() for _ in range(2)] == [before] * 2
+        assert [file.terms.current() for _ in range(2)] == [before] * 2
     assert len(logs) == 1
     file.write("severities: {}")
-    assert file.terms.terms() == Terms(today=DAY)
+    assert file.terms.current() == Terms(today=DAY)

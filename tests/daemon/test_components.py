@@ -1,4 +1,4 @@
-"""What the daemon consists of, by what the settings ask for."""
+"""The components of the daemon, as the settings ask for them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from agent.config.settings import Settings
-from agent.daemon.check_terms import TermsFile
-from agent.daemon.components import Parts
-from agent.daemon.target import Machine, Scene
+from agent.daemon.check_terms import OverridesFile
+from agent.daemon.components import Components
+from agent.daemon.target import Machine, Target
 from agent.model.nvml_event import NvmlStatus
 from agent.publish.node_config import NodeConfigWatch
 from agent.store import SnapshotStore
-from tests.daemon.plugin_sets import playing
+from tests.daemon.plugin_sets import serving_node
 from tests.deviceplugin.machines import node
 
 NOTHING = Settings(node_name="gpu-1", publish_labels=False, publish_events=False)
@@ -22,27 +22,29 @@ WHOLE = node("h100x8-nvswitch-2numa-8cx7")
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Iterator[Parts]:
-    """Return the parts of a daemon on a machine of its own, which publishes nothing."""
+def components(tmp_path: Path) -> Iterator[Components]:
+    """Return the components of a daemon that publishes nothing."""
     machine = Machine(read=lambda: WHOLE, reread=lambda: None, nvml=NvmlStatus)
-    with playing() as played:
-        yield Parts(
+    with serving_node() as served:
+        yield Components(
             settings=replace(NOTHING, kubeconfig=tmp_path / "none"),
-            scene=Scene(machine=machine, simulated=None, socket_dir=tmp_path),
+            target=Target(machine=machine, simulated=None, socket_dir=tmp_path),
             store=SnapshotStore(),
-            offering=played.offering,
-            terms=TermsFile(None),
+            plugins=served.plugins,
+            overrides=OverridesFile(None),
         )
 
 
-def loops(parts: Parts) -> list[str]:
-    parts.publish()
-    return [name for name, _ in parts.loops()]
+def loops(components: Components) -> list[str]:
+    components.add_publishers()
+    return [name for name, _ in components.loops()]
 
 
-def test_what_nobody_asks_for_is_not_published(parts: Parts) -> None:
-    assert loops(parts) == []
-    assert (parts.labelling, parts.zoning, parts.events, parts.attending) == (None,) * 4
+def test_without_settings_nothing_is_published(components: Components) -> None:
+    assert loops(components) == []
+    assert (components.labels, components.zones, components.events, components.pod_loops) == (
+        None,
+    ) * 4
 
 
 @pytest.mark.parametrize(
@@ -54,47 +56,49 @@ def test_what_nobody_asks_for_is_not_published(parts: Parts) -> None:
         ("publish_events", "events"),
     ],
 )
-def test_each_setting_asks_for_a_loop(parts: Parts, name: str, loop: str) -> None:
-    parts.settings = replace(parts.settings, **{name: True})  # type: ignore[arg-type]
-    assert loops(parts) == [loop]
+def test_each_setting_asks_for_a_loop(components: Components, name: str, loop: str) -> None:
+    components.settings = replace(components.settings, **{name: True})  # type: ignore[arg-type]
+    assert loops(components) == [loop]
 
 
-def test_a_machine_that_is_not_there_has_no_zones(parts: Parts) -> None:
-    parts.settings = replace(parts.settings, publish_zones=True, annotate_pods=True)
-    parts.scene = replace(parts.scene, simulated="dgx-h100")
-    assert loops(parts) == []
+def test_a_machine_that_is_not_there_has_no_zones(components: Components) -> None:
+    components.settings = replace(components.settings, publish_zones=True, annotate_pods=True)
+    components.target = replace(components.target, simulated="dgx-h100")
+    assert loops(components) == []
 
 
-def test_labels_are_those_of_the_settings_in_force(parts: Parts) -> None:
-    parts.settings = replace(parts.settings, publish_labels=True)
-    parts.publish()
-    assert parts.labelling is not None
-    wishes = parts.labelling._wishes
+def test_labels_are_those_of_the_settings_in_force(components: Components) -> None:
+    components.settings = replace(components.settings, publish_labels=True)
+    components.add_publishers()
+    assert components.labels is not None
+    wishes = components.labels._wishes
     wishes.of(WHOLE)
     assert not wishes.is_news(WHOLE)
-    parts.settings = replace(parts.settings, exclude_gpus=("0",))
+    components.settings = replace(components.settings, exclude_gpus=("0",))
     assert wishes.is_news(WHOLE)
 
 
-def test_zones_learn_of_the_node_by_the_watch_of_its_labels(parts: Parts) -> None:
-    parts.settings = replace(parts.settings, publish_labels=True, publish_zones=True)
-    parts.publish()
-    assert parts.labelling is not None
-    assert parts.zoning is not None
-    parts.labelling.watch.take("ADDED", {"metadata": {"name": "gpu-1", "uid": "u-1"}})
-    assert parts.zoning._noted_uid == "u-1"
+def test_zones_learn_of_the_node_by_the_watch_of_its_labels(components: Components) -> None:
+    components.settings = replace(components.settings, publish_labels=True, publish_zones=True)
+    components.add_publishers()
+    assert components.labels is not None
+    assert components.zones is not None
+    components.labels.watch.take("ADDED", {"metadata": {"name": "gpu-1", "uid": "u-1"}})
+    assert components.zones._noted_uid == "u-1"
 
 
 @pytest.mark.parametrize("publish_labels", [False, True])
 def test_a_watch_that_follows_the_node_for_its_config_is_the_only_one(
-    parts: Parts, publish_labels: bool
+    components: Components, publish_labels: bool
 ) -> None:
-    watch = NodeConfigWatch(parts.settings.kubeconfig, "gpu-1", "config")
-    parts.reloader = SimpleNamespace(watch=watch)  # type: ignore[assignment]
-    parts.settings = replace(parts.settings, publish_labels=publish_labels, publish_zones=True)
-    parts.publish()
-    labelling = parts.labelling
-    assert (labelling and labelling.watch) is (watch if publish_labels else None)
-    assert parts.zoning is not None
+    watch = NodeConfigWatch(components.settings.kubeconfig, "gpu-1", "config")
+    components.reloader = SimpleNamespace(watch=watch)  # type: ignore[assignment]
+    components.settings = replace(
+        components.settings, publish_labels=publish_labels, publish_zones=True
+    )
+    components.add_publishers()
+    labels = components.labels
+    assert (labels and labels.watch) is (watch if publish_labels else None)
+    assert components.zones is not None
     watch.take("ADDED", {"metadata": {"name": "gpu-1", "uid": "u-1"}})
-    assert parts.zoning._noted_uid == "u-1"
+    assert components.zones._noted_uid == "u-1"

@@ -281,5 +281,5 @@ def test_a_file_alone_needs_no_api_server_and_no_watch(tmp_path: Path) -> None:
     agent = Played(NfdFile(tmp_path / "nodetopo"))
     agent.scan()
     agent.run(0)
-    assert not agent.labelling._wants_watch()
+    assert not agent.labelling.needs_watch
     assert (agent.labelling.writes, agent.labelling.errors) == (1, 0)

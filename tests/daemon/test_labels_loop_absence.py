@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.settings import Settings
-from agent.daemon.labels_loop import Evidence, LabelWishes, NodePlace
+from agent.daemon.labels_loop import AbsenceProof, LabelWishes, NodePlace
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.publish.labels.nfd import NfdFile
 from agent.publish.labels.pacing import GAP_S
@@ -103,14 +103,14 @@ def test_a_scan_in_doubt_between_two_complete_ones_starts_the_proof_anew(
 
 
 def test_a_label_that_comes_and_goes_is_not_removed() -> None:
-    evidence = Evidence()
+    evidence = AbsenceProof()
     for keys in ({"a", "b"}, {"a"}, {"a", "b"}, {"a"}):
         evidence.add(replace(DGX), frozenset(keys))
         assert not evidence.is_proven
 
 
 def test_one_scan_seen_by_other_settings_is_no_second_one() -> None:
-    evidence, scan = Evidence(), replace(DGX)
+    evidence, scan = AbsenceProof(), replace(DGX)
     for _ in range(3):
         evidence.add(scan, frozenset({"a"}))
         assert not evidence.is_proven

@@ -17,7 +17,7 @@ TIER = "fabric.topograph.run/tier-0"
 
 
 class Wishing:
-    """Wishes by settings that a test changes, and what was told."""
+    """Desired labels by settings that a test changes, and what was reported."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = Settings(node_name="gpu-1", **settings)

@@ -131,6 +131,6 @@ def test_agents_that_need_the_node_do_not_follow_it_all_at_once() -> None:
     agent = Played(node(FakeApi()), spread=most)
     agent.needs_node = True
     agent.now = START_S - 0.1
-    assert not agent.labelling._wants_watch()
+    assert not agent.labelling.needs_watch
     agent.now = START_S
-    assert agent.labelling._wants_watch()
+    assert agent.labelling.needs_watch

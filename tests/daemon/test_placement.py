@@ -11,7 +11,8 @@ from agent.allocation.rules import Model, Policy
 from agent.config import Settings
 from agent.config.data_files import parse
 from agent.config.policies import placement
-from agent.daemon.placement import Placement, Placements
+from agent.daemon.placement import Placement
+from agent.daemon.plugin_plan import PluginPlan, load_table
 from agent.deviceplugin.allocation_log import Asked
 from agent.deviceplugin.resources import MigStrategy, offer
 from agent.errors import InputError
@@ -79,7 +80,8 @@ def test_settings_give_the_policy_of_the_resource_and_the_table(tmp_path: Path) 
         bandwidth_table=path,
     )
     with capture_logs() as lines:
-        found = Placements.of(settings).placement(whole(DGX))
+        plan = PluginPlan.of(settings, load_table(settings), is_simulated=False)
+        found = Placement(*plan.placement(whole(DGX)))
         found.take(DGX, whole(DGX))
     assert [line["event"] for line in lines] == ["bandwidth table used"]
     example = found.example(2)
@@ -91,7 +93,7 @@ def test_settings_give_the_policy_of_the_resource_and_the_table(tmp_path: Path) 
 def test_a_table_that_is_missing_stops_the_start(tmp_path: Path) -> None:
     settings = Settings(node_name="n", bandwidth_table=tmp_path / "none.yaml")
     with pytest.raises(InputError, match="is not a file"):
-        Placements.of(settings)
+        load_table(settings)
 
 
 def test_a_table_that_does_not_fit_the_node_is_said_and_left_out() -> None:
@@ -223,7 +225,7 @@ def test_replicas_of_idle_mig_devices_are_taken_from_each_in_turn() -> None:
     }
 
 
-def test_what_the_kubelet_chose_of_a_shared_resource_is_explained_without_what_was_free() -> None:
+def test_a_choice_of_the_kubelet_among_replicas_is_explained_without_the_pool() -> None:
     found = shared(MigStrategy.NONE, "gpu", gpu=2)
     ids = [f"{MIG.gpus[gpu].id}::0" for gpu in (4, 5)]
     said = found.explain(ids, None)
@@ -262,3 +264,20 @@ def test_a_degraded_gpu_is_no_next_best_choice_either() -> None:
 
     assert isinstance(told["next_best"], list)
     assert worn not in told["next_best"]
+
+
+def test_other_settings_count_from_the_next_snapshot_on() -> None:
+    found = placed()
+    found.configure(Policy.NUMA_FIRST, Model.RING, None)
+    assert list(found.prefer(names(0, 1, 4, 5), [], 2)) == names(0, 4)
+    found.take(DGX, whole(DGX))
+    assert list(found.prefer(names(0, 1, 4, 5), [], 2)) == names(0, 1)
+
+
+def test_a_snapshot_without_gpus_keeps_answers_but_not_of_other_settings() -> None:
+    found, empty = placed(), replace(DGX, gpus=())
+    found.take(empty, whole(DGX))
+    assert current(found).snapshot is DGX
+    found.configure(Policy.NUMA_FIRST, Model.RING, None)
+    found.take(empty, whole(DGX))
+    assert current(found) is None

@@ -1,4 +1,4 @@
-"""What an offering asks of the node, and writes there, besides its resources."""
+"""What a set of plugins asks of the node, and writes there, besides its resources."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,12 +7,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.config.settings import HOST_PLUGINS_REGISTRY, Settings
-from agent.daemon.placement import Placements
-from agent.daemon.plugin_plan import Plan
-from agent.daemon.plugins import Offering
+from agent.daemon.plugin_plan import PluginPlan, load_table
+from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.registration import Registration
 from agent.errors import InputError, UnreadableError
-from tests.daemon.plugin_sets import playing
+from tests.daemon.plugin_sets import serving_node
 from tests.deviceplugin.machines import node
 
 WHOLE = node("h100x8-nvswitch-2numa-8cx7")
@@ -20,25 +19,25 @@ GPU = "nvidia.com/gpu"
 
 
 def test_a_channel_that_is_missing_is_said_once_and_does_without(tmp_path: Path) -> None:
-    with capture_logs() as lines, playing(imex_channels=(0,), host_root=tmp_path) as played:
-        played.offering.take(WHOLE)
-        played.offering.take(replace(WHOLE, node="again"))
-        assert played.listed(GPU) == {GPU: 8}
+    with capture_logs() as lines, serving_node(imex_channels=(0,), host_root=tmp_path) as served:
+        served.plugins.take(WHOLE)
+        served.plugins.take(replace(WHOLE, node="again"))
+        assert served.listed(GPU) == {GPU: 8}
     told = [line["about"] for line in lines if line["event"] == "setting"]
     assert len(told) == 1
     assert "channel0 is no character device: containers go without it" in told[0]
 
 
 def test_what_the_settings_warn_of_is_not_said_again() -> None:
-    with capture_logs() as lines, playing(device_list_strategy=("envvar",)) as played:
-        played.offering.take(WHOLE)
+    with capture_logs() as lines, serving_node(device_list_strategy=("envvar",)) as served:
+        served.plugins.take(WHOLE)
     assert [line for line in lines if line["event"] == "setting"] == []
 
 
 def test_a_channel_that_is_required_and_missing_stops_the_start(tmp_path: Path) -> None:
     with (
         pytest.raises(UnreadableError, match="imex-required is set"),
-        playing(imex_channels=(0,), imex_required=True, host_root=tmp_path),
+        serving_node(imex_channels=(0,), imex_required=True, host_root=tmp_path),
     ):
         pass
 
@@ -51,12 +50,12 @@ def test_the_specification_names_what_is_offered_before_it_is_offered(tmp_path: 
         "host_root": tmp_path,
         "procfs_root": tmp_path,
     }
-    with playing(**settings) as played:
-        played.offering.take(snapshot)
+    with serving_node(**settings) as served:
+        served.plugins.take(snapshot)
         (path,) = (tmp_path / "var/run/cdi").iterdir()
         written = path.read_text(encoding="utf-8")
         assert all(gpu.id in written for gpu in WHOLE.gpus)
-        played.reconfigure(**settings, exclude_gpus=("GPU3",))
+        served.reconfigure(**settings, exclude_gpus=("GPU3",))
         written = path.read_text(encoding="utf-8")
         assert [gpu.name for gpu in WHOLE.gpus if gpu.id not in written] == ["GPU3"]
 
@@ -65,9 +64,9 @@ def test_of_a_simulated_machine_nothing_is_written_and_nothing_is_sought(tmp_pat
     settings = Settings(
         node_name="n", cdi_spec="write", imex_channels=(0,), imex_required=True, host_root=tmp_path
     )
-    offering = Offering(settings, tmp_path, Placements.of(settings), is_simulated=True)
-    offering.take(WHOLE)
-    offering.stop()
+    plugins = PluginSet(settings, tmp_path, load_table(settings), is_simulated=True)
+    plugins.take(WHOLE)
+    plugins.stop()
     assert not (tmp_path / "var").exists()
 
 
@@ -90,7 +89,7 @@ def test_gpus_that_do_not_exist_never_come_before_the_hosts_plugin_watcher(
         device_plugin_dir=Path("/k"),
         plugins_registry_dir=Path(registry),
     )
-    plan = Plan.of(settings, Placements.of(settings), is_simulated=is_simulated)
+    plan = PluginPlan.of(settings, load_table(settings), is_simulated=is_simulated)
     assert plan.registration(Path(directory)) is expected
 
 
@@ -98,7 +97,7 @@ def test_a_registry_in_which_no_socket_fits_stops_the_start(tmp_path: Path) -> N
     registry = tmp_path / ("x" * 100)
     with (
         pytest.raises(InputError, match="a unix socket may have 107"),
-        playing(registration="both", plugins_registry_dir=registry),
+        serving_node(registration="both", plugins_registry_dir=registry),
     ):
         pass
 
@@ -110,8 +109,8 @@ def test_a_resource_whose_name_fits_into_no_registry_leaves_the_others_alone(
     registry = tmp_path / ("x" * (room + 1))
     registry.mkdir()
     words = {"registration": "both", "plugins_registry_dir": registry, "mig_strategy": "mixed"}
-    with playing(**words) as played, capture_logs() as lines:
-        played.offering.take(node("h100x8-nvswitch-2numa-mig"))
-        assert list(played.offering.states) == [GPU]
+    with serving_node(**words) as served, capture_logs() as lines:
+        served.plugins.take(node("h100x8-nvswitch-2numa-mig"))
+        assert list(served.plugins.states) == [GPU]
     refused = [line["resource"] for line in lines if line["event"] == "resource not served"]
     assert refused == ["nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"]

@@ -1,12 +1,12 @@
-"""What an offering remembers, writes, and leaves undone once it has stopped."""
+"""What a set of plugins remembers, writes, and leaves undone once it has stopped."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 
 from agent.config.settings import Settings
-from agent.daemon.placement import Placements
-from agent.daemon.plugins import Offering
+from agent.daemon.plugin_plan import load_table
+from agent.daemon.plugins import PluginSet
 from agent.daemon.state_files import KnownGpus
 from agent.deviceplugin.cdi import OWN_KIND
 from agent.deviceplugin.fake_kubelet import StandInKubelet
@@ -21,12 +21,12 @@ WAIT_S = 60.0
 L40S = machine("l40s-pcie-4")
 
 
-def offering(directory: Path, boot: str = "boot-1", **more: str | bool | Path) -> Offering:
-    """Return an offering that remembers GPUs in *directory*, where the kubelet is as well."""
+def plugin_set(directory: Path, boot: str = "boot-1", **more: str | bool | Path) -> PluginSet:
+    """Return a set of plugins that remembers GPUs in *directory*, where the kubelet is as well."""
     values = {"node_name": "n", "device_plugin_dir": directory, "host_root": directory, **more}
     settings = Settings(**values)  # type: ignore[arg-type] # each test gives fields that exist
     known = KnownGpus(directory / "gpus.json", boot)
-    return Offering(settings, directory, Placements.of(settings), known=known)
+    return PluginSet(settings, directory, load_table(settings), known=known)
 
 
 def without(*gpus: int) -> Snapshot:
@@ -36,13 +36,13 @@ def without(*gpus: int) -> Snapshot:
 
 def listed(directory: Path, snapshot: Snapshot, boot: str = "boot-1") -> dict[str, bool]:
     """Return what a process that begins now offers: ids, and whether they are healthy."""
-    one = offering(directory, boot)
+    plugins = plugin_set(directory, boot)
     with StandInKubelet(directory) as kubelet:
         try:
-            one.take(snapshot)
+            plugins.take(snapshot)
             devices = kubelet.wait_registered(WAIT_S).devices
         finally:
-            one.stop()
+            plugins.stop()
     return {device.id: device.is_healthy for device in devices}
 
 
@@ -66,7 +66,7 @@ def test_what_containers_are_to_find_is_written_before_devices_are_offered(
 ) -> None:
     (tmp_path / "dev").mkdir()
     places = {"cdi_spec_dir": Path("/cdi"), "nccl_hints_dir": Path("/nccl")}
-    one = offering(
+    plugins = plugin_set(
         tmp_path, "boot-1", cdi_spec="write", cdi_kind=OWN_KIND, nccl_hints=True, **places
     )
     found: list[set[str]] = []
@@ -82,11 +82,11 @@ def test_what_containers_are_to_find_is_written_before_devices_are_offered(
 
     with Watching(tmp_path) as kubelet:
         try:
-            one.take(L40S)
+            plugins.take(L40S)
             kubelet.wait_registered(WAIT_S)
             names = kubelet.allocate([L40S.gpus[0].id]).cdi_devices
         finally:
-            one.stop()
+            plugins.stop()
 
     (specification,) = map(json.loads, (file.read_text() for file in tmp_path.glob("cdi/*.json")))
     assert found == [{"cdi", "nccl"}]
@@ -94,21 +94,21 @@ def test_what_containers_are_to_find_is_written_before_devices_are_offered(
 
 
 def test_after_a_stop_nothing_is_offered_any_more(tmp_path: Path) -> None:
-    one = offering(tmp_path)
-    one.stop()
-    one.take(L40S)
-    assert (one.served, [*tmp_path.glob("*.sock")]) == ((), [])
+    plugins = plugin_set(tmp_path)
+    plugins.stop()
+    plugins.take(L40S)
+    assert (plugins.served, [*tmp_path.glob("*.sock")]) == ((), [])
 
 
 def test_degraded_gpus_are_offered_and_chosen_last(tmp_path: Path) -> None:
-    one = offering(tmp_path)
+    plugins = plugin_set(tmp_path)
     worn = L40S.gpus[0].id
     with StandInKubelet(tmp_path) as kubelet:
         try:
-            one.take(L40S, {worn: GpuHealth(is_degraded=True, reason="Xid63")})
+            plugins.take(L40S, {worn: GpuHealth(is_degraded=True, reason="Xid63")})
             view = kubelet.wait_registered(WAIT_S)
             chosen = {size: kubelet.preferred(size) for size in (1, 2, 3, 4)}
         finally:
-            one.stop()
+            plugins.stop()
     assert all(device.is_healthy for device in view.devices)
     assert [size for size, ids in chosen.items() if worn in ids] == [4]

@@ -14,11 +14,12 @@ from structlog.testing import capture_logs
 
 from agent.config.policies import TimeSlicing, placement
 from agent.config.settings import Settings
-from agent.daemon.placement import Placement, Placements
+from agent.daemon.placement import Placement
+from agent.daemon.plugin_plan import PluginPlan
 from agent.deviceplugin.resources import Resource
 from agent.errors import InputError, UnreadableError
 from agent.health.status import GpuHealth, HealthClass
-from tests.daemon.plugin_sets import WAIT_S, Played, playing
+from tests.daemon.plugin_sets import WAIT_S, ServedNode, serving_node
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import node
 
@@ -33,20 +34,20 @@ def shared(count: int = 4, **how: Any) -> TimeSlicing:
     return TimeSlicing(replicas=MappingProxyType({GPU: count}), **how)
 
 
-def endpoint(played: Played, resource: str = GPU) -> tuple[str | None, int]:
+def endpoint(served: ServedNode, resource: str = GPU) -> tuple[str | None, int]:
     """Return the socket of a resource, and how often the kubelet has accepted it."""
-    assert eventually(lambda: played.offering.states[resource].is_registered)
-    state = played.offering.states[resource]
+    assert eventually(lambda: served.plugins.states[resource].is_registered)
+    state = served.plugins.states[resource]
     return state.endpoint, state.registrations
 
 
-def unhealthy(played: Played, resource: str = GPU) -> set[str]:
-    devices = played.kubelet.wait_registered(WAIT_S, resource).devices
+def unhealthy(served: ServedNode, resource: str = GPU) -> set[str]:
+    devices = served.kubelet.wait_registered(WAIT_S, resource).devices
     return {device.id for device in devices if not device.is_healthy}
 
 
-def ids(played: Played, resource: str = GPU) -> list[str]:
-    return [device.id for device in played.kubelet.wait_registered(WAIT_S, resource).devices]
+def ids(served: ServedNode, resource: str = GPU) -> list[str]:
+    return [device.id for device in served.kubelet.wait_registered(WAIT_S, resource).devices]
 
 
 @contextmanager
@@ -70,210 +71,211 @@ def sockets_counted(directory: Path) -> Iterator[list[int]]:
 
 
 def test_settings_that_change_nothing_leave_the_plugin_and_its_stream() -> None:
-    with playing() as played:
-        played.offering.take(WHOLE)
-        played.listed(GPU)
-        before = endpoint(played)
-        played.reconfigure()
-        assert endpoint(played) == before
-        assert ids(played) == [gpu.id for gpu in WHOLE.gpus]
+    with serving_node() as served:
+        served.plugins.take(WHOLE)
+        served.listed(GPU)
+        before = endpoint(served)
+        served.reconfigure()
+        assert endpoint(served) == before
+        assert ids(served) == [gpu.id for gpu in WHOLE.gpus]
 
 
 @pytest.mark.parametrize("count", [2, 8])
 def test_another_number_of_replicas_is_another_list_of_the_same_plugin(count: int) -> None:
-    with playing(time_slicing=shared()) as played:
-        played.offering.take(WHOLE)
-        played.listed(GPU)
-        before = endpoint(played)
-        played.reconfigure(time_slicing=shared(count))
+    with serving_node(time_slicing=shared()) as served:
+        served.plugins.take(WHOLE)
+        served.listed(GPU)
+        before = endpoint(served)
+        served.reconfigure(time_slicing=shared(count))
         expected = [f"{gpu.id}::{number}" for gpu in WHOLE.gpus for number in range(count)]
-        assert eventually(lambda: ids(played) == expected)
-        assert endpoint(played) == before
-        assert len({one.partition("::")[0] for one in played.kubelet.preferred(4)}) == 4
+        assert eventually(lambda: ids(served) == expected)
+        assert endpoint(served) == before
+        assert len({one.partition("::")[0] for one in served.kubelet.preferred(4)}) == 4
 
 
 def test_a_strategy_that_changes_takes_back_what_it_no_longer_offers() -> None:
-    with playing(mig_strategy="mixed") as played:
-        played.offering.take(MIG)
-        played.listed(GPU, ONE, THREE)
-        before = endpoint(played)
-        played.reconfigure(mig_strategy="none")
-        assert played.lacks(ONE)
-        assert played.lacks(THREE)
-        assert eventually(lambda: played.listed(GPU) == {GPU: 8})
-        assert endpoint(played) == before
-        played.reconfigure(mig_strategy="mixed")
-        assert played.listed(ONE, THREE) == {ONE: 7, THREE: 2}
+    with serving_node(mig_strategy="mixed") as served:
+        served.plugins.take(MIG)
+        served.listed(GPU, ONE, THREE)
+        before = endpoint(served)
+        served.reconfigure(mig_strategy="none")
+        assert served.lacks(ONE)
+        assert served.lacks(THREE)
+        assert eventually(lambda: served.listed(GPU) == {GPU: 8})
+        assert endpoint(served) == before
+        served.reconfigure(mig_strategy="mixed")
+        assert served.listed(ONE, THREE) == {ONE: 7, THREE: 2}
 
 
 def test_a_resource_that_is_renamed_is_retired_under_its_old_name() -> None:
-    with playing() as played:
-        played.offering.take(WHOLE)
-        played.listed(GPU)
-        played.reconfigure(time_slicing=shared(is_renamed=True))
-        assert played.listed(SHARED) == {SHARED: 32}
-        assert played.lacks(GPU)
-        assert list(played.offering.states) == [SHARED]
+    with serving_node() as served:
+        served.plugins.take(WHOLE)
+        served.listed(GPU)
+        served.reconfigure(time_slicing=shared(is_renamed=True))
+        assert served.listed(SHARED) == {SHARED: 32}
+        assert served.lacks(GPU)
+        assert list(served.plugins.states) == [SHARED]
 
 
 def test_what_containers_are_given_changes_with_a_new_plugin_and_never_with_two() -> None:
-    with playing() as played, sockets_counted(played.directory) as seen:
-        played.offering.take(WHOLE)
+    with serving_node() as served, sockets_counted(served.directory) as seen:
+        served.plugins.take(WHOLE)
         assert eventually(lambda: max(seen) == 1)
-        old, _count = endpoint(played)
-        played.reconfigure(device_list_strategy=("envvar",))
-        assert eventually(lambda: played.is_followed(GPU))
-        assert endpoint(played)[0] != old
-        given = played.kubelet.allocate(played.kubelet.preferred(1))
+        old, _count = endpoint(served)
+        served.reconfigure(device_list_strategy=("envvar",))
+        assert eventually(lambda: served.is_followed(GPU))
+        assert endpoint(served)[0] != old
+        given = served.kubelet.allocate(served.kubelet.preferred(1))
         assert (given.cdi_devices, list(given.envs)) == ((), ["NVIDIA_VISIBLE_DEVICES"])
     assert max(seen) == 1
 
 
 def test_devices_of_pods_keep_their_ids_over_a_new_plugin() -> None:
-    with playing(time_slicing=shared()) as played:
-        played.offering.take(WHOLE)
-        before = ids(played)
-        played.reconfigure(time_slicing=shared(fails_requests_greater_than_one=True))
-        assert eventually(lambda: played.offering.states[GPU].is_registered)
-        assert ids(played) == before
+    with serving_node(time_slicing=shared()) as served:
+        served.plugins.take(WHOLE)
+        before = ids(served)
+        served.reconfigure(time_slicing=shared(fails_requests_greater_than_one=True))
+        assert eventually(lambda: served.plugins.states[GPU].is_registered)
+        assert ids(served) == before
 
 
 def test_another_placement_is_followed_by_the_plugin_that_is() -> None:
     settings = {"time_slicing": shared(), "placement_policy": placement("distributed")}
-    with playing(**settings) as played:
-        played.offering.take(WHOLE)
-        played.listed(GPU)
-        before = endpoint(played)
-        spread = played.kubelet.preferred(4)
-        played.reconfigure(**{**settings, "placement_policy": placement("packed")})
-        packed = played.kubelet.preferred(4)
-        assert endpoint(played) == before
+    with serving_node(**settings) as served:
+        served.plugins.take(WHOLE)
+        served.listed(GPU)
+        before = endpoint(served)
+        spread = served.kubelet.preferred(4)
+        served.reconfigure(**{**settings, "placement_policy": placement("packed")})
+        packed = served.kubelet.preferred(4)
+        assert endpoint(served) == before
     assert [len({one.partition("::")[0] for one in found}) for found in (spread, packed)] == [4, 1]
 
 
-def test_a_placement_that_stays_keeps_what_it_has_worked_out() -> None:
-    with playing() as played:
-        played.offering.take(WHOLE)
-        (before,) = played.offering.served
-        kept = before.placement
-        played.reconfigure(exclude_gpus=("GPU7",))
-        assert played.offering.served[0].placement is kept
-        played.reconfigure(bandwidth_model="relay")
-        assert played.offering.served[0].placement is not kept
+def test_an_allocator_is_kept_until_the_settings_of_placement_change() -> None:
+    def allocator() -> object:
+        (resource,) = served.plugins.served
+        assert resource.placement._current is not None
+        return resource.placement._current.allocator
+
+    with serving_node() as served:
+        served.plugins.take(WHOLE)
+        before = allocator()
+        served.reconfigure(mig_strategy="mixed")
+        assert allocator() is before
+        served.reconfigure(mig_strategy="mixed", bandwidth_model="relay")
+        assert allocator() is not before
 
 
-def test_settings_that_do_not_do_change_nothing(tmp_path: Path) -> None:
-    with playing() as played:
-        played.offering.take(WHOLE)
-        played.listed(GPU)
-        before = endpoint(played)
+def test_invalid_settings_change_nothing(tmp_path: Path) -> None:
+    with serving_node() as served:
+        served.plugins.take(WHOLE)
+        served.listed(GPU)
+        before = endpoint(served)
         with pytest.raises(InputError):
-            played.reconfigure(mig_strategy="mixed", cdi_kind="no kind")
+            served.reconfigure(mig_strategy="mixed", cdi_kind="no kind")
         with pytest.raises(InputError, match="a unix socket may have 107"):
-            played.reconfigure(resource_name=f"nvidia.com/{'x' * 90}")
+            served.reconfigure(resource_name=f"nvidia.com/{'x' * 90}")
         with pytest.raises(UnreadableError, match="imex-required is set"):
-            played.reconfigure(imex_channels=(0,), imex_required=True, host_root=tmp_path)
-        assert endpoint(played) == before
-        played.offering.take(replace(WHOLE, node="again"))
-        assert played.listed(GPU) == {GPU: 8}
+            served.reconfigure(imex_channels=(0,), imex_required=True, host_root=tmp_path)
+        assert endpoint(served) == before
+        served.plugins.take(replace(WHOLE, node="again"))
+        assert served.listed(GPU) == {GPU: 8}
 
 
 def test_settings_before_the_first_snapshot_count_from_then_on() -> None:
-    with playing() as played:
-        played.reconfigure(mig_strategy="mixed")
-        assert played.offering.served == ()
-        played.offering.take(MIG)
-        assert played.listed(GPU, ONE, THREE) == {GPU: 5, ONE: 7, THREE: 2}
+    with serving_node() as served:
+        served.reconfigure(mig_strategy="mixed")
+        assert served.plugins.served == ()
+        served.plugins.take(MIG)
+        assert served.listed(GPU, ONE, THREE) == {GPU: 5, ONE: 7, THREE: 2}
 
 
-def test_a_layout_that_breaks_the_new_strategy_serves_nothing_until_settings_are_back() -> None:
-    with playing(mig_strategy="mixed") as played:
-        played.offering.take(MIG)
-        played.listed(GPU, ONE, THREE)
-        played.reconfigure(mig_strategy="single")
-        assert not played.offering.served
-        assert all(map(played.lacks, (GPU, ONE, THREE)))
-        played.reconfigure(mig_strategy="mixed")
-        assert played.listed(GPU, ONE, THREE) == {GPU: 5, ONE: 7, THREE: 2}
+def test_a_layout_that_breaks_the_strategy_serves_nothing_meanwhile() -> None:
+    with serving_node(mig_strategy="mixed") as served:
+        served.plugins.take(MIG)
+        served.listed(GPU, ONE, THREE)
+        served.reconfigure(mig_strategy="single")
+        assert not served.plugins.served
+        assert all(map(served.lacks, (GPU, ONE, THREE)))
+        served.reconfigure(mig_strategy="mixed")
+        assert served.listed(GPU, ONE, THREE) == {GPU: 5, ONE: 7, THREE: 2}
 
 
 def test_gpus_are_excluded_and_given_back_while_the_plugin_goes_on() -> None:
-    with capture_logs() as lines, playing() as played:
-        played.offering.take(WHOLE)
-        played.listed(GPU)
-        before = endpoint(played)
+    with capture_logs() as lines, serving_node() as served:
+        served.plugins.take(WHOLE)
+        served.listed(GPU)
+        before = endpoint(served)
         spared = WHOLE.gpus[3].id
         for _twice in range(2):
-            played.reconfigure(exclude_gpus=(spared, "*T4*"))
-            assert eventually(lambda: spared not in ids(played))
-        chosen = played.kubelet.preferred(7)
+            served.reconfigure(exclude_gpus=(spared, "*T4*"))
+            assert eventually(lambda: spared not in ids(served))
+        chosen = served.kubelet.preferred(7)
         assert (len(chosen), spared in chosen) == (7, False)
-        played.reconfigure()
-        assert eventually(lambda: ids(played) == [gpu.id for gpu in WHOLE.gpus])
-        assert endpoint(played) == before
+        served.reconfigure()
+        assert eventually(lambda: ids(served) == [gpu.id for gpu in WHOLE.gpus])
+        assert endpoint(served) == before
     told = [line for line in lines if line["event"] == "exclusion names no GPU"]
     assert [(line["name"], line["log_level"]) for line in told] == [("*T4*", "warning")]
 
 
 def test_all_replicas_follow_a_gpu_with_xid_79_and_come_back_with_it() -> None:
     gpu = WHOLE.gpus[2].id
-    with playing(time_slicing=shared()) as played:
-        played.offering.take(WHOLE)
-        played.listed(GPU)
-        before = endpoint(played)
-        played.offering.take(WHOLE, {gpu: FELL_OFF})
-        assert eventually(lambda: unhealthy(played) == {f"{gpu}::{n}" for n in range(4)})
-        assert len(ids(played)) == 32
-        played.offering.take(WHOLE, {})
-        assert eventually(lambda: unhealthy(played) == set())
-        assert endpoint(played) == before
+    with serving_node(time_slicing=shared()) as served:
+        served.plugins.take(WHOLE)
+        served.listed(GPU)
+        before = endpoint(served)
+        served.plugins.take(WHOLE, {gpu: FELL_OFF})
+        assert eventually(lambda: unhealthy(served) == {f"{gpu}::{n}" for n in range(4)})
+        assert len(ids(served)) == 32
+        served.plugins.take(WHOLE, {})
+        assert eventually(lambda: unhealthy(served) == set())
+        assert endpoint(served) == before
 
 
 def test_health_stays_over_a_change_of_settings() -> None:
     gpu = WHOLE.gpus[2].id
-    with playing() as played:
-        played.offering.take(WHOLE, {gpu: FELL_OFF})
-        assert eventually(lambda: unhealthy(played) == {gpu})
-        played.reconfigure(time_slicing=shared(2))
-        assert eventually(lambda: unhealthy(played) == {f"{gpu}::0", f"{gpu}::1"})
+    with serving_node() as served:
+        served.plugins.take(WHOLE, {gpu: FELL_OFF})
+        assert eventually(lambda: unhealthy(served) == {gpu})
+        served.reconfigure(time_slicing=shared(2))
+        assert eventually(lambda: unhealthy(served) == {f"{gpu}::0", f"{gpu}::1"})
 
 
-class SlowPlacements(Placements):
-    """Takes its time over the first placement, until it may go on."""
+def test_a_snapshot_waits_for_settings_that_are_being_put_in_force(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, go, placement = threading.Event(), threading.Event(), PluginPlan.placement
 
-    asked = threading.Event()
-    go = threading.Event()
+    def slow(plan: PluginPlan, resource: Resource) -> Any:
+        if plan.settings is settings and not asked.is_set():
+            asked.set()
+            assert go.wait(WAIT_S)
+        return placement(plan, resource)
 
-    def placement(self, resource: Resource) -> Placement:
-        """Return a placement, when it may."""
-        if not self.asked.is_set():
-            self.asked.set()
-            assert self.go.wait(WAIT_S)
-        return super().placement(resource)
-
-
-def test_a_snapshot_waits_for_settings_that_are_being_put_in_force() -> None:
-    slow = SlowPlacements(settings=Settings(node_name="n", mig_strategy="mixed"))
-    with playing() as played:
-        played.offering.take(MIG)
-        changing = threading.Thread(target=played.offering.reconfigure, args=(slow.settings, slow))
+    monkeypatch.setattr(PluginPlan, "placement", slow)
+    settings = Settings(node_name="n", mig_strategy="mixed")
+    with serving_node() as served:
+        served.plugins.take(MIG)
+        changing = threading.Thread(target=served.plugins.reconfigure, args=(settings, None))
         taking = threading.Thread(
-            target=played.offering.take,
+            target=served.plugins.take,
             args=(replace(MIG, node="again"), {MIG.gpus[7].id: FELL_OFF}),
         )
         changing.start()
-        assert slow.asked.wait(WAIT_S)
+        assert asked.wait(WAIT_S)
         taking.start()
         taking.join(1.0)
         assert taking.is_alive()
-        slow.go.set()
+        go.set()
         changing.join(WAIT_S)
         taking.join(WAIT_S)
-        assert eventually(lambda: played.listed(GPU, ONE, THREE) == {GPU: 5, ONE: 7, THREE: 2})
-        assert eventually(lambda: unhealthy(played) == {MIG.gpus[7].id})
+        assert eventually(lambda: served.listed(GPU, ONE, THREE) == {GPU: 5, ONE: 7, THREE: 2})
+        assert eventually(lambda: unhealthy(served) == {MIG.gpus[7].id})
 
 
-def test_neither_a_verdict_nor_a_stop_waits_for_answers_that_are_being_worked_out(
+def test_neither_health_nor_a_stop_waits_for_answers_that_are_being_prepared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     preparing, go = threading.Event(), threading.Event()
@@ -283,15 +285,15 @@ def test_neither_a_verdict_nor_a_stop_waits_for_answers_that_are_being_worked_ou
         assert go.wait(WAIT_S)
 
     monkeypatch.setattr(Placement, "prepare", prepare)
-    with playing() as played:
-        played.offering.take(WHOLE)
-        worker = threading.Thread(target=played.offering.prepare)
+    with serving_node() as served:
+        served.plugins.take(WHOLE)
+        worker = threading.Thread(target=served.plugins.prepare)
         worker.start()
         try:
             assert preparing.wait(WAIT_S)
-            played.offering.take(WHOLE, {WHOLE.gpus[7].id: FELL_OFF})
-            assert eventually(lambda: unhealthy(played) == {WHOLE.gpus[7].id})
-            played.offering.stop()
+            served.plugins.take(WHOLE, {WHOLE.gpus[7].id: FELL_OFF})
+            assert eventually(lambda: unhealthy(served) == {WHOLE.gpus[7].id})
+            served.plugins.stop()
             assert worker.is_alive()
         finally:
             go.set()

@@ -1,4 +1,4 @@
-"""Which loops judge the node and follow pods, by what the settings ask for."""
+"""The loops that audit the node and follow pods, as the settings ask for them."""
 
 import json
 import threading
@@ -12,9 +12,9 @@ from agent.checks.catalogue import AUDIT
 from agent.checks.waivers import USUAL
 from agent.cli.live import with_pods
 from agent.config.settings import Settings
-from agent.daemon.audit_loop import NodeAudit
-from agent.daemon.check_terms import TermsFile, judged
-from agent.daemon.pod_loops import Attending, attending
+from agent.daemon.audit_loop import AuditLoop
+from agent.daemon.check_terms import OverridesFile, summarize
+from agent.daemon.pod_loops import PodLoops, pod_loops
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots, discover
 from agent.probes.kubelet.pb import podresources_pb2 as pb
@@ -29,17 +29,17 @@ __all__ = ["socket"]
 NOTHING = Settings(node_name="gpu-1", audit_node=False, measure_pods=False)
 
 
-def with_settings(**wanted: bool) -> Attending:
+def with_settings(**wanted: bool) -> PodLoops:
     settings = replace(NOTHING, **wanted)  # type: ignore[arg-type]
-    return attending(settings, SnapshotStore(), TermsFile(None))
+    return pod_loops(settings, SnapshotStore(), OverridesFile(None))
 
 
-def loops(found: Attending) -> list[str]:
+def loops(found: PodLoops) -> list[str]:
     return [name for name, _ in found.loops()]
 
 
-def test_what_nobody_asks_for_is_not_wanted() -> None:
-    assert not NOTHING.attends
+def test_without_settings_there_are_no_pod_loops() -> None:
+    assert not NOTHING.needs_pod_loops
     assert loops(with_settings()) == []
 
 
@@ -47,24 +47,24 @@ def test_what_nobody_asks_for_is_not_wanted() -> None:
     "name", ["audit_node", "measure_pods", "publish_pod_events", "explain_rejections"]
 )
 def test_each_setting_alone_is_reason_enough(name: str) -> None:
-    assert replace(NOTHING, **{name: True}).attends  # type: ignore[arg-type]
+    assert replace(NOTHING, **{name: True}).needs_pod_loops  # type: ignore[arg-type]
 
 
-def test_the_node_is_judged_unless_told_otherwise_and_nothing_is_written() -> None:
+def test_the_audit_is_on_by_default_and_writes_nothing() -> None:
     assert Settings(node_name="gpu-1").audit_node
     found = with_settings(audit_node=True)
     assert loops(found) == ["audit"]
-    assert (found.auditing, found.rejections, found.events) == (None, None, None)
+    assert (found.alignment, found.rejections, found.events) == (None, None, None)
 
 
-def test_measuring_is_on_unless_told_otherwise_and_writes_nothing() -> None:
-    assert Settings(node_name="gpu-1").attends
+def test_measuring_is_on_by_default_and_writes_nothing() -> None:
+    assert Settings(node_name="gpu-1").needs_pod_loops
     found = with_settings(measure_pods=True)
     assert loops(found) == ["pods"]
     assert (found.rejections, found.events) == (None, None)
 
 
-def test_events_about_pods_take_measuring_with_them() -> None:
+def test_events_on_pods_turn_on_measuring() -> None:
     found = with_settings(publish_pod_events=True)
     assert loops(found) == ["pods", "pod events"]
     assert found.rejections is None
@@ -73,10 +73,10 @@ def test_events_about_pods_take_measuring_with_them() -> None:
 def test_explaining_rejections_watches_and_writes_and_measures_nothing() -> None:
     found = with_settings(explain_rejections=True)
     assert loops(found) == ["rejections", "rejected pods", "pod events"]
-    assert found.auditing is None
+    assert found.alignment is None
 
 
-def test_all_of_it_shares_one_writer_and_with_it_one_budget() -> None:
+def test_all_pod_loops_share_one_event_writer() -> None:
     found = with_settings(measure_pods=True, publish_pod_events=True, explain_rejections=True)
     assert loops(found) == ["pods", "rejections", "rejected pods", "pod events"]
 
@@ -84,15 +84,15 @@ def test_all_of_it_shares_one_writer_and_with_it_one_budget() -> None:
 def test_a_misaligned_pod_has_no_event_where_only_rejections_are_asked_for() -> None:
     quiet = with_settings(measure_pods=True, explain_rejections=True)
     loud = with_settings(measure_pods=True, publish_pod_events=True)
-    assert (quiet.auditing, loud.auditing) != (None, None)
-    assert quiet.auditing is not None
-    assert quiet.auditing.post is None
-    assert loud.auditing is not None
+    assert (quiet.alignment, loud.alignment) != (None, None)
+    assert quiet.alignment is not None
+    assert quiet.alignment.post is None
+    assert loud.alignment is not None
     assert loud.events is not None
-    assert loud.auditing.post == loud.events.post
+    assert loud.alignment.post == loud.events.post
 
 
-def test_every_loop_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_every_loop_ends_at_a_stop(tmp_path: Path) -> None:
     settings = replace(
         NOTHING,
         audit_node=True,
@@ -102,7 +102,7 @@ def test_every_loop_ends_when_it_is_told_to(tmp_path: Path) -> None:
         pod_resources_socket=tmp_path / "none.sock",
     )
     stopping = threading.Event()
-    found = attending(settings, SnapshotStore(), TermsFile(None))
+    found = pod_loops(settings, SnapshotStore(), OverridesFile(None))
     threads = [threading.Thread(target=run, args=(stopping,)) for _, run in found.loops()]
     for thread in threads:
         thread.start()
@@ -141,7 +141,7 @@ def test_it_judges_as_an_audit_of_a_node_without_an_api_server_does(
     settings, ours, scan = audited(tmp_path, socket)
     with serving(socket, LISTED, asked=asked):
         ours.step()
-        assert ours.found == judged(with_pods(scan, settings), AUDIT, USUAL)
+        assert ours.found == summarize(with_pods(scan, settings), AUDIT, USUAL)
 
 
 def test_the_kubelets_files_are_read_once_a_look(tmp_path: Path, socket: Path) -> None:
@@ -160,7 +160,7 @@ def checkpoint(root: Path) -> Path:
     return root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 
 
-def audited(root: Path, socket: Path) -> tuple[Settings, NodeAudit, Snapshot]:
+def audited(root: Path, socket: Path) -> tuple[Settings, AuditLoop, Snapshot]:
     """Return a node whose kubelet listens on *socket*: its audit, and a whole reading."""
     shape = "h100x8-nvswitch-2numa-8cx7"
     unpack_whole(NODES / shape, root)
@@ -186,6 +186,6 @@ def audited(root: Path, socket: Path) -> tuple[Settings, NodeAudit, Snapshot]:
     ]
     store = SnapshotStore()
     store.publish(scans[0])
-    found = attending(settings, store, TermsFile(None)).node
+    found = pod_loops(settings, store, OverridesFile(None)).audit
     assert found is not None
     return settings, found, scans[1]

@@ -260,7 +260,7 @@ def test_before_the_first_scan_pods_wait() -> None:
     assert agent.reads == 0
 
 
-def test_the_loop_ends_when_it_is_told_to() -> None:
+def test_the_loop_ends_at_a_stop() -> None:
     agent, stopping = Played(), threading.Event()
     agent.rejections.take(rejected())
     loop = threading.Thread(target=agent.rejections.run, args=(stopping,))

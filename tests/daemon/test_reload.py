@@ -58,7 +58,7 @@ def test_asking_reads_all_again_at_once_though_no_file_has_changed(file: Path) -
         assert it.told() == []
 
 
-def test_a_file_that_does_not_do_leaves_what_was_in_force_and_is_told_once(file: Path) -> None:
+def test_an_invalid_file_is_rejected_and_reported_once(file: Path) -> None:
     with capture_logs() as lines, running(file) as it:
         write(file, "mig-strategy: both")
         assert it.poll(looks=6) == 0
@@ -75,7 +75,7 @@ def test_a_file_that_does_not_do_leaves_what_was_in_force_and_is_told_once(file:
     ]
 
 
-def test_a_refusal_is_told_once_however_often_it_is_asked_for(file: Path) -> None:
+def test_a_refusal_is_reported_once_however_often_it_is_read(file: Path) -> None:
     with running(file) as it:
         write(file, "mig-strategy: both")
         for _again in range(3):
@@ -106,7 +106,7 @@ def test_a_file_that_is_gone_leaves_what_was_in_force_until_it_is_back(file: Pat
         assert it.mig == "mixed"
 
 
-def test_what_cannot_be_put_in_force_is_refused_and_forgotten(file: Path) -> None:
+def test_settings_that_cannot_be_applied_are_rejected(file: Path) -> None:
     with running(file) as it:
         it.refusal = InputError("no such table", "name another")
         write(file, "mig-strategy: mixed")
@@ -125,7 +125,7 @@ def test_bad_settings_at_the_start_are_an_error(tmp_path: Path) -> None:
         pass
 
 
-def test_a_setting_that_takes_a_new_start_is_said_once_and_stays_as_it_is(file: Path) -> None:
+def test_a_setting_that_needs_a_restart_stays_and_is_logged_once(file: Path) -> None:
     with capture_logs() as lines, running(file) as it:
         text = "mig-strategy: mixed\nmetrics-address: 0.0.0.0:1\nnode-name: other\n"
         write(file, text)

@@ -93,7 +93,7 @@ def relabel(api: FakeWatch, value: str | None, it: Running) -> None:
     news: list[bool] = []
     it.reloader.on_news = lambda: news.append(True)
     api.label(**({} if value is None else {LABEL: value}))
-    assert eventually(lambda: it.reloader._label() == SeenLabel(value))
+    assert eventually(lambda: it.reloader.label == SeenLabel(value))
     assert eventually(lambda: bool(news))
 
 
@@ -122,7 +122,7 @@ def test_a_label_that_changes_changes_the_settings_at_the_next_poll(
         assert (it.mig, it.reloader.config.why) == ("none", "fallback named")
 
 
-def test_a_label_that_names_no_config_leaves_the_one_in_force_and_is_told(
+def test_a_label_that_names_no_config_keeps_the_current_one_and_is_reported(
     api: FakeWatch, configs: Path, tmp_path: Path
 ) -> None:
     with watched(api, tmp_path) as kubeconfig, by_label(configs, kubeconfig) as it:
@@ -166,7 +166,7 @@ def test_the_config_in_force_stays_though_its_file_is_gone(
         assert it.told()[0][0] == "ConfigRefused"
 
 
-def test_a_start_without_the_api_server_serves_the_default_and_follows_the_label_later(
+def test_without_the_api_server_the_default_serves_until_the_label_is_known(
     api: FakeWatch, configs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reload, "LABEL_WAIT_S", 0.2)

@@ -116,7 +116,7 @@ def test_the_kubelets_own_root_directory_is_read(settings: Settings) -> None:
     assert found.kubelet_state.cpu.policy == "none"
 
 
-def test_pods_stay_where_the_kubelet_does_not_tell_what_it_offers_and_the_log_says_so_once(
+def test_pods_are_read_without_the_offer_and_the_log_says_so_once(
     settings: Settings,
 ) -> None:
     with_checkpoint(settings)
@@ -140,13 +140,13 @@ def test_pods_stay_where_the_kubelet_does_not_tell_what_it_offers_and_the_log_sa
     assert [line["event"] for line in log] == ["kubelet's offer not read"] * 2
 
 
-def test_a_state_that_was_read_just_now_is_not_read_again(settings: Settings) -> None:
+def test_a_kubelet_state_that_was_just_read_is_not_read_again(settings: Settings) -> None:
     with_checkpoint(settings)
     seen = HeldDevices(pod_uid="other", container="worker", resource=GPU, ids={"0": ("GPU-1",)})
     state = KubeletState(devices=DeviceState(held=(seen,), registered={}))
     held = HeldPods(settings)
     with serving(settings.pod_resources_socket, LISTED, OFFERED):
-        found = held.beside_state(replace(H100, kubelet_state=state))
+        found = held.read_beside_state(replace(H100, kubelet_state=state))
     held.close()
     assert [(pod.name, pod.uid) for pod in found.pods or ()] == [("job-0", "other")]
     assert found.kubelet_state is state
@@ -158,15 +158,15 @@ def test_a_kubelet_that_is_not_there_is_an_error(settings: Settings) -> None:
         HeldPods(settings).read(H100)
 
 
-def test_who_needs_the_offer_gets_nothing_without_it(settings: Settings) -> None:
+def test_reading_with_the_offer_fails_without_it(settings: Settings) -> None:
     held = HeldPods(settings)
     with serving(settings.pod_resources_socket, LISTED, OFFERED):
-        assert held.read_whole(H100) == held.read(H100)
+        assert held.read_with_offer(H100) == held.read(H100)
     held.close()
     refusing = HeldPods(settings)
     with (
         serving(settings.pod_resources_socket, LISTED, asked=no_offer),
         pytest.raises(UnreadableError, match="switched off"),
     ):
-        refusing.read_whole(H100)
+        refusing.read_with_offer(H100)
     refusing.close()

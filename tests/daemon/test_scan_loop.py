@@ -1,6 +1,5 @@
 """The loop that reads the node, and what it makes of errors that come while it reads."""
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +7,8 @@ import pytest
 
 from agent.daemon import gpu_health
 from agent.daemon.gpu_health import HealthWatch
-from agent.daemon.scan_loop import Scanning
-from agent.daemon.target import Machine, Scene
+from agent.daemon.scan_loop import ScanLoop
+from agent.daemon.target import Machine, Target
 from agent.health.rules import HealthRules
 from agent.model.nvml_event import NvmlStatus
 from agent.model.snapshot import Snapshot
@@ -20,19 +19,17 @@ from tests.health.gpu_history import SOUND, xid
 def scan(health: HealthWatch, read: Callable[[], Snapshot]) -> None:
     """Scan once, and do not wait for the next."""
     machine = Machine(read=read, reread=lambda: None, nvml=NvmlStatus)
-    stopping = threading.Event()
-    stopping.set()
-    Scanning(
-        scene=Scene(machine=machine, simulated=None, socket_dir=Path("/nowhere")),
+    ScanLoop(
+        target=Target(machine=machine, simulated=None, socket_dir=Path("/nowhere")),
         store=SnapshotStore(),
         health=health,
         interval_s=lambda: 60.0,
         on_scan=lambda: None,
         beat=lambda: None,
-    ).step(stopping)
+    ).step()
 
 
-def test_an_error_that_comes_while_the_node_is_read_wants_another_scan(
+def test_an_error_during_a_scan_asks_for_another_scan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gpu_health, "LOOK_PAUSE_S", 0.0)

@@ -1,4 +1,4 @@
-"""What the daemon tells of itself while things change."""
+"""The status of the daemon while things change."""
 
 import os
 import threading
@@ -19,15 +19,15 @@ from agent.config.data_files import load_checks
 from agent.config.settings import Settings
 from agent.daemon import check_terms
 from agent.daemon.alignment_loop import MeasuredPods
-from agent.daemon.check_terms import TermsFile, judged
-from agent.daemon.components import Parts
-from agent.daemon.pod_loops import attending
-from agent.daemon.status import Telling
-from agent.daemon.target import Machine, Scene
+from agent.daemon.check_terms import OverridesFile, summarize
+from agent.daemon.components import Components
+from agent.daemon.pod_loops import pod_loops
+from agent.daemon.status import Status
+from agent.daemon.target import Machine, Target
 from agent.errors import InputError
 from agent.model.nvml_event import NvmlStatus
 from agent.store import SnapshotStore
-from tests.daemon.plugin_sets import Played, playing
+from tests.daemon.plugin_sets import ServedNode, serving_node
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import node
 
@@ -35,84 +35,85 @@ WHOLE = node("h100x8-nvswitch-2numa-8cx7")
 GPU = "nvidia.com/gpu"
 
 
-class _Terms(TermsFile):
-    """Terms that a test sets; the last are in force."""
+class FixedOverrides(OverridesFile):
+    """Overrides that a test sets; the last are in force."""
 
     def __init__(self, terms: Sequence[Terms]) -> None:
         super().__init__(None)
         self._of_test = terms
 
-    def terms(self) -> Terms:
+    def current(self) -> Terms:
+        """Return the overrides in force."""
         return self._of_test[-1]
 
 
-def telling(
-    played: Played, store: SnapshotStore, settings: Settings, terms: Sequence[Terms] = (USUAL,)
-) -> Telling:
-    """Return what tells of *played* and *store*, with the last of *terms* in force."""
+def status_of(
+    served: ServedNode, store: SnapshotStore, settings: Settings, terms: Sequence[Terms] = (USUAL,)
+) -> Status:
+    """Return the status of *served* and *store*, with the last of *terms* in force."""
     machine = Machine(read=lambda: WHOLE, reread=lambda: None, nvml=NvmlStatus)
-    return Telling(
-        Parts(
+    return Status(
+        Components(
             settings=settings,
-            scene=Scene(machine=machine, simulated=None, socket_dir=played.directory),
+            target=Target(machine=machine, simulated=None, socket_dir=served.directory),
             store=store,
-            offering=played.offering,
-            terms=_Terms(terms),
+            plugins=served.plugins,
+            overrides=FixedOverrides(terms),
         )
     )
 
 
 def test_a_node_that_was_read_is_not_ready_before_its_gpus_are_offered() -> None:
     store = SnapshotStore()
-    with playing() as played:
-        told = telling(played, store, Settings(node_name="n"))
-        assert told.state().not_ready == "NotScanned: the node has not been read yet"
+    with serving_node() as served:
+        status = status_of(served, store, Settings(node_name="n"))
+        assert status.state().not_ready == "NotScanned: the node has not been read yet"
         store.publish(WHOLE)
-        assert told.state().not_ready is not None
-        played.offering.take(WHOLE)
-        played.listed(GPU)
-        assert eventually(lambda: told.state().not_ready is None)
+        assert status.state().not_ready is not None
+        served.plugins.take(WHOLE)
+        served.listed(GPU)
+        assert eventually(lambda: status.state().not_ready is None)
 
 
 def test_a_node_whose_gpus_are_all_refused_is_not_ready_and_says_why() -> None:
-    with playing(mig_strategy="single") as played:
-        told = telling(played, SnapshotStore(), Settings(node_name="n"))
-        played.offering.take(node("h100x8-nvswitch-2numa-mig"))
-        (line,) = str(told.state().not_ready).splitlines()
+    with serving_node(mig_strategy="single") as served:
+        status = status_of(served, SnapshotStore(), Settings(node_name="n"))
+        served.plugins.take(node("h100x8-nvswitch-2numa-mig"))
+        (line,) = str(status.state().not_ready).splitlines()
         assert line.startswith("NotOffered: ")
         assert "in MIG mode without a MIG device: GPU2" in line
 
 
 def test_the_resource_that_is_missing_is_that_of_the_settings_in_force() -> None:
-    with playing() as played:
-        told = telling(played, SnapshotStore(), Settings(node_name="n"))
-        assert dict(told.state().is_registered) == {GPU: False}
-        told.parts.settings = Settings(node_name="n", resource_name="acme.com/gpu")
-        assert dict(told.state().is_registered) == {"acme.com/gpu": False}
+    with serving_node() as served:
+        status = status_of(served, SnapshotStore(), Settings(node_name="n"))
+        assert dict(status.state().is_registered) == {GPU: False}
+        status.components.settings = Settings(node_name="n", resource_name="acme.com/gpu")
+        assert dict(status.state().is_registered) == {"acme.com/gpu": False}
 
 
-def test_waivers_of_the_terms_count_and_end_with_them() -> None:
+def test_waivers_count_until_they_end() -> None:
     store = SnapshotStore()
     store.publish(node("h100x8-nvswitch-2numa-broken"))
     terms = [USUAL]
-    with playing() as played:
-        told = telling(played, store, Settings(node_name="n"), terms)
-        usual = told.state()
+    with serving_node() as served:
+        status = status_of(served, store, Settings(node_name="n"), terms)
+        usual = status.state()
         code = next(iter(usual.checks_broken["health"]))
         waiver = Waiver(code=code, reason="known", until=date(2026, 11, 21))
         terms.append(Terms(waivers=(waiver,), today=date(2026, 11, 21)))
-        assert told.state().check_counts["health"]["waived"] == 1
-        assert code not in told.state().checks_broken["health"]
+        assert status.state().check_counts["health"]["waived"] == 1
+        assert code not in status.state().checks_broken["health"]
         terms.append(Terms(waivers=(waiver,), today=date(2026, 11, 22)))
-        assert told.state().check_counts == usual.check_counts
+        assert status.state().check_counts == usual.check_counts
 
 
-def test_a_file_of_terms_counts_as_soon_as_it_may_be_read(
+def test_a_checks_file_counts_as_soon_as_it_is_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "checks.yaml"
     path.write_text("{}", "utf-8")
-    terms = TermsFile(path)
+    terms = OverridesFile(path)
     with monkeypatch.context() as forbidden, capture_logs() as logs:
 
         def refuse(*_: object) -> Terms:
@@ -121,35 +122,35 @@ def test_a_file_of_terms_counts_as_soon_as_it_may_be_read(
         forbidden.setattr(check_terms, "load_checks", refuse)
         path.write_text("severities: {KUB-004: info}", "utf-8")
         path.chmod(0o000)
-        assert [dict(terms.terms().severities) for _ in range(2)] == [{}, {}]
+        assert [dict(terms.current().severities) for _ in range(2)] == [{}, {}]
         before = path.stat()
         while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of files is coarse
             path.chmod(0o444)
     assert [line["event"] for line in logs] == ["checks-file not taken"]
-    assert dict(terms.terms().severities) == {"KUB-004": Severity.INFO}
+    assert dict(terms.current().severities) == {"KUB-004": Severity.INFO}
 
 
-def test_a_file_of_terms_that_is_only_touched_is_no_news(tmp_path: Path) -> None:
+def test_a_checks_file_that_is_only_touched_is_no_news(tmp_path: Path) -> None:
     path, good = tmp_path / "checks.yaml", "severities: {KUB-004: info}"
     path.write_text(good, "utf-8")
-    terms = TermsFile(path, today=lambda: date(2026, 11, 21))
-    terms.terms()
+    terms = OverridesFile(path, today=lambda: date(2026, 11, 21))
+    terms.current()
     with capture_logs() as logs:
         for seconds, text in enumerate((good, "loud", "loud", good, good, "loud")):
             path.write_text(text, "utf-8")
             os.utime(path, (seconds, seconds))
-            assert dict(terms.terms().severities) == {"KUB-004": Severity.INFO}
+            assert dict(terms.current().severities) == {"KUB-004": Severity.INFO}
     said = ["checks-file not taken", "checks-file taken", "checks-file not taken"]
     assert [line["event"] for line in logs] == said
 
 
-def test_who_read_an_older_file_of_terms_does_not_have_the_last_word(
+def test_a_thread_that_read_an_older_file_does_not_have_the_last_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "checks.yaml"
     path.write_text("{}", "utf-8")
-    terms, texts = TermsFile(path), ["severities: {KUB-005: info}"]
-    newer = threading.Thread(target=terms.terms)
+    terms, texts = OverridesFile(path), ["severities: {KUB-005: info}"]
+    newer = threading.Thread(target=terms.current)
 
     def changed_meanwhile(*asked: Any) -> Terms:
         found = load_checks(*asked)
@@ -162,36 +163,36 @@ def test_who_read_an_older_file_of_terms_does_not_have_the_last_word(
 
     monkeypatch.setattr(check_terms, "load_checks", changed_meanwhile)
     path.write_text("severities: {KUB-004: info}", "utf-8")
-    terms.terms()
+    terms.current()
     newer.join()
-    assert dict(terms.terms().severities) == {"KUB-005": Severity.INFO}
+    assert dict(terms.current().severities) == {"KUB-005": Severity.INFO}
 
 
-def test_the_audit_is_told_once_there_is_one() -> None:
+def test_the_audit_is_in_the_status_once_there_is_one() -> None:
     settings = Settings(node_name="n", measure_pods=False)
     store = SnapshotStore()
     store.publish(WHOLE)
-    found = attending(settings, store, TermsFile(None))
-    assert found.node is not None
-    with playing() as played:
-        told = telling(played, store, settings)
-        told.parts.attending = found
-        assert set(told.state().check_counts) == {"health"}
-        found.node.found = judged(replace(WHOLE, kubelet=None), AUDIT, USUAL)
-        assert set(told.state().check_counts) == {"health", "audit"}
-        assert told.state().check_counts["audit"] == found.node.found.counts
-        assert told.state().checks_broken["audit"] == found.node.found.broken
+    found = pod_loops(settings, store, OverridesFile(None))
+    assert found.audit is not None
+    with serving_node() as served:
+        status = status_of(served, store, settings)
+        status.components.pod_loops = found
+        assert set(status.state().check_counts) == {"health"}
+        found.audit.found = summarize(replace(WHOLE, kubelet=None), AUDIT, USUAL)
+        assert set(status.state().check_counts) == {"health", "audit"}
+        assert status.state().check_counts["audit"] == found.audit.found.counts
+        assert status.state().checks_broken["audit"] == found.audit.found.broken
 
 
 def test_devices_are_counted_by_their_health() -> None:
-    with playing() as played:
-        told = telling(played, SnapshotStore(), Settings(node_name="n"))
-        played.offering.take(WHOLE)
-        played.offering.take(replace(WHOLE, gpus=WHOLE.gpus[1:]))
-        assert told.state().devices == {GPU: {"healthy": 7, "unhealthy": 1}}
+    with serving_node() as served:
+        status = status_of(served, SnapshotStore(), Settings(node_name="n"))
+        served.plugins.take(WHOLE)
+        served.plugins.take(replace(WHOLE, gpus=WHOLE.gpus[1:]))
+        assert status.state().devices == {GPU: {"healthy": 7, "unhealthy": 1}}
 
 
-def test_what_was_written_and_explained_is_counted(tmp_path: Path) -> None:
+def test_writes_and_explanations_are_counted(tmp_path: Path) -> None:
     settings = Settings(
         node_name="n",
         kubeconfig=tmp_path / "none",
@@ -199,24 +200,26 @@ def test_what_was_written_and_explained_is_counted(tmp_path: Path) -> None:
         publish_zones=True,
         explain_rejections=True,
     )
-    with playing() as played:
-        told = telling(played, SnapshotStore(), settings)
-        none = told.state()
-        told.parts.publish()
-        told.parts.attending = found = attending(settings, told.parts.store, TermsFile(None))
-        assert told.state() == none
-        labelling, zoning = told.parts.labelling, told.parts.zoning
+    with serving_node() as served:
+        status = status_of(served, SnapshotStore(), settings)
+        none = status.state()
+        status.components.add_publishers()
+        status.components.pod_loops = found = pod_loops(
+            settings, status.components.store, OverridesFile(None)
+        )
+        assert status.state() == none
+        labelling, zoning = status.components.labels, status.components.zones
         assert labelling is not None
         assert zoning is not None
-        assert zoning._zone_lane is not None
-        assert found.auditing is not None
+        assert zoning._zone_writer is not None
+        assert found.alignment is not None
         assert found.rejections is not None
         lane = labelling._lanes[0]
         lane.writes, lane.errors = 1, 2
         lane.output._refused = frozenset({("key", "value")})  # type: ignore[attr-defined]
         assert zoning._zones is not None
-        zoning._zones.writes, zoning._zone_lane.errors = 7, 3
-        found.auditing.errors = 4
+        zoning._zones.writes, zoning._zone_writer.errors = 7, 3
+        found.alignment.errors = 4
         found.rejections.explained, found.rejections.given_up = 5, 6
         counted = replace(
             none,
@@ -229,10 +232,10 @@ def test_what_was_written_and_explained_is_counted(tmp_path: Path) -> None:
             rejections_explained=5,
             rejections_given_up=6,
         )
-        assert told.state() == counted
+        assert status.state() == counted
 
 
-def test_what_parts_count_for_themselves_is_told(tmp_path: Path) -> None:
+def test_counters_of_components_are_in_the_status(tmp_path: Path) -> None:
     settings = Settings(
         node_name="n",
         kubeconfig=tmp_path / "none",
@@ -240,22 +243,22 @@ def test_what_parts_count_for_themselves_is_told(tmp_path: Path) -> None:
         publish_events=True,
         publish_pod_events=True,
     )
-    with playing() as played:
-        told = telling(played, SnapshotStore(), settings)
-        none = told.state()
-        parts = told.parts
-        parts.publish()
-        parts.attending = found = attending(settings, parts.store, TermsFile(None))
+    with serving_node() as served:
+        status = status_of(served, SnapshotStore(), settings)
+        none = status.state()
+        parts = status.components
+        parts.add_publishers()
+        parts.pod_loops = found = pod_loops(settings, parts.store, OverridesFile(None))
         assert parts.events is not None
         assert found.events is not None
-        assert found.auditing is not None
+        assert found.alignment is not None
         parts.events._posted, found.events._posted = 1, 2
         measured = MeasuredPods(verdicts={"misaligned": 3}, reasons={"shared-cpus": 3})
-        found.auditing._found = measured
+        found.alignment.found = measured
         config = SimpleNamespace(name="shared")
         parts.reloader = SimpleNamespace(config=config, failures=4)  # type: ignore[assignment]
         parts.health = SimpleNamespace(view={}, counts={("GPU-1", 62): 5})  # type: ignore[assignment]
-        assert told.state() == replace(
+        assert status.state() == replace(
             none,
             events_posted=3,
             pods_measured=measured.verdicts,
@@ -268,13 +271,13 @@ def test_what_parts_count_for_themselves_is_told(tmp_path: Path) -> None:
 
 def test_the_verdicts_of_the_checks_are_those_of_the_latest_snapshot() -> None:
     store = SnapshotStore()
-    with playing() as played:
-        told = telling(played, store, Settings(node_name="n"))
-        assert told.state().check_counts == {}
+    with serving_node() as served:
+        status = status_of(served, store, Settings(node_name="n"))
+        assert status.state().check_counts == {}
         store.publish(WHOLE)
-        sound = told.state().check_counts["health"]
+        sound = status.state().check_counts["health"]
         store.publish(node("h100x8-nvswitch-2numa-broken"))
-        broken = told.state().check_counts["health"]
+        broken = status.state().check_counts["health"]
 
-        assert (sound["fail"], told.state().check_counts["health"]) == (0, broken)
+        assert (sound["fail"], status.state().check_counts["health"]) == (0, broken)
         assert broken["fail"] > 0

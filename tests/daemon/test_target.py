@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.settings import Settings
-from agent.daemon.target import Scene, set_up
+from agent.daemon.target import Target, open_target
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.errors import InputError
 from agent.machines.bundled import machine
@@ -15,7 +15,7 @@ NO_LIBRARY = Path("/nonexistent")
 
 
 def test_a_named_machine_is_offered_to_a_stand_in_that_goes_away_with_it() -> None:
-    with set_up(Settings(node_name="n", machine="dgx-1v")) as scene:
+    with open_target(Settings(node_name="n", machine="dgx-1v")) as scene:
         assert (scene.simulated, (scene.socket_dir / "kubelet.sock").is_socket()) == (
             "dgx-1v",
             True,
@@ -24,42 +24,42 @@ def test_a_named_machine_is_offered_to_a_stand_in_that_goes_away_with_it() -> No
 
 
 def test_a_simulated_machine_bears_the_name_of_the_node_it_plays() -> None:
-    with set_up(Settings(node_name="lab-1", machine="dgx-1v")) as scene:
+    with open_target(Settings(node_name="lab-1", machine="dgx-1v")) as scene:
         assert scene.machine.read().node == "lab-1"
 
 
 def test_a_snapshot_file_is_simulated(tmp_path: Path) -> None:
     file = tmp_path / "node.json"
     file.write_text(encode(machine("l40s-pcie-4")))
-    with set_up(Settings(node_name="n", snapshot=file)) as scene:
+    with open_target(Settings(node_name="n", snapshot=file)) as scene:
         assert (scene.simulated, len(scene.machine.read().gpus)) == ("node.json", 4)
 
 
 def test_a_missing_snapshot_file_is_an_input_error(tmp_path: Path) -> None:
     settings = Settings(node_name="n", snapshot=tmp_path / "none.json")
-    with pytest.raises(InputError, match=r"none\.json"), set_up(settings):
+    with pytest.raises(InputError, match=r"none\.json"), open_target(settings):
         pass
 
 
 def test_plain_settings_never_simulate(tmp_path: Path) -> None:
     settings = Settings(node_name="n", nvml_library=NO_LIBRARY, device_plugin_dir=tmp_path)
-    with set_up(settings) as scene:
+    with open_target(settings) as scene:
         assert described(scene) == (None, tmp_path, False)
 
 
 def test_without_nvml_the_default_machine_never_reaches_the_kubelet_of_the_host() -> None:
     settings = Settings(node_name="n", or_simulate=True, nvml_library=NO_LIBRARY)
-    with set_up(settings) as scene:
+    with open_target(settings) as scene:
         assert (scene.simulated, scene.stand_in is None) == ("dgx-h100", False)
         assert scene.socket_dir != settings.device_plugin_dir
 
 
 def test_a_machine_goes_to_a_kubelet_in_a_directory_asked_for_by_name(tmp_path: Path) -> None:
     settings = Settings(node_name="n", machine="dgx-h100", device_plugin_dir=tmp_path)
-    with StandInKubelet(tmp_path), set_up(settings) as scene:
+    with StandInKubelet(tmp_path), open_target(settings) as scene:
         assert described(scene) == ("dgx-h100", tmp_path, False)
 
 
-def described(scene: Scene) -> tuple[str | None, Path, bool]:
+def described(scene: Target) -> tuple[str | None, Path, bool]:
     """Return what is simulated, where the kubelet is, and whether it is a stand-in."""
     return scene.simulated, scene.socket_dir, scene.stand_in is not None

@@ -21,8 +21,8 @@ from tests.daemon.zone_simulation import (
     POD_A,
     POLICIES,
     ZONES,
-    Played,
-    PlayedKubelet,
+    FakeKubelet,
+    SimulatedAgent,
     free_gpus,
 )
 from tests.deviceplugin.eventually import eventually
@@ -41,21 +41,21 @@ def api() -> FakeObjects:
 
 
 @pytest.fixture
-def kubelet() -> PlayedKubelet:
-    return PlayedKubelet()
+def kubelet() -> FakeKubelet:
+    return FakeKubelet()
 
 
 @pytest.fixture
-def agent(api: FakeObjects, kubelet: PlayedKubelet) -> Played:
+def agent(api: FakeObjects, kubelet: FakeKubelet) -> SimulatedAgent:
     """Return an agent that has published an idle node."""
-    found = Played(api, kubelet)
+    found = SimulatedAgent(api, kubelet)
     found.run(GAP_S)
     assert ZONES in api.objects
     return found
 
 
-def producers(agent: Played) -> tuple[str, ...] | None:
-    return agent.zoning.left_to
+def producers(agent: SimulatedAgent) -> tuple[str, ...] | None:
+    return agent.zones.left_to
 
 
 def attribute(api: FakeObjects, name: str) -> Any:
@@ -64,7 +64,7 @@ def attribute(api: FakeObjects, name: str) -> Any:
 
 
 def test_a_pod_that_comes_and_goes_is_told_within_seconds(
-    api: FakeObjects, kubelet: PlayedKubelet, agent: Played
+    api: FakeObjects, kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     assert (free_gpus(api), attribute(api, "topologyManagerPolicy")) == ([2, 2], "single-numa-node")
     kubelet.pods = (TRAINER,)
@@ -78,11 +78,11 @@ def test_a_pod_that_comes_and_goes_is_told_within_seconds(
     kubelet.pods = ()
     agent.run(GAP_S)
     assert free_gpus(api) == [2, 2]
-    assert agent.zoning.writes == 4
+    assert agent.zones.writes == 4
 
 
 def test_a_pod_that_only_shares_changes_the_fingerprint_and_gets_no_annotation(
-    api: FakeObjects, kubelet: PlayedKubelet, agent: Played
+    api: FakeObjects, kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     kubelet.pods = (pod("a"),)
     agent.run(LOOK_S)
@@ -91,7 +91,7 @@ def test_a_pod_that_only_shares_changes_the_fingerprint_and_gets_no_annotation(
 
 
 def test_a_steady_hour_takes_no_write_and_a_read_in_five_minutes_of_each_object(
-    api: FakeObjects, kubelet: PlayedKubelet, agent: Played
+    api: FakeObjects, kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     kubelet.pods = (TRAINER,)
     agent.run(GAP_S)
@@ -102,33 +102,33 @@ def test_a_steady_hour_takes_no_write_and_a_read_in_five_minutes_of_each_object(
     assert len(api.asked) == 24
 
 
-def test_a_hundred_restarts_write_nothing(api: FakeObjects, kubelet: PlayedKubelet) -> None:
+def test_a_hundred_restarts_write_nothing(api: FakeObjects, kubelet: FakeKubelet) -> None:
     kubelet.pods = (TRAINER,)
-    Played(api, kubelet).run(1)
+    SimulatedAgent(api, kubelet).run(1)
     before = json.dumps(api.objects)
     api.asked.clear()
     for _ in range(100):
-        Played(api, kubelet, spread=most).run(START_S + GAP_S)
+        SimulatedAgent(api, kubelet, spread=most).run(START_S + GAP_S)
     assert (json.dumps(api.objects), api.writes) == (before, [])
 
 
 def test_agents_that_start_together_do_not_ask_together(
-    api: FakeObjects, kubelet: PlayedKubelet
+    api: FakeObjects, kubelet: FakeKubelet
 ) -> None:
-    agent = Played(api, kubelet, spread=most)
+    agent = SimulatedAgent(api, kubelet, spread=most)
     agent.run(START_S - LOOK_S)
     assert api.asked == []
     agent.run(LOOK_S)
     assert ZONES in api.objects
 
 
-def test_once_waits_for_nothing(api: FakeObjects, kubelet: PlayedKubelet) -> None:
-    Played(api, kubelet, spread=most, once=True).zoning.step()
+def test_once_waits_for_nothing(api: FakeObjects, kubelet: FakeKubelet) -> None:
+    SimulatedAgent(api, kubelet, spread=most, once=True).zones.step()
     assert ZONES in api.objects
 
 
 def test_pods_that_come_and_go_all_the_time_are_a_write_in_five_seconds_at_most(
-    api: FakeObjects, kubelet: PlayedKubelet, agent: Played
+    api: FakeObjects, kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     api.asked.clear()
     for number in range(600 // int(LOOK_S)):
@@ -138,16 +138,16 @@ def test_pods_that_come_and_go_all_the_time_are_a_write_in_five_seconds_at_most(
 
 
 def test_what_the_machine_does_not_tell_yet_is_not_asked_for(
-    api: FakeObjects, kubelet: PlayedKubelet
+    api: FakeObjects, kubelet: FakeKubelet
 ) -> None:
-    agent = Played(api, kubelet)
+    agent = SimulatedAgent(api, kubelet)
     agent.store.publish(replace(MACHINE, numa_nodes=None))
     agent.run(60)
     assert (kubelet.questions, api.asked) == (0, [])
 
 
 def test_policies_that_a_scan_could_not_read_stay_as_they_were(
-    api: FakeObjects, agent: Played
+    api: FakeObjects, agent: SimulatedAgent
 ) -> None:
     agent.store.publish(replace(MACHINE, kubelet=None))
     agent.run(60)
@@ -159,7 +159,7 @@ def test_policies_that_a_scan_could_not_read_stay_as_they_were(
 
 
 def test_a_kubelet_that_restarts_loses_no_device_until_its_plugins_are_back(
-    api: FakeObjects, kubelet: PlayedKubelet, agent: Played
+    api: FakeObjects, kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     api.asked.clear()
     kubelet.offered = replace(OFFER, devices=())
@@ -173,34 +173,34 @@ def test_a_kubelet_that_restarts_loses_no_device_until_its_plugins_are_back(
 
 
 def test_a_kubelet_that_does_not_answer_changes_nothing_and_is_asked_less_and_less(
-    api: FakeObjects, kubelet: PlayedKubelet
+    api: FakeObjects, kubelet: FakeKubelet
 ) -> None:
     kubelet.pods = (TRAINER,)
-    agent = Played(api, kubelet, spread=most)
+    agent = SimulatedAgent(api, kubelet, spread=most)
     agent.run(START_S + GAP_S)
     kubelet.is_silent, kubelet.questions = True, 0
     api.asked.clear()
     agent.run(600)
     assert (free_gpus(api), api.asked) == ([0, 2], [])
     assert kubelet.questions <= 600 / KUBELET_RETRY_S[1] + 5
-    assert agent.zoning.kubelet_errors == kubelet.questions
+    assert agent.zones.kubelet_errors == kubelet.questions
     kubelet.is_silent, kubelet.pods = False, ()
     agent.run(KUBELET_RETRY_S[1])
     assert free_gpus(api) == [2, 2]
 
 
 def test_ten_minutes_without_an_api_server_cost_few_requests_and_lose_nothing(
-    api: FakeObjects, kubelet: PlayedKubelet
+    api: FakeObjects, kubelet: FakeKubelet
 ) -> None:
-    agent = Played(api, kubelet, spread=most)
+    agent = SimulatedAgent(api, kubelet, spread=most)
     api.fail_with = 503
     kubelet.pods = (TRAINER,)
     agent.run(600)
     assert len(api.asked) <= 24  # two things to publish; after 1, 2, 4, … and 256 s, each and 7
-    assert agent.zoning.errors == len(api.asked)
+    assert agent.zones.errors == len(api.asked)
     api.fail_with = None
     agent.run(RETRY_S[1] + 7)
-    assert (free_gpus(api), agent.zoning.writes) == ([0, 2], 2)
+    assert (free_gpus(api), agent.zones.writes) == ([0, 2], 2)
     api.fail_with = 503
     api.asked.clear()
     kubelet.pods = ()
@@ -209,20 +209,20 @@ def test_ten_minutes_without_an_api_server_cost_few_requests_and_lose_nothing(
 
 
 def test_a_pod_that_the_api_server_refuses_is_counted(
-    api: FakeObjects, kubelet: PlayedKubelet
+    api: FakeObjects, kubelet: FakeKubelet
 ) -> None:
     api.refuse[POD] = 403
     kubelet.pods = (TRAINER,)
-    agent = Played(api, kubelet)
+    agent = SimulatedAgent(api, kubelet)
     agent.run(60)
-    assert (agent.zoning.errors, agent.zoning.writes) == (1, 1)
+    assert (agent.zones.errors, agent.zones.writes) == (1, 1)
 
 
 def test_another_producers_object_is_looked_at_no_sooner_than_at_the_next_recheck(
-    api: FakeObjects, kubelet: PlayedKubelet
+    api: FakeObjects, kubelet: FakeKubelet
 ) -> None:
     api.put(ZONES, {"zones": [{"name": "node-0", "type": "Node"}]}, "nfd")
-    agent = Played(api, kubelet)
+    agent = SimulatedAgent(api, kubelet)
     agent.run(1)
     assert producers(agent) == ("nfd",)
     api.asked.clear()
@@ -237,7 +237,7 @@ def test_another_producers_object_is_looked_at_no_sooner_than_at_the_next_rechec
 
 
 def test_an_object_that_somebody_deleted_is_back_within_six_minutes(
-    api: FakeObjects, agent: Played
+    api: FakeObjects, agent: SimulatedAgent
 ) -> None:
     del api.objects[ZONES]
     agent.run(RECHECK_S[1])
@@ -245,11 +245,11 @@ def test_an_object_that_somebody_deleted_is_back_within_six_minutes(
 
 
 def test_the_loop_ends_when_it_is_told_to_and_leaves_what_it_published(
-    api: FakeObjects, kubelet: PlayedKubelet
+    api: FakeObjects, kubelet: FakeKubelet
 ) -> None:
-    agent = Played(api, kubelet, once=True)
+    agent = SimulatedAgent(api, kubelet, once=True)
     stopping = threading.Event()
-    thread = threading.Thread(target=agent.zoning.run, args=(stopping,))
+    thread = threading.Thread(target=agent.zones.run, args=(stopping,))
     thread.start()
     assert eventually(lambda: ZONES in api.objects)
     stopping.set()

@@ -18,8 +18,8 @@ from tests.daemon.zone_simulation import (
     POD,
     POD_A,
     ZONES,
-    Played,
-    PlayedKubelet,
+    FakeKubelet,
+    SimulatedAgent,
     free_gpus,
 )
 from tests.kubeapi.fake_objects import FakeObjects
@@ -37,22 +37,22 @@ def api() -> FakeObjects:
 
 
 @pytest.fixture
-def kubelet() -> PlayedKubelet:
-    return PlayedKubelet(pods=(TRAINER,))
+def kubelet() -> FakeKubelet:
+    return FakeKubelet(pods=(TRAINER,))
 
 
 @pytest.fixture
-def agent(api: FakeObjects, kubelet: PlayedKubelet) -> Played:
+def agent(api: FakeObjects, kubelet: FakeKubelet) -> SimulatedAgent:
     """Return an agent that has published a node with a pod."""
-    found = Played(api, kubelet)
+    found = SimulatedAgent(api, kubelet)
     found.run(GAP_S)
     assert free_gpus(api) == [0, 2]
     api.asked.clear()
     return found
 
 
-def test_a_kubelet_that_restarts_and_lists_no_pods_yet_frees_no_gpu_and_asks_for_no_pod(
-    api: FakeObjects, kubelet: PlayedKubelet, agent: Played
+def test_a_restarting_kubelet_that_lists_no_pods_yet_frees_no_gpu(
+    api: FakeObjects, kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     kubelet.start, kubelet.pods = 1, ()
     agent.run(30)
@@ -65,7 +65,7 @@ def test_a_kubelet_that_restarts_and_lists_no_pods_yet_frees_no_gpu_and_asks_for
 
 
 def test_a_pod_that_ended_while_the_kubelet_was_away_is_gone_in_the_end(
-    api: FakeObjects, kubelet: PlayedKubelet, agent: Played
+    api: FakeObjects, kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     kubelet.start, kubelet.pods = 1, ()
     agent.run(ABSENCE_S + GAP_S + LOOK_S)
@@ -73,7 +73,7 @@ def test_a_pod_that_ended_while_the_kubelet_was_away_is_gone_in_the_end(
 
 
 def test_a_new_pod_after_a_restart_of_the_kubelet_is_told_of_beside_those_awaited(
-    api: FakeObjects, kubelet: PlayedKubelet, agent: Played
+    api: FakeObjects, kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     new = pod("b", devices=(gpu(2, 1),))
     kubelet.start, kubelet.pods = 1, (new,)
@@ -84,7 +84,7 @@ def test_a_new_pod_after_a_restart_of_the_kubelet_is_told_of_beside_those_awaite
 
 
 def test_a_pod_of_the_same_name_and_place_gets_its_annotation_if_one_look_lacked_it(
-    api: FakeObjects, kubelet: PlayedKubelet, agent: Played
+    api: FakeObjects, kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     other = pod("b", devices=(gpu(2, 1),))
     kubelet.pods = (TRAINER, other)
@@ -98,15 +98,15 @@ def test_a_pod_of_the_same_name_and_place_gets_its_annotation_if_one_look_lacked
 
 
 def test_placements_alone_do_not_ask_what_the_kubelet_could_give(
-    api: FakeObjects, kubelet: PlayedKubelet
+    api: FakeObjects, kubelet: FakeKubelet
 ) -> None:
-    Played(api, kubelet, has_zones=False).run(GAP_S)
+    SimulatedAgent(api, kubelet, has_zones=False).run(GAP_S)
     assert json.loads(api.objects[POD]["metadata"]["annotations"][KEY])
     assert (kubelet.questions, ZONES in api.objects) == (0, False)
 
 
 def test_a_kubelet_that_is_silent_for_hours_is_one_line_in_the_log(
-    kubelet: PlayedKubelet, agent: Played
+    kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     kubelet.is_silent = True
     with capture_logs() as lines:
@@ -126,14 +126,14 @@ def new_node(api: FakeObjects) -> None:
 
 
 def test_zones_of_a_node_that_was_created_anew_are_back_within_half_a_minute(
-    api: FakeObjects, kubelet: PlayedKubelet
+    api: FakeObjects, kubelet: FakeKubelet
 ) -> None:
-    agent = Played(api, kubelet, spread=most)
-    agent.zoning.note_node({"uid": "uid-node"})
+    agent = SimulatedAgent(api, kubelet, spread=most)
+    agent.zones.note_node({"uid": "uid-node"})
     agent.run(START_S + GAP_S)
     new_node(api)
-    agent.zoning.note_node(None)
-    agent.zoning.note_node({"uid": "uid-new"})
+    agent.zones.note_node(None)
+    agent.zones.note_node({"uid": "uid-new"})
     agent.run(NEW_NODE_S[1] + LOOK_S)
     (owner,) = api.objects[ZONES]["metadata"]["ownerReferences"]
     assert (owner["uid"], free_gpus(api)) == ("uid-new", [0, 2])
@@ -143,39 +143,41 @@ def test_zones_of_a_node_that_was_created_anew_are_back_within_half_a_minute(
 
 
 def test_they_are_so_after_pauses_that_had_grown_long_while_there_was_no_node(
-    api: FakeObjects, kubelet: PlayedKubelet
+    api: FakeObjects, kubelet: FakeKubelet
 ) -> None:
-    agent = Played(api, kubelet, spread=most)
-    agent.zoning.note_node({"uid": "uid-node"})
+    agent = SimulatedAgent(api, kubelet, spread=most)
+    agent.zones.note_node({"uid": "uid-node"})
     agent.run(START_S + GAP_S)
     node = api.objects.pop(NODE)
     del api.objects[ZONES]
     agent.run(3600)
     assert ZONES not in api.objects
     api.put(NODE, {**node, "metadata": {**node["metadata"], "uid": "uid-new"}})
-    agent.zoning.note_node({"uid": "uid-new"})
+    agent.zones.note_node({"uid": "uid-new"})
     agent.run(NEW_NODE_S[1] + LOOK_S)
     assert ZONES in api.objects
 
 
-def test_zones_that_are_still_there_belong_to_the_new_node(api: FakeObjects, agent: Played) -> None:
-    agent.zoning.note_node({"uid": "uid-node"})
+def test_zones_that_still_exist_belong_to_the_new_node(
+    api: FakeObjects, agent: SimulatedAgent
+) -> None:
+    agent.zones.note_node({"uid": "uid-node"})
     agent.run(LOOK_S)
     api.put(NODE, {"metadata": {"name": "gpu-1", "uid": "uid-new"}})
-    agent.zoning.note_node({"uid": "uid-new"})
+    agent.zones.note_node({"uid": "uid-new"})
     agent.run(NEW_NODE_S[1])
     assert [one["uid"] for one in api.objects[ZONES]["metadata"]["ownerReferences"]] == ["uid-new"]
 
 
 def test_a_new_node_does_not_shorten_a_pause_that_the_api_server_asked_for(
-    api: FakeObjects, agent: Played, kubelet: PlayedKubelet
+    api: FakeObjects, agent: SimulatedAgent, kubelet: FakeKubelet
 ) -> None:
-    agent.zoning.note_node({"uid": "uid-node"})
+    agent.zones.note_node({"uid": "uid-node"})
     agent.run(LOOK_S)
     api.fail_with = 429  # with seven seconds
     kubelet.pods = ()
     agent.run(0)
-    agent.zoning.note_node({"uid": "uid-new"})
+    agent.zones.note_node({"uid": "uid-new"})
     agent.run(6)
     assert [path for _method, path in api.asked].count(ZONES) == 1
 
@@ -187,6 +189,6 @@ def test_a_watch_of_the_node_is_listened_to() -> None:
         def subscribe(self, listener: object) -> None:
             told.append(listener)
 
-    played = Played(FakeObjects(), PlayedKubelet())
+    played = SimulatedAgent(FakeObjects(), FakeKubelet())
     found = zoning(replace(played.settings, publish_zones=True), played.store, Watched(None, "x"))
     assert told == [found.note_node]

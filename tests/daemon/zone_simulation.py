@@ -1,4 +1,4 @@
-"""An agent whose clock a test turns, and whose kubelet answers as it likes: hours of zones."""
+"""An agent whose clock a test turns, and whose kubelet is a fake: hours of zones."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ MACHINE = Snapshot(node="gpu-1", numa_nodes=NODES, kubelet=POLICIES)
 
 
 @dataclass
-class PlayedKubelet:
+class FakeKubelet:
     """Answers what a test says, or not at all."""
 
     offered: NodeOffer = OFFER
@@ -62,13 +62,13 @@ def free_gpus(api: FakeObjects) -> list[int | None]:
     return found
 
 
-class Played:
+class SimulatedAgent:
     """An agent with a clock that a test turns."""
 
     def __init__(
         self,
         api: FakeObjects,
-        kubelet: PlayedKubelet,
+        kubelet: FakeKubelet,
         *,
         spread: Spread = least,
         once: bool = False,
@@ -78,7 +78,7 @@ class Played:
         self.settings = Settings(node_name="gpu-1", once=once)
         self.store = SnapshotStore()
         self.store.publish(MACHINE)
-        self.zoning = Zoning(
+        self.zones = Zoning(
             self.settings,
             self.store,
             zones=NodeZonesPublisher(lambda: api, "gpu-1") if has_zones else None,
@@ -92,5 +92,5 @@ class Played:
         """Let time pass at the pace that the agent asks for."""
         end = self.now + seconds
         while self.now < end:
-            self.now = min(end, self.now + self.zoning.step())
-        self.zoning.step()
+            self.now = min(end, self.now + self.zones.step())
+        self.zones.step()

@@ -1,4 +1,4 @@
-"""Every setting of NVIDIA's: its names in the three places, and what becomes of it here."""
+"""Every setting of NVIDIA's device plugin: its names in the three places, and what it does here."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -78,17 +78,13 @@ def _plugin(
     return Name(
         kind=kind,
         flags=flags,
-        variables=tuple(map(_variable, flags)),
+        variables=tuple(word.upper().replace("-", "_") for word in flags),
         path=None if path is None else f"flags.{path}",
         words=words,
         ours=ours,
         agrees=agrees,
         instead=instead,
     )
-
-
-def _variable(flag: str) -> str:
-    return flag.upper().replace("-", "_")
 
 
 _NO_SWITCHES = "the CDI specification that the daemon writes has no such switches"
