@@ -12,6 +12,8 @@
 A broken invariant of our own is a plain ``ValueError`` or ``AssertionError`` and is not caught.
 """
 
+from collections.abc import Iterable
+
 
 class AgentError(Exception):
     """A failure with a cause and a cure, printed as ``error: cause — cure``."""
@@ -70,3 +72,14 @@ class ApiUnavailable(UnreadableError):  # noqa: N818 - same
     def __init__(self, cause: str, cure: str = "", *, retry_after_s: float | None = None) -> None:
         super().__init__(cause, cure)
         self.retry_after_s = retry_after_s
+
+
+def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the one of *known* that *name* may be meant for; ``None`` where none is similar.
+
+    Args:
+        cutoff: the least similarity, 0 to 1 (``difflib`` ratio).
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 - only errors need it, slow to import
+
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)

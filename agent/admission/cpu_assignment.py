@@ -1,8 +1,7 @@
-"""Where each CPU lies: what the CPU Manager knows of the machine.
+"""Which CPUs the CPU Manager takes, packed onto few parts of the machine or spread over it.
 
-Source: kubernetes 1.36 pkg/kubelet/cm/cpumanager/topology, filled as cadvisor 0.56 fills it
-(utils/sysinfo): a last-level cache counts only where it is not one whole NUMA node's; without
-one, the socket stands for it.
+Semantics of kubernetes 1.36 pkg/kubelet/cm/cpumanager/cpu_assignment.go (takeByTopologyNUMAPacked
+and takeByTopologyNUMADistributed) on the layout of pkg/kubelet/cm/cpumanager/topology.
 """
 
 import math
@@ -15,9 +14,16 @@ from itertools import pairwise
 from agent.admission.hints import sums
 from agent.model.numa import CpuTopology, NumaNode
 
+_STEPS = 1000
+"""Of a CPU, to which the balance is rounded before it is compared."""
+
+
+class NotEnoughCpusError(Exception):
+    """The CPUs cannot be taken; carries the kubelet's own words."""
+
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CpuPlace:
     """Where one CPU lies; a core is named by its lowest CPU."""
 
     numa: int
@@ -31,18 +37,25 @@ class CpuLayout:
     """All CPUs of the machine.
 
     Attributes:
-        sockets: how many there are, with or without CPUs.
+        sockets: their number, with or without CPUs.
     """
 
-    places: Mapping[int, Place]
+    places: Mapping[int, CpuPlace]
     sockets: int
-    _totals: dict[str, Mapping[int, frozenset[int]]] = field(default_factory=dict, repr=False)
+    _members: dict[str, Mapping[int, frozenset[int]]] = field(default_factory=dict, repr=False)
 
     def members(self, level: str) -> Mapping[int, frozenset[int]]:
         """Return the CPUs of each part of one *level*: numa, socket, core or cache."""
-        if level not in self._totals:
-            self._totals[level] = grouped(self, level, self.places)
-        return self._totals[level]
+        if level not in self._members:
+            self._members[level] = self.grouped(level, self.places)
+        return self._members[level]
+
+    def grouped(self, level: str, cpus: Iterable[int]) -> Mapping[int, frozenset[int]]:
+        """Return *cpus* by the part of *level* that they lie in."""
+        groups: dict[int, set[int]] = {}
+        for cpu in cpus:
+            groups.setdefault(getattr(self.places[cpu], level), set()).add(cpu)
+        return {part: frozenset(members) for part, members in groups.items()}
 
     @cached_property
     def nodes(self) -> tuple[int, ...]:
@@ -56,7 +69,7 @@ class CpuLayout:
 
     @cached_property
     def installed(self) -> Mapping[int, int]:
-        """How many CPUs every set of NUMA nodes has."""
+        """The number of CPUs of every set of NUMA nodes."""
         return sums({node: len(self.members("numa")[node]) for node in self.nodes})
 
     @property
@@ -84,41 +97,26 @@ class CpuLayout:
         return frozenset(place.socket for place in self.places.values() if place.numa in wanted)
 
 
-def grouped(layout: CpuLayout, level: str, cpus: Iterable[int]) -> Mapping[int, frozenset[int]]:
-    """Return *cpus* by the part of *level* that they lie in."""
-    found: dict[int, set[int]] = {}
-    for cpu in cpus:
-        found.setdefault(getattr(layout.places[cpu], level), set()).add(cpu)
-    return {part: frozenset(members) for part, members in found.items()}
-
-
 def cpu_layout(nodes: Iterable[NumaNode], cpu: CpuTopology) -> CpuLayout:
-    """Put the layout together from what the kernel shows."""
-    sockets = {one: socket.id for socket in cpu.sockets for one in socket.cpus}
-    cores = {one: min(core) for core in cpu.cores for one in core}
-    caches = {one: min(group) for group in cpu.l3_groups for one in group}
+    """Return the layout that the kernel shows, as the kubelet reads it from cadvisor.
+
+    A last-level cache counts only where it is not one whole NUMA node's; without one, the socket
+    takes its place (cadvisor 0.56 utils/sysinfo).
+    """
+    sockets = {number: socket.id for socket in cpu.sockets for number in socket.cpus}
+    cores = {number: min(core) for core in cpu.cores for number in core}
+    caches = {number: min(group) for group in cpu.l3_groups for number in group}
     sizes = Counter(caches.values())
-    places: dict[int, Place] = {}
+    places: dict[int, CpuPlace] = {}
     for node in nodes:
-        members = [one for one in node.cpus if one in cpu.online]
-        threads = Counter(cores.get(one, one) for one in members)
-        for one in members:
-            core, socket = cores.get(one, one), sockets.get(one, 0)
+        members = [number for number in node.cpus if number in cpu.online]
+        threads = Counter(cores.get(number, number) for number in members)
+        for number in members:
+            core, socket = cores.get(number, number), sockets.get(number, 0)
             whole = len(threads) * threads[core]
-            is_split = one in caches and sizes[caches[one]] != whole
-            places[one] = Place(node.id, socket, core, caches[one] if is_split else socket)
+            is_split = number in caches and sizes[caches[number]] != whole
+            places[number] = CpuPlace(node.id, socket, core, caches[number] if is_split else socket)
     return CpuLayout(places=places, sockets=len(cpu.sockets) or 1)
-
-
-# Which CPUs the CPU Manager takes out of those that are free, packed onto as few parts as it can.
-#
-# Semantics of kubernetes 1.36 pkg/kubelet/cm/cpumanager/cpu_assignment.go
-# (takeByTopologyNUMAPacked): whole NUMA nodes and sockets, whole caches on request, whole cores,
-# then single CPUs; among equals the part with the fewest free CPUs, then the lowest number.
-
-
-class NotEnoughCpusError(Exception):
-    """The CPUs cannot be taken; carries the kubelet's own words."""
 
 
 def take_packed(
@@ -129,12 +127,13 @@ def take_packed(
     by_cache: bool = False,
     spread_cores: bool = False,
 ) -> frozenset[int]:
-    """Return *wanted* of the *free* CPUs.
+    """Return *wanted* of the *free* CPUs, on as few parts of the machine as possible.
+
+    Whole NUMA nodes and sockets come first, the larger of both before the other, then whole caches
+    on request, whole cores, and single CPUs; among equals the part with the fewest free CPUs, then
+    the lowest number.
 
     Args:
-        layout: of the machine.
-        free: what may be taken.
-        wanted: how many.
         by_cache: option ``prefer-align-cpus-by-uncorecache``.
         spread_cores: option ``distribute-cpus-across-cores``.
 
@@ -143,22 +142,63 @@ def take_packed(
     """
     if wanted < 1:
         return frozenset()
-    pile = Pile(layout, free, wanted)
-    pile.take_nodes_and_sockets()
+    accumulator = _CpuAccumulator(layout, free, wanted)
+    outer, inner = accumulator.levels
+    accumulator.take_whole(outer, accumulator.ordered(outer))
+    accumulator.take_whole(inner, accumulator.ordered(outer, inner))
     if by_cache:
-        pile.take_caches()
+        accumulator.take_caches()
     if not spread_cores:
-        pile.take_cores()
-    pile.take_single(spread_cores=spread_cores)
-    return pile.taken
+        accumulator.take_whole("core", accumulator.ordered(outer, inner, "core"))
+    accumulator.take_single(spread_cores=spread_cores)
+    return accumulator.taken
 
 
-class Pile:
+def take_spread(layout: CpuLayout, free: frozenset[int], wanted: int, group: int) -> frozenset[int]:
+    """Return *wanted* of the *free* CPUs evenly over NUMA nodes, packed where no spread is even.
+
+    Option ``distribute-cpus-across-numa``, as the kubelet does it and not as it means to: the
+    combinations of four, six and more nodes that it remembers share memory with those that it
+    tries after them, so the last node of the best one may become another.
+
+    Args:
+        group: CPUs that are given together.
+
+    Raises:
+        NotEnoughCpusError: there are not as many, or the kubelet loses count of them.
+    """
+    if wanted % group:
+        return take_packed(layout, free, wanted)
+    if wanted < 1:
+        return frozenset()
+    accumulator = _CpuAccumulator(layout, free, wanted)
+    nodes = accumulator.ordered_by("numa")
+    counts = {node: len(cpus) for node, cpus in layout.grouped("numa", accumulator.free).items()}
+    groups = (len(layout.places) - 1) // group + 1
+    per_node = (groups - 1) // len(layout.nodes) + 1
+    needed = (wanted - 1) // group + 1
+    for size in range((needed - 1) // per_node + 1, min(needed, len(counts)) + 1):
+        best = _Spread()
+        for combination in _combinations(nodes, size):
+            if best.balance == 0:
+                break
+            spread = _spread_over(combination, counts, wanted, group)
+            if spread is not None and spread.balance < best.balance:
+                best = spread
+        if best.combination is not None:
+            takers = best.remainder.read() if best.remainder else []
+            _take_spread(accumulator, best.combination.read(), takers, group)
+            return accumulator.taken
+    return take_packed(layout, free, wanted)
+
+
+class _CpuAccumulator:
     """Free CPUs while some are taken.
 
     Attributes:
         wanted: how many are still to be taken. It is the kubelet's own count, which falls too
-            far where a part is listed twice, in a cache that spans NUMA nodes for one.
+            far where a part is listed twice, such as a cache that spans NUMA nodes.
+        levels: NUMA nodes and sockets, the larger of both first.
     """
 
     def __init__(self, layout: CpuLayout, free: frozenset[int], wanted: int) -> None:
@@ -171,10 +211,10 @@ class Pile:
         self.taken: frozenset[int] = frozenset()
         self.free = free & layout.cpus
         if wanted > len(self.free):
-            words = f"not enough cpus available to satisfy request: requested={wanted}"
-            raise NotEnoughCpusError(f"{words}, available={len(free)}")
+            problem = f"not enough cpus available to satisfy request: requested={wanted}"
+            raise NotEnoughCpusError(f"{problem}, available={len(free)}")
         is_node_first = layout.sockets >= len(layout.nodes)
-        self._way = ("numa", "socket") if is_node_first else ("socket", "numa")
+        self.levels = ("numa", "socket") if is_node_first else ("socket", "numa")
 
     def take(self, cpus: frozenset[int]) -> None:
         """Take *cpus*, which count even where they were taken before."""
@@ -182,103 +222,82 @@ class Pile:
         self.free -= cpus
         self.wanted -= len(cpus)
 
-    def numa_nodes(self) -> list[int]:
-        """Return the NUMA nodes with free CPUs in the order in which they are tried."""
-        return self._ordered(*self._way[: self._way.index("numa") + 1])
+    def take_whole(self, level: str, parts: list[int]) -> None:
+        """Take those of *parts* that are wholly free, while they are wanted whole.
 
-    def take_nodes_and_sockets(self) -> None:
-        """Take whole ones, the larger of both first."""
-        self._take_whole(self._way[0], *self._way[:1])
-        self._take_whole(self._way[1], *self._way)
+        Cores and sockets are whole with the average number of CPUs, others with all their own.
+        """
+        free, members = self.layout.grouped(level, self.free), self.layout.members(level)
+        sizes = {"core": self.layout.per_core, "socket": self.layout.per_socket}
+        whole = [part for part in parts if len(free[part]) == sizes.get(level, len(members[part]))]
+        for part in whole:
+            if self.wanted >= len(members[part]):
+                self.take(members[part])
 
     def take_caches(self) -> None:
         """Take whole caches, then what fits the first cache that has as much left."""
-        for cache in self._caches():
+        for cache in self.ordered_by("numa", "cache"):
             if self.wanted >= self.layout.per_cache:
-                self._take_listed("cache", self._caches())
+                self.take_whole("cache", self.ordered_by("numa", "cache"))
             if self.wanted < 1:
                 return
-            self._take_part(cache)
+            # Whole cores of this cache, or one CPU less where an odd number is wanted.
+            members = self.layout.grouped("cache", self.free).get(cache, frozenset())
+            cores = self.layout.grouped("core", self.free)
+            per_core = self.layout.per_core
+            needed = -(-self.wanted // per_core)
+            chosen = sorted({self.layout.places[cpu].core for cpu in members})[:needed]
+            cpus = sorted(cpu for core in chosen for cpu in cores[core])
+            if self.wanted % 2 and per_core > 1 and len(cpus) > self.wanted:
+                cpus.pop()
+            if len(cpus) == self.wanted:
+                self.take(frozenset(cpus))
             if self.wanted < 1:
                 return
-
-    def take_cores(self) -> None:
-        """Take whole cores."""
-        self._take_whole("core", *self._way, "core")
 
     def take_single(self, *, spread_cores: bool) -> None:
         """Take CPU by CPU until there are enough."""
         if spread_cores:
-            level, parts = "socket", self._ordered(*self._way[: self._way.index("socket") + 1])
+            level, parts = "socket", self.ordered_by("socket")
         else:
-            level, parts = "core", self._ordered(*self._way, "core")
-        members = grouped(self.layout, level, self.free)
+            level, parts = "core", self.ordered(*self.levels, "core")
+        members = self.layout.grouped(level, self.free)
         for cpu in [cpu for part in parts for cpu in sorted(members[part])]:
             if self.wanted < 1:
                 return
             self.take(frozenset({cpu}))
 
-    def _take_whole(self, level: str, *way: str) -> None:
-        self._take_listed(level, self._ordered(*way))
+    def ordered_by(self, level: str, *below: str) -> list[int]:
+        """Return :meth:`ordered` for NUMA nodes or sockets, with the larger level before."""
+        return self.ordered(*self.levels[: self.levels.index(level) + 1], *below)
 
-    def _take_listed(self, level: str, parts: list[int]) -> None:
-        free = grouped(self.layout, level, self.free)
-        for part in [part for part in parts if len(free[part]) == self._size(level, part)]:
-            members = self.layout.members(level)[part]
-            if self.wanted >= len(members):
-                self.take(members)
+    def ordered(self, *levels: str) -> list[int]:
+        """Return the parts of the last of *levels* with free CPUs, by those of the levels before.
 
-    def _size(self, level: str, part: int) -> int:
-        """Return how many free CPUs make a part a whole one; of cores and sockets, the average."""
-        averages = {"core": self.layout.per_core, "socket": self.layout.per_socket}
-        return averages.get(level, len(self.layout.members(level)[part]))
+        Within the same part, the one with the fewest free CPUs comes first, then the lowest number.
+        """
+        counts = {
+            level: {part: len(cpus) for part, cpus in self.layout.grouped(level, self.free).items()}
+            for level in levels
+        }
 
-    def _take_part(self, cache: int) -> None:
-        members = grouped(self.layout, "cache", self.free).get(cache, frozenset())
-        cores = grouped(self.layout, "core", self.free)
-        per_core = self.layout.per_core
-        needed = -(-self.wanted // per_core)
-        chosen = sorted({self.layout.places[cpu].core for cpu in members})[:needed]
-        cpus = sorted(cpu for core in chosen for cpu in cores[core])
-        if self.wanted % 2 and per_core > 1 and len(cpus) > self.wanted:
-            cpus.pop()
-        if len(cpus) == self.wanted:
-            self.take(frozenset(cpus))
+        def in_order(level: str, parts: Iterable[int]) -> list[int]:
+            return sorted(parts, key=lambda part: (counts[level][part], part))
 
-    def _caches(self) -> list[int]:
-        return self._ordered(*self._way[: self._way.index("numa") + 1], "cache")
-
-    def _ordered(self, *way: str) -> list[int]:
-        """Return the parts of the last level with free CPUs, by those of the levels before."""
-        parts = self._sorted(way[0], grouped(self.layout, way[0], self.free))
-        for outer, inner in pairwise(way):
-            members = grouped(self.layout, outer, self.free)
+        parts = in_order(levels[0], counts[levels[0]])
+        for outer, inner in pairwise(levels):
+            members = self.layout.grouped(outer, self.free)
             parts = [
-                one
+                within
                 for part in parts
-                for one in self._sorted(inner, grouped(self.layout, inner, members[part]))
+                for within in in_order(inner, self.layout.grouped(inner, members[part]))
             ]
         return parts
-
-    def _sorted(self, level: str, parts: Iterable[int]) -> list[int]:
-        free = grouped(self.layout, level, self.free)
-        return sorted(parts, key=lambda part: (len(free[part]), part))
-
-
-# Which CPUs the CPU Manager takes where it is to spread them evenly over NUMA nodes.
-#
-# Option ``distribute-cpus-across-numa``; semantics of kubernetes 1.36
-# pkg/kubelet/cm/cpumanager/cpu_assignment.go (takeByTopologyNUMADistributed), as it does it and
-# not as it means to: the combinations of four, six and more nodes that it remembers share memory
-# with those that it tries after them, so that the last node of the best one may become another.
-
-_STEPS = 1000
-"""Of a CPU, to which the balance is rounded before it is compared."""
 
 
 @dataclass(slots=True)
 class _Slice:
-    """The first *length* items of a list that others may write to."""
+    """The first *length* items of a list that others may write to, as a slice of Go."""
 
     items: list[int]
     length: int
@@ -286,59 +305,27 @@ class _Slice:
     def read(self) -> list[int]:
         return self.items[: self.length]
 
+    def appended(self, item: int) -> "_Slice":
+        """Append as Go does: in place while there is room, else in a copy of twice the room."""
+        items = self.items
+        if self.length == len(items):
+            items = [*items, *[0] * max(len(items), 1)]
+        items[self.length] = item
+        return _Slice(items, self.length + 1)
+
 
 @dataclass(slots=True)
-class _Best:
+class _Spread:
+    """The best spread so far: its nodes, and those that take the remainder."""
+
     balance: float = math.inf
     combination: _Slice | None = None
     remainder: _Slice | None = None
 
 
-def take_spread(layout: CpuLayout, free: frozenset[int], wanted: int, group: int) -> frozenset[int]:
-    """Return *wanted* of the *free* CPUs, by *group* of CPUs, packed where no spread is even.
-
-    Raises:
-        NotEnoughCpusError: there are not as many, or the kubelet loses count of them.
-    """
-    if wanted % group:
-        return take_packed(layout, free, wanted)
-    if wanted < 1:
-        return frozenset()
-    pile = Pile(layout, free, wanted)
-    for best in _candidates(pile, group):
-        if best.combination is not None:
-            _take(pile, best, group)
-            return pile.taken
-    return take_packed(layout, free, wanted)
-
-
-def _candidates(pile: Pile, group: int) -> Iterator[_Best]:
-    """Yield the best combination of each number of nodes, fewest first."""
-    layout, nodes = pile.layout, pile.numa_nodes()
-    free = {node: len(cpus) for node, cpus in grouped(layout, "numa", pile.free).items()}
-    groups = (len(layout.places) - 1) // group + 1
-    per_node = (groups - 1) // len(layout.nodes) + 1
-    needed = (pile.wanted - 1) // group + 1
-    for count in range((needed - 1) // per_node + 1, min(needed, len(free)) + 1):
-        yield _best(nodes, count, free, pile.wanted, group)
-
-
-def _best(
-    nodes: Sequence[int], count: int, free: Mapping[int, int], wanted: int, group: int
-) -> _Best:
-    best = _Best()
-    for combination in _combinations(nodes, count):
-        if best.balance == 0:
-            break
-        found = _balanced(combination, free, wanted, group)
-        if found is not None and found.balance < best.balance:
-            best = found
-    return best
-
-
-def _balanced(
+def _spread_over(
     combination: _Slice, free: Mapping[int, int], wanted: int, group: int
-) -> _Best | None:
+) -> _Spread | None:
     """Return how even the nodes would be left; ``None`` where *combination* cannot serve."""
     nodes = combination.read()
     share = wanted // len(nodes) // group * group
@@ -347,73 +334,77 @@ def _balanced(
         return None
     left = {node: amount - (share if node in nodes else 0) for node, amount in free.items()}
     remainder = wanted - share * len(nodes)
-    best = _Best(combination=combination)
+    best = _Spread(combination=combination)
     if remainder == 0:
         best.balance = _deviation(list(left.values()))
     takers = [node for node in nodes if left[node] >= group]
     for size in range(len(takers), 0, -1) if remainder else ():
         for subset in _combinations(takers, size):
-            balance = _left_by(subset.read(), left, remainder, group)
-            if balance is not None and balance < best.balance:
+            chosen = subset.read()
+            if sum(left[node] for node in chosen) < remainder:
+                continue
+            after = dict(left)
+            for node in _turns(chosen, after, remainder, group):
+                after[node] -= group
+            balance = _deviation(list(after.values()))
+            if balance < best.balance:
                 best.balance, best.remainder = balance, subset
     return best if best.balance < math.inf else None
 
 
-def _left_by(
-    subset: Sequence[int], left: Mapping[int, int], remainder: int, group: int
-) -> float | None:
-    if sum(left[node] for node in subset) < remainder:
-        return None
-    after = dict(left)
-    while remainder > 0:
-        before = remainder
-        for node in subset:
-            if remainder and after[node] >= group:
-                after[node] -= group
-                remainder -= group
-        if remainder == before:
-            raise NotEnoughCpusError("the kubelet would try to spread the CPUs for ever")
-    return _deviation(list(after.values()))
+def _take_spread(
+    accumulator: _CpuAccumulator, nodes: list[int], takers: list[int], group: int
+) -> None:
+    """Take an equal share of each of *nodes*, and the remainder of *takers* in turn."""
+    layout = accumulator.layout
 
+    def free_on(node: int) -> frozenset[int]:
+        return layout.grouped("numa", accumulator.free).get(node, frozenset())
 
-def _take(pile: Pile, best: _Best, group: int) -> None:
-    nodes = best.combination.read() if best.combination else []
-    share = pile.wanted // len(nodes) // group * group
-    remainder = pile.wanted - share * len(nodes)
+    def take_from(node: int, wanted: int) -> None:
+        free = free_on(node)
+        if wanted <= len(free):  # else the kubelet takes none, and finds out in the end
+            accumulator.take(take_packed(layout, free, wanted))
+
+    share = accumulator.wanted // len(nodes) // group * group
+    remainder = accumulator.wanted - share * len(nodes)
     for node in nodes:
-        _take_from(pile, node, share)
-    takers = best.remainder.read() if best.remainder else []
+        take_from(node, share)
+    left = {node: len(free_on(node)) for node in takers}
+    for node in _turns(takers, left, remainder, group):
+        take_from(node, group)
+        left[node] = len(free_on(node))
+    if accumulator.wanted:
+        less = "not enough" if accumulator.wanted > 0 else "too many"
+        problem = f"accounting error, {less} CPUs allocated, remaining: {accumulator.wanted}"
+        raise NotEnoughCpusError(problem)
+
+
+def _turns(
+    takers: Sequence[int], left: Mapping[int, int], remainder: int, group: int
+) -> Iterator[int]:
+    """Yield the takers of the *remainder* in turn, a *group* each, while *left* has one for them.
+
+    The caller updates *left* after each turn.
+    """
     while remainder > 0:
         before = remainder
         for node in takers:
-            if remainder and len(_on(pile, node)) >= group:
-                _take_from(pile, node, group)
+            if remainder and left[node] >= group:
+                yield node
                 remainder -= group
         if remainder == before:
             raise NotEnoughCpusError("the kubelet would try to spread the CPUs for ever")
-    if pile.wanted:
-        less = "not enough" if pile.wanted > 0 else "too many"
-        words = f"accounting error, {less} CPUs allocated, remaining: {pile.wanted}"
-        raise NotEnoughCpusError(words)
-
-
-def _on(pile: Pile, node: int) -> frozenset[int]:
-    return grouped(pile.layout, "numa", pile.free).get(node, frozenset())
-
-
-def _take_from(pile: Pile, node: int, wanted: int) -> None:
-    free = _on(pile, node)
-    if wanted <= len(free):  # else the kubelet takes none, and finds out in the end
-        pile.take(take_packed(pile.layout, free, wanted))
 
 
 def _deviation(amounts: Sequence[int]) -> float:
-    mean = _rounded(sum(amounts) / len(amounts))
-    return _rounded(math.sqrt(sum((one - mean) ** 2 for one in amounts) / len(amounts)))
+    """Return the standard deviation, rounded as the kubelet rounds it."""
 
+    def rounded(value: float) -> float:
+        return math.floor(value * _STEPS + 0.5) / _STEPS
 
-def _rounded(value: float) -> float:
-    return math.floor(value * _STEPS + 0.5) / _STEPS
+    mean = rounded(sum(amounts) / len(amounts))
+    return rounded(math.sqrt(sum((amount - mean) ** 2 for amount in amounts) / len(amounts)))
 
 
 def _combinations(items: Sequence[int], count: int) -> Iterator[_Slice]:
@@ -424,16 +415,7 @@ def _combinations(items: Sequence[int], count: int) -> Iterator[_Slice]:
             yield chosen
             return
         for position in range(start, len(items) - (count - chosen.length) + 1):
-            yield from choices(_appended(chosen, items[position]), position + 1)
+            yield from choices(chosen.appended(items[position]), position + 1)
 
     if count >= 1:
         yield from choices(_Slice([], 0), 0)
-
-
-def _appended(to: _Slice, item: int) -> _Slice:
-    """Append as Go does: in place while there is room, else into a copy of twice the room."""
-    items = to.items
-    if to.length == len(items):
-        items = [*items, *[0] * max(len(items), 1)]
-    items[to.length] = item
-    return _Slice(items, to.length + 1)

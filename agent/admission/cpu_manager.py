@@ -3,7 +3,6 @@
 Semantics of kubernetes 1.36 pkg/kubelet/cm/cpumanager/policy_static.go.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.admission.cpu_assignment import (
@@ -15,12 +14,16 @@ from agent.admission.cpu_assignment import (
 )
 from agent.admission.errors import SMT_ALIGNMENT_ERROR, Missing, Refusal, check_nodes
 from agent.admission.hints import Hint, Hints, mask_of, narrowness, nodes_of, sums
-from agent.admission.state import Held, Holders, flag, held_cpus, word
+from agent.admission.state import ActivePods, choice, flag
 from agent.model.kubelet import KubeletSettings
-from agent.model.kubelet_state import CpuState
 from agent.model.kubernetes import MILLICORES, quantity
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
+
+_STATIC, _NONE = "static", "none"
+
+_MOST_CPUS = 8192
+"""CPUs that are computed; the most that Linux can be built for on x86 (NR_CPUS)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +38,18 @@ class CpuOptions:
     prefer_align_cpus_by_uncorecache: bool = False
 
 
+_OPTIONS = tuple(CpuOptions.__dataclass_fields__)
+
+
 @dataclass(slots=True, kw_only=True)
-class Cpus:
+class CpuManager:
     """The CPUs of one node and who has them.
 
     Attributes:
-        shared: what no container has for itself (``defaultCpuSet``).
-        reserved: what no container can have for itself.
+        shared: CPUs that no container has exclusively (``defaultCpuSet``).
+        reserved: CPUs that no container can have exclusively.
         held: pod uid → container → its exclusive CPUs.
-        reusable: those of init containers of the pod that is being admitted.
+        reusable: the CPUs of init containers of the pod that is being admitted.
     """
 
     layout: CpuLayout
@@ -53,13 +59,13 @@ class Cpus:
     held: dict[str, dict[str, frozenset[int]]] = field(default_factory=dict)
     reusable: frozenset[int] = frozenset()
 
-    def copy(self) -> "Cpus":
-        """Return a copy that can be changed on its own."""
+    def copy(self) -> "CpuManager":
+        """Return an independent copy to admit the next pod on."""
         held = {uid: dict(containers) for uid, containers in self.held.items()}
-        return replace(self, held=held)
+        return replace(self, held=held, reusable=frozenset())
 
     def release(self, uid: str) -> None:
-        """Take back what the containers of one pod have."""
+        """Return the CPUs of one pod to the shared ones."""
         for cpus in self.held.pop(uid, {}).values():
             self.shared |= cpus
 
@@ -71,36 +77,43 @@ class Cpus:
             (mask.bit_count() for mask, count in installed.items() if count >= wanted),
             default=len(self.layout.nodes),
         )
-        found = (one for one in free if free[one] >= wanted and one & needed == needed)
-        ordered = sorted(found, key=narrowness)
-        return {"cpu": tuple(Hint(one, self._is_preferred(one, narrowest)) for one in ordered)}
+        fitting = (mask for mask in free if free[mask] >= wanted and mask & needed == needed)
+        return {
+            "cpu": tuple(
+                Hint(mask, self._is_preferred(mask, narrowest))
+                for mask in sorted(fitting, key=narrowness)
+            )
+        }
 
-    def give(self, uid: str, container: str, wanted: int, mask: int | None) -> frozenset[int]:
+    def give(
+        self, uid: str, container: str, wanted: int, mask: int | None, *, is_init: bool
+    ) -> frozenset[int]:
         """Give *wanted* CPUs to a container, from the NUMA nodes of *mask* first.
 
         Raises:
-            Refusal: they cannot be had.
+            Refusal: they are not available.
         """
         self._check_cores(wanted)
         free = self.available | self.reusable
-        aligned = frozenset() if mask is None else self._aligned(mask, free)
+        aligned = free & self._near(mask)
         try:
-            taken = self._take(aligned, min(wanted, len(aligned)))
-            taken |= self._take(free - taken, wanted - len(taken))
+            taken = take(self.layout, self.options, aligned, min(wanted, len(aligned)))
+            taken |= take(self.layout, self.options, free - taken, wanted - len(taken))
         except NotEnoughCpusError as error:
             raise Refusal.unexpected(str(error)) from None
         self.shared -= taken
         self.held.setdefault(uid, {})[container] = taken
+        self.reusable = self.reusable | taken if is_init else self.reusable - taken
         return taken
 
     @property
     def available(self) -> frozenset[int]:
-        """What can be given out now."""
+        """The CPUs that can be given now."""
         return self.shared - self.reserved
 
     @property
     def free(self) -> dict[int, int]:
-        """How many CPUs every set of NUMA nodes has for the pod that is being admitted."""
+        """The number of CPUs of every set of NUMA nodes for the pod that is being admitted."""
         counts = self.layout.by_node(self.available | self.reusable)
         return sums({node: counts[node] for node in self.layout.nodes})
 
@@ -112,40 +125,37 @@ class Cpus:
                 return True
         return mask.bit_count() == narrowest
 
-    def _check_cores(self, wanted: int) -> None:
-        if not self.options.full_pcpus_only:
-            return
-        per_core = self.layout.per_core
-        if wanted % per_core:
-            words = f"requested {wanted} cpus not multiple cpus per core = {per_core}"
-            raise Refusal(SMT_ALIGNMENT_ERROR, f"SMT Alignment Error: {words}")
-        broken = {
-            self.layout.places[cpu].core for cpu in self.reserved if cpu in self.layout.places
-        }
-        members = self.layout.members("core")
-        free = len(self.shared - frozenset().union(*(members[core] for core in broken)))
-        if wanted > free:
-            words = f"not enough free physical CPUs: available physical CPUs = {free}"
-            counts = f"requested CPUs = {wanted}, CPUs per core = {per_core}"
-            raise Refusal(SMT_ALIGNMENT_ERROR, f"SMT Alignment Error: {words}, {counts}")
-
-    def _aligned(self, mask: int, free: frozenset[int]) -> frozenset[int]:
-        nodes = nodes_of(mask)
+    def _near(self, mask: int | None) -> frozenset[int]:
+        """Return the CPUs of the NUMA nodes of *mask*, or of their whole sockets on request."""
+        nodes = () if mask is None else nodes_of(mask)
         if not self.options.align_by_socket:
             level, parts = "numa", frozenset(nodes)
         else:
             level, parts = "socket", self.layout.sockets_of(nodes)
-        members: Mapping[int, frozenset[int]] = self.layout.members(level)
-        return free & frozenset().union(*(members.get(part, frozenset()) for part in parts))
+        members = self.layout.members(level)
+        return frozenset().union(*(members.get(part, ()) for part in parts))
 
-    def _take(self, free: frozenset[int], wanted: int) -> frozenset[int]:
-        return take_by_options(self.layout, self.options, free, wanted)
+    def _check_cores(self, wanted: int) -> None:
+        """Raise Refusal where whole cores are required and not available."""
+        if not self.options.full_pcpus_only:
+            return
+        per_core, places = self.layout.per_core, self.layout.places
+        if wanted % per_core:
+            problem = f"requested {wanted} cpus not multiple cpus per core = {per_core}"
+            raise Refusal(SMT_ALIGNMENT_ERROR, f"SMT Alignment Error: {problem}")
+        broken = {places[cpu].core for cpu in self.reserved if cpu in places}
+        members = self.layout.members("core")
+        free = len(self.shared - frozenset().union(*(members[core] for core in broken)))
+        if wanted > free:
+            problem = f"not enough free physical CPUs: available physical CPUs = {free}"
+            counts = f"requested CPUs = {wanted}, CPUs per core = {per_core}"
+            raise Refusal(SMT_ALIGNMENT_ERROR, f"SMT Alignment Error: {problem}, {counts}")
 
 
-def take_by_options(
+def take(
     layout: CpuLayout, options: CpuOptions, free: frozenset[int], wanted: int
 ) -> frozenset[int]:
-    """Return *wanted* of the *free* CPUs as the policy's options say.
+    """Return *wanted* of the *free* CPUs by the policy's options.
 
     Raises:
         NotEnoughCpusError: there are not as many.
@@ -162,42 +172,43 @@ def take_by_options(
     )
 
 
-# The CPU Manager of a node, put together from its snapshot.
+def cpu_manager_of(
+    snapshot: Snapshot, settings: KubeletSettings, active: ActivePods
+) -> CpuManager | None:
+    """Return the CPU Manager of *snapshot*; ``None`` under policy ``none``.
 
-_OPTIONS = tuple(CpuOptions.__dataclass_fields__)
-
-
-_STATIC, _NONE = "static", "none"
-
-
-_MOST_CPUS = 8192
-"""CPUs that are worked out; the most that Linux can be built for on x86 (NR_CPUS)."""
-
-
-def cpus_of(snapshot: Snapshot, settings: KubeletSettings, found: Holders) -> Cpus | None:
-    """Return the CPUs and who has them; ``None`` under policy ``none``.
-
-    The state file is the kubelet's own word; without it, what pods hold is PodResources'.
+    The state file is the kubelet's own record; without it, PodResources says what pods hold.
 
     Raises:
-        Missing: something needed is not known, or the kubelet does not start like this.
+        Missing: an input is not known, or the kubelet does not start like this.
     """
     state = snapshot.kubelet_state.cpu if snapshot.kubelet_state is not None else None
     stated = state.policy if state is not None else settings.cpu_manager_policy
-    policy = word(stated, "cpuManagerPolicy", (_STATIC, _NONE))
+    policy = choice(stated, "cpuManagerPolicy", (_STATIC, _NONE))
     if policy == _NONE and settings.cpu_manager_options:
         raise Missing("a kubelet that starts: cpuManagerPolicyOptions without policy static")
     if policy == _NONE:
         return None
     options, layout = _options(settings), _layout(snapshot)
     reserved = _reserved(snapshot, settings, layout, options)
-    shared, held = _held(
-        state, found, layout, reserved if options.strict_cpu_reservation else set()
+    if state is not None and state.default is not None:  # has pods that are gone, too
+        shared = state.default.cpus
+        entries = (state.entries or {}).items()
+        held = {uid: {name: it.cpus for name, it in cpus.items()} for uid, cpus in entries}
+    else:
+        reported = active.cpus()
+        if reported is None:
+            raise Missing("the CPUs that pods have, by the kubelet's state file or PodResources")
+        held = reported
+        taken = [cpus for containers in held.values() for cpus in containers.values()]
+        strict = reserved if options.strict_cpu_reservation else frozenset()
+        shared = layout.cpus.difference(*taken, strict)
+    manager = CpuManager(
+        layout=layout, options=options, shared=shared, reserved=reserved, held=held
     )
-    cpus = Cpus(layout=layout, options=options, shared=shared, reserved=reserved, held=held)
-    for uid in [uid for uid in held if not found.counts(uid)]:
-        cpus.release(uid)
-    return cpus
+    for uid in [uid for uid in held if not active.counts(uid)]:
+        manager.release(uid)
+    return manager
 
 
 def _options(settings: KubeletSettings) -> CpuOptions:
@@ -234,30 +245,14 @@ def _reserved(
         return layout.cpus - snapshot.offer.cpus.cpus
     if settings.system_reserved is None or settings.kube_reserved is None:
         raise Missing("the CPUs reserved for the system")
-    parts = (_millicores(settings.system_reserved), _millicores(settings.kube_reserved))
     try:
-        return take_by_options(layout, options, layout.cpus, -(-sum(parts) // MILLICORES))
-    except NotEnoughCpusError as error:
-        raise Missing(f"a kubelet that starts: {error}") from None
-
-
-def _millicores(reserved: Mapping[str, str]) -> int:
-    try:
-        return quantity(reserved.get("cpu", "0"), per_unit=MILLICORES)
+        millicores = sum(
+            quantity(reserved.get("cpu", "0"), per_unit=MILLICORES)
+            for reserved in (settings.system_reserved, settings.kube_reserved)
+        )
     except ValueError as error:
         raise Missing(f"a kubelet that starts: reserved CPU is {error}") from None
-
-
-def _held(
-    state: CpuState | None, found: Holders, layout: CpuLayout, strict: "frozenset[int] | set[int]"
-) -> tuple[frozenset[int], Held]:
-    """Return the shared CPUs and those of containers, of pods that are gone too."""
-    if state is not None and state.default is not None:
-        entries = (state.entries or {}).items()
-        held = {uid: {name: cpus.cpus for name, cpus in one.items()} for uid, one in entries}
-        return state.default.cpus, held
-    known = held_cpus(found)
-    if known is None:
-        raise Missing("the CPUs that pods have, by the kubelet's state file or PodResources")
-    taken = (cpus for containers in known.values() for cpus in containers.values())
-    return layout.cpus.difference(*taken, strict), known
+    try:
+        return take(layout, options, layout.cpus, -(-millicores // MILLICORES))
+    except NotEnoughCpusError as error:
+        raise Missing(f"a kubelet that starts: {error}") from None

@@ -1,85 +1,89 @@
-"""What a pod asks of the managers that align: whole CPUs, memory and devices.
+"""What a pod requests from the aligning managers: whole CPUs, memory and devices.
 
 Source: kubernetes 1.36 pkg/kubelet/cm/cpumanager/policy_static.go (guaranteedCPUs),
 memorymanager/policy_static.go (getContainerRequestedResources) and devicemanager/topology_hints.go.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from agent.model.kubernetes import MILLICORES, quantity
-from agent.model.pod import Container, ContainerKind, Pod, at_once
+from agent.model.kubernetes import GIB, MIB, MILLICORES, quantity
+from agent.model.pod import Amounts, Container, ContainerKind, Pod, at_once
 from agent.model.qos import HUGE_PAGES, QosClass, asks_as_a_pod
+
+_SUFFIXES = ("", "Ki", "Mi", "Gi")
+_STEP = 1024
+"""From one suffix to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a container, or in scope ``pod`` a whole pod, requests from the managers at once."""
+
+    devices: Amounts
+    cpus: int
+    memory: Amounts
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """Resource → amount, in the unit of requests."""
+        return {**self.devices, "cpu": self.cpus * MILLICORES, **self.memory}
+
+
+def request_of(pod: Pod, container: Container, device_resources: Iterable[str]) -> Request:
+    """Return what *container* of *pod* requests."""
+    limits = container.limits or {}
+    return Request(
+        {name: limits[name] for name in sorted(device_resources) if name in limits},
+        whole_cpus(pod, container),
+        pinned_memory(pod, container),
+    )
+
+
+def request_of_pod(pod: Pod, device_resources: Iterable[str]) -> Request:
+    """Return what the whole *pod* requests at once; of memory the kinds that app containers use."""
+    names = tuple(device_resources)
+    devices = at_once(pod, lambda container: request_of(pod, container, names).devices)
+    cpus = at_once(pod, lambda container: {"cpu": whole_cpus(pod, container)})
+    memory = at_once(pod, lambda container: pinned_memory(pod, container))
+    apps = [container for container in pod.containers if container.kind is ContainerKind.APP]
+    kinds = {kind for container in apps for kind in pinned_memory(pod, container)}
+    return Request(
+        dict(sorted(devices.items())),
+        cpus.get("cpu", 0),
+        {kind: memory[kind] for kind in sorted(kinds)},
+    )
 
 
 def is_memory(resource: str) -> bool:
-    """Return whether the Memory Manager looks after *resource*."""
+    """Return whether the Memory Manager manages *resource*."""
     return resource == "memory" or resource.startswith(HUGE_PAGES)
 
 
 def is_pinned(pod: Pod) -> bool:
-    """Return whether the CPU and Memory Managers look at *pod*.
+    """Return whether the CPU and Memory Managers pin resources of *pod*.
 
-    They pass over one that states resources as a whole, unless the feature gate
-    PodLevelResourceManagers is on; it is not by default up to 1.37.
+    They ignore a pod with pod-level resources, unless the feature gate PodLevelResourceManagers is
+    on; it is off by default up to 1.37.
     """
     return pod.qos_class == QosClass.GUARANTEED and not asks_as_a_pod(pod)
 
 
 def whole_cpus(pod: Pod, container: Container) -> int:
-    """Return how many CPUs *container* gets for itself under CPU Manager policy ``static``."""
+    """Return the number of CPUs that *container* gets exclusively under CPU policy ``static``."""
     amount = (container.requests or {}).get("cpu", 0)
     return amount // MILLICORES if is_pinned(pod) and amount % MILLICORES == 0 else 0
 
 
-def pinned_memory(container: Container) -> dict[str, int]:
-    """Return what the Memory Manager is to pin for a container of a pod it looks at."""
-    amounts = container.requests or {}
-    return {name: amount for name, amount in amounts.items() if is_memory(name)}
-
-
-def devices(container: Container, known: Iterable[str]) -> dict[str, int]:
-    """Return the devices of *known* resources that *container* is to get, by resource."""
-    limits = container.limits or {}
-    return {name: limits[name] for name in sorted(known) if name in limits}
-
-
-def pod_cpus(pod: Pod) -> int:
-    """Return how many CPUs the whole pod needs at once."""
-    return at_once(pod, lambda one: {"cpu": whole_cpus(pod, one)}).get("cpu", 0)
-
-
-def pod_memory(pod: Pod) -> dict[str, int]:
-    """Return the memory that the whole pod needs at once, of kinds that app containers ask for."""
-    apps = (one for one in pod.containers if one.kind is ContainerKind.APP)
-    kinds = {kind for app in apps for kind in pinned_memory(app)}
-    found = at_once(pod, pinned_memory)
-    return {kind: found[kind] for kind in sorted(kinds)}
-
-
-def pod_devices(pod: Pod, known: Iterable[str]) -> dict[str, int]:
-    """Return the devices that the whole pod needs at once, by resource."""
-    names = tuple(known)
-    return dict(sorted(at_once(pod, lambda one: devices(one, names)).items()))
-
-
-def amount_of(resource: str, container: Container) -> int:
-    """Return how much of *resource* a container requests."""
-    return (container.requests or {}).get(resource, 0)
-
-
-# Amounts of resources as people write them in a manifest.
-
-_MIB, _GIB = 1 << 20, 1 << 30
-
-
-_SUFFIXES = ("", "Ki", "Mi", "Gi")
-
-
-_STEP = 1024
+def pinned_memory(pod: Pod, container: Container) -> dict[str, int]:
+    """Return the memory of *container* that the Memory Manager pins, by kind."""
+    if not is_pinned(pod):
+        return {}
+    return {name: size for name, size in (container.requests or {}).items() if is_memory(name)}
 
 
 def amount_text(name: str, amount: int) -> str:
-    """Return an *amount* of the resource *name* without its unit, exact to the last byte."""
+    """Return an *amount* of the resource *name* as in a manifest, exact to the last byte."""
     if name == "cpu":
         return f"{amount}m" if amount % MILLICORES else str(amount // MILLICORES)
     if not is_memory(name):
@@ -98,13 +102,13 @@ def unit_of(name: str, amount: int) -> str:
 
 
 def grain_of(name: str, amount: int) -> int:
-    """Return the steps in which people ask for about *amount*: whole GiB, MiB, pages, else 1."""
+    """Return the step in which people write about *amount*: whole GiB, MiB or pages, else 1."""
     if not is_memory(name):
         return 1
-    usual = _GIB if amount >= _GIB else _MIB
+    usual = GIB if amount >= GIB else MIB
     if name == "memory":
         return usual
     try:
-        return max(quantity(name.removeprefix(HUGE_PAGES)), _MIB)
+        return max(quantity(name.removeprefix(HUGE_PAGES)), MIB)
     except ValueError:
         return usual

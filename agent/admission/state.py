@@ -1,28 +1,32 @@
-"""Which pods of a snapshot count, and what each of its sources says that they hold."""
+"""What the sources of a snapshot say: the kubelet's options, and what active pods hold."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from agent.admission.errors import Missing
 from agent.model.kubelet_state import HeldMemory
 from agent.model.kubernetes import go_bool
-from agent.model.pod import Pod
+from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot
 
-# Policies of the kubelet and their options: words, and texts under names.
+FINISHED = ("Succeeded", "Failed")
+"""Phases of pods that no longer hold anything."""
+
+_MOST_DIGITS = 7
+"""Of a number among the kubelet's options."""
 
 
-def word(stated: str | None, field: str, known: Container[str]) -> str:
-    """Return what is *stated* as *field* of the kubelet's settings.
+def choice(value: str | None, field: str, choices: Collection[str]) -> str:
+    """Return *value*, which is that of *field* of the kubelet's settings.
 
     Raises:
-        Missing: nothing is known to be, or the kubelet does not start with it.
+        Missing: it is not known, or the kubelet does not start with it.
     """
-    if stated is None:
+    if value is None:
         raise Missing(field)
-    if stated not in known:
-        raise Missing(f"a kubelet that starts: {field} {stated!r} is none it knows")
-    return stated
+    if value not in choices:
+        raise Missing(f"a kubelet that starts: {field} {value!r} is none it knows")
+    return value
 
 
 def flag(options: Mapping[str, str] | None, name: str) -> bool:
@@ -32,120 +36,109 @@ def flag(options: Mapping[str, str] | None, name: str) -> bool:
         Missing: the kubelet does not start with its value.
     """
     text = (options or {}).get(name, "false")
-    found = go_bool(text)
-    if found is None:
+    is_on = go_bool(text)
+    if is_on is None:
         raise Missing(f"a kubelet that starts: option {name} is {text!r}")
-    return found
+    return is_on
 
 
-def number(options: Mapping[str, str] | None, name: str, usual: int) -> int:
-    """Return an option's number, *usual* where it is not stated.
+def number(options: Mapping[str, str] | None, name: str, default: int) -> int:
+    """Return the number of an option; its *default* is also the least that it can be.
 
     Raises:
         Missing: the kubelet does not start with its value.
     """
-    text = (options or {}).get(name, str(usual))
-    if not text.isascii() or not text.isdecimal() or len(text) > len("1000000"):
+    text = (options or {}).get(name, str(default))
+    if not text.isascii() or not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise Missing(f"a kubelet that starts: option {name} is {text!r}")
-    if int(text) < usual:
-        raise Missing(f"a kubelet that starts: option {name} is {text}, and {usual} is the least")
+    if int(text) < default:
+        raise Missing(f"a kubelet that starts: option {name} is {text}, and {default} is the least")
     return int(text)
 
 
-FINISHED = ("Succeeded", "Failed")
-"""Phases of pods that hold nothing any more."""
-
-
-Held = dict[str, dict[str, frozenset[int]]]
-"""Pod → container → CPUs; pods by uid, else by namespace and name."""
-
-
 @dataclass(frozen=True, slots=True)
-class Holders:
-    """The pods that hold something while others are admitted.
+class ActivePods:
+    """The pods that hold resources while others are admitted.
 
     Attributes:
-        active: those of the snapshot; ``None`` where it knows no pods.
-        uids: theirs; ``None`` where some have none, and every entry of a state file counts.
-        asking: uids of the pods to admit, which hold nothing.
-        is_told: whether PodResources answered. A container that it does not name, one of a pod
-            that is not admitted yet or an init container that ended, then counts as holding
-            nothing; only state files tell what such init containers keep from others.
+        pods: of the snapshot; ``None`` where it knows no pods.
+        uids: of *pods*; ``None`` where some have none, and every entry of a state file counts.
+        admitted_uids: uids of the pods to admit, which hold nothing.
+        is_reported: whether PodResources answered. A container that it does not name, of a pod
+            that is not admitted yet or an init container that ended, then holds nothing; only
+            state files have what such init containers keep from others.
     """
 
-    active: tuple[Pod, ...] | None
+    pods: tuple[Pod, ...] | None
     uids: frozenset[str] | None
-    asking: frozenset[str]
-    is_told: bool
+    admitted_uids: frozenset[str]
+    is_reported: bool
 
     def counts(self, uid: str) -> bool:
-        """Return whether the kubelet still honours what a state file says *uid* holds."""
-        return uid not in self.asking and (self.uids is None or uid in self.uids)
+        """Return whether the kubelet still honours what a state file says that *uid* holds."""
+        return uid not in self.admitted_uids and (self.uids is None or uid in self.uids)
+
+    def cpus(self) -> dict[str, dict[str, frozenset[int]]] | None:
+        """Return the exclusive CPUs of each pod (by :func:`pod_key`) and container.
+
+        ``None`` where those of one container are not known; the same goes for the methods below.
+        """
+        if self._lacks("cpus"):
+            return None
+        return {
+            pod_key(pod): {it.name: it.cpus.cpus for it in pod.containers if it.cpus}
+            for pod in self.pods or ()
+        }
+
+    def devices(self, resource: str) -> dict[str, dict[str, frozenset[str]]] | None:
+        """Return the devices of *resource* that each pod and container has."""
+        if self._lacks("devices"):
+            return None
+        held: dict[str, dict[str, frozenset[str]]] = {}
+        for pod in self.pods or ():
+            for container in pod.containers:
+                given = [it for it in container.devices or () if it.resource == resource]
+                if ids := frozenset(id_ for it in given for id_ in it.ids):
+                    held.setdefault(pod_key(pod), {})[container.name] = ids
+        return held
+
+    def memory(self) -> dict[str, dict[str, tuple[HeldMemory, ...]]] | None:
+        """Return the pinned memory of each pod and container."""
+        if self._lacks("memory"):
+            return None
+        return {pod_key(pod): _pinned_memory(pod.containers) for pod in self.pods or ()}
+
+    def _lacks(self, part: str) -> bool:
+        if self.pods is None:
+            return True
+        containers = (container for pod in self.pods for container in pod.containers)
+        return not self.is_reported and any(getattr(it, part) is None for it in containers)
 
 
-def holders(snapshot: Snapshot, asking: Iterable[Pod]) -> Holders:
-    """Return who holds what while the pods *asking* are admitted."""
-    uids = frozenset(pod.uid for pod in asking if pod.uid is not None)
-    is_told = snapshot.offer is not None
+def active_pods(snapshot: Snapshot, admitted: Iterable[Pod]) -> ActivePods:
+    """Return who holds resources while the pods *admitted* are admitted."""
+    uids = frozenset(pod.uid for pod in admitted if pod.uid is not None)
+    is_reported = snapshot.offer is not None
     if snapshot.pods is None:
-        return Holders(None, None, uids, is_told)
-    active = tuple(
-        pod for pod in snapshot.pods if pod.phase not in FINISHED and pod.uid not in uids
+        return ActivePods(None, None, uids, is_reported)
+    pods = tuple(pod for pod in snapshot.pods if pod.phase not in FINISHED and pod.uid not in uids)
+    known = [pod.uid for pod in pods if pod.uid is not None]
+    return ActivePods(
+        pods, frozenset(known) if len(known) == len(pods) else None, uids, is_reported
     )
-    known = [pod.uid for pod in active if pod.uid is not None]
-    return Holders(active, frozenset(known) if len(known) == len(active) else None, uids, is_told)
 
 
-def key(pod: Pod) -> str:
-    """Return what a pod is known by here."""
+def pod_key(pod: Pod) -> str:
+    """Return the uid of *pod*, else its namespace and name."""
     return pod.uid or f"{pod.namespace}/{pod.name}"
 
 
-def held_cpus(found: Holders) -> Held | None:
-    """Return the exclusive CPUs of active pods; ``None`` where those of one are not known."""
-    pods = _told(found, "cpus")
-    if pods is None:
-        return None
+def _pinned_memory(containers: Iterable[Container]) -> dict[str, tuple[HeldMemory, ...]]:
     return {
-        key(pod): {one.name: one.cpus.cpus for one in pod.containers if one.cpus} for pod in pods
+        container.name: tuple(
+            HeldMemory(kind=it.kind, size=it.size_bytes, numa_nodes=it.numa_nodes)
+            for it in container.memory
+        )
+        for container in containers
+        if container.memory
     }
-
-
-def held_devices(found: Holders, resource: str) -> dict[str, dict[str, frozenset[str]]] | None:
-    """Return the devices that active pods have; ``None`` where those of one are not known."""
-    pods = _told(found, "devices")
-    if pods is None:
-        return None
-    held: dict[str, dict[str, frozenset[str]]] = {}
-    for pod in pods:
-        for one in pod.containers:
-            ids = [id_ for it in one.devices or () if it.resource == resource for id_ in it.ids]
-            if ids:
-                held.setdefault(key(pod), {})[one.name] = frozenset(ids)
-    return held
-
-
-def held_memory(found: Holders) -> dict[str, dict[str, tuple[HeldMemory, ...]]] | None:
-    """Return the pinned memory of active pods; ``None`` where that of one is not known."""
-    pods = _told(found, "memory")
-    if pods is None:
-        return None
-    return {
-        key(pod): {
-            one.name: tuple(
-                HeldMemory(kind=it.kind, size=it.size_bytes, numa_nodes=it.numa_nodes)
-                for it in one.memory or ()
-            )
-            for one in pod.containers
-            if one.memory
-        }
-        for pod in pods
-    }
-
-
-def _told(found: Holders, part: str) -> tuple[Pod, ...] | None:
-    """Return the active pods; ``None`` where the *part* that some container has is not known."""
-    if found.active is None or found.is_told:
-        return found.active
-    containers = (one for pod in found.active for one in pod.containers)
-    return None if any(getattr(one, part) is None for one in containers) else found.active

@@ -1,207 +1,33 @@
-"""The smallest changes with which a rejected pod would be admitted, each tried out."""
+"""The smallest changes with which a rejected pod would be admitted, each of them tried.
+
+The answer for a container changes at few amounts of a resource only: at what a set of NUMA nodes
+has free, and at what the largest sets of each size have installed, beyond which a request takes
+more nodes. The nearest amount that would be admitted is one of these or the next beyond, so no
+others need be tried.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
 
 from agent.admission.admit import Admission, PodAdmission, admit, classed, uid_of
 from agent.admission.device_manager import Preference, lowest_first
 from agent.admission.merge import NONE, POLICIES, SCOPES
-from agent.admission.requests import (
-    amount_of,
-    amount_text,
-    grain_of,
-    is_pinned,
-    pinned_memory,
-    unit_of,
-    whole_cpus,
-)
-from agent.admission.scope import Node, left, pass_through
-from agent.admission.snapshot import node_of
+from agent.admission.requests import amount_text, grain_of, pinned_memory, unit_of, whole_cpus
+from agent.admission.scope import admit_pod
+from agent.admission.snapshot import NodeManagers, managers_of
 from agent.admission.state import flag
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import MILLICORES
 from agent.model.pod import Container, Pod, at_once
 from agent.model.snapshot import Snapshot
 
-# The amounts of one resource at which the kubelet's answer to a container changes.
-#
-# It changes at few amounts only: at what a set of NUMA nodes has free, and at what the largest sets
-# of each size have installed, beyond which a request is one of more nodes. The nearest amount that
-# would do is one of these or the next beyond, and no others need be tried.
-
-MOST_STEPS = 64
-"""Amounts that are tried in one direction, the nearest; a machine has this many only where every
-set of its NUMA nodes has another number free."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
-    """Where the answer changes, in the unit of requests.
-
-    Attributes:
-        name: of the resource.
-        asked: by the container.
-        others: by the other containers of the pod at the same time.
-        core: what exclusive CPUs are given out in; ``None`` for everything else.
-        room: how much pods can still request in sum; ``None`` where that is not checked.
-        free: what sets of NUMA nodes have free, by size of the set; empty where nothing is
-            aligned.
-        installed: what the largest set of each size has.
-    """
-
-    name: str
-    asked: int
-    others: int
-    core: int | None = None
-    room: int | None = None
-    free: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    installed: Mapping[int, int] = field(default_factory=dict)
-
-    def less(self) -> list[int]:
-        """Return smaller amounts that may do, the nearest first."""
-        tops = self._tops if self.room is None else {*self._tops, self.room}
-        below = {self._down(min(top - by, self.asked - 1)) for top in tops for by in self._shifts}
-        return sorted((amount for amount in below if amount > 0), reverse=True)[:MOST_STEPS]
-
-    def more(self) -> list[int]:
-        """Return larger amounts that may do, the nearest first; they take more NUMA nodes."""
-        tops, most = {0, *self._tops}, max(self.installed.values(), default=0)
-        above = {self._up(max(top - by, self.asked) + 1) for top in tops for by in self._shifts}
-        return sorted(amount for amount in above if amount <= most)[:MOST_STEPS]
-
-    def taking(self, count: int) -> int | None:
-        """Return the amount nearest to the asked one that takes *count* NUMA nodes, if any."""
-        least = self._up(self.installed.get(count - 1, 0) + 1)
-        most = self._down(max(self.free[count]))
-        return min(max(self.asked, least), most) if least <= most else None
-
-    @property
-    def _tops(self) -> set[int]:
-        """The amounts that the answer changes beyond."""
-        return {*self.installed.values(), *(top for tops in self.free.values() for top in tops)}
-
-    @property
-    def _shifts(self) -> tuple[int, ...]:
-        """What others may take of the same NUMA nodes."""
-        return (0, self.others)
-
-    def _down(self, amount: int) -> int:
-        step = self.core or grain_of(self.name, amount)
-        return amount // step * step
-
-    def _up(self, amount: int) -> int:
-        step = self.core or grain_of(self.name, amount)
-        return -(-amount // step) * step
-
-
-def ends_of(node: Node, pod: Pod, container: Container, name: str) -> Ends:
-    """Return where the answer of *node* to what *container* of *pod* asks of *name* changes."""
-    asked = amount_of(name, container)
-    others = at_once(pod, lambda one: {name: amount_of(name, one)}).get(name, 0) - asked
-    ends = partial(_ends, name=name, asked=asked, others=others, room=left(node, name))
-    if name == "cpu" and node.cpus is not None and whole_cpus(pod, container):
-        layout = node.cpus.layout
-        core = MILLICORES * (layout.per_core if node.cpus.options.full_pcpus_only else 1)
-        return ends(node.cpus.free, layout.installed, unit=MILLICORES, core=core)
-    if name in node.devices:
-        return ends(node.devices[name].free, node.devices[name].installed)
-    if node.memory is not None and is_pinned(pod) and name in pinned_memory(container):
-        return ends(node.memory.free(name), node.memory.installed(name))
-    return ends({}, {})
-
-
-def _ends(
-    free: Mapping[int, int], installed: Mapping[int, int], *, unit: int = 1, **known: Any
-) -> Ends:
-    """Return the ends by what each set of NUMA nodes has, in units of *unit*."""
-    tops: dict[int, set[int]] = {}
-    most: dict[int, int] = {}
-    for mask, amount in free.items():
-        tops.setdefault(mask.bit_count(), set()).add(amount * unit)
-    for mask, amount in installed.items():
-        most[mask.bit_count()] = max(most.get(mask.bit_count(), 0), amount * unit)
-    sets = {size: frozenset(amounts) for size, amounts in tops.items()}
-    return Ends(free=sets, installed=most, **known)
-
-
-# Pods that ask for a little more or less than one that was rejected.
-
-_BOTH = ("cpu", "memory")
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """One pod to try.
-
-    Attributes:
-        size: how much it differs, as a share of what was asked for.
-    """
-
-    pod: Pod
-    text: str
-    size: float
-
-
-def variants(node: Node, pod: Pod) -> Iterator[Iterable[Variant]]:
-    """Yield series of variants, in each the smallest change first."""
-    for container in pod.containers:
-        for name, asked in (container.requests or {}).items():
-            if asked > 0:
-                ends = ends_of(node, pod, container, name)
-                yield (_of_one(pod, container, name, amount) for amount in ends.less())
-                yield (_of_one(pod, container, name, amount) for amount in ends.more())
-        if whole_cpus(pod, container) and pinned_memory(container).get("memory"):
-            yield sorted(_of_both(node, pod, container), key=lambda variant: variant.size)
-
-
-def _of_one(pod: Pod, container: Container, name: str, amount: int) -> Variant:
-    asked = amount_of(name, container)
-    words = f"{amount_text(name, amount)}{unit_of(name, amount)} instead of"
-    return Variant(
-        _with(pod, container, {name: amount}),
-        f"container {container.name}: {words} {amount_text(name, asked)}",
-        _size(amount, asked),
-    )
-
-
-def _of_both(node: Node, pod: Pod, container: Container) -> Iterator[Variant]:
-    """Yield the pod with CPUs and memory that take the same number of NUMA nodes."""
-    ends = [ends_of(node, pod, container, name) for name in _BOTH]
-    for count in ends[0].free.keys() & ends[1].free.keys():
-        cpus, memory = (one.taking(count) for one in ends)
-        if cpus is None or memory is None or cpus == ends[0].asked or memory == ends[1].asked:
-            continue  # not to be had, or a change of one of them
-        yield Variant(
-            _with(pod, container, {"cpu": cpus, "memory": memory}),
-            f"container {container.name}: {amount_text('cpu', cpus)}{unit_of('cpu', cpus)} and "
-            f"{amount_text('memory', memory)} of memory instead of "
-            f"{amount_text('cpu', ends[0].asked)} and {amount_text('memory', ends[1].asked)}, "
-            f"so that both take {count} NUMA node{'s' * (count > 1)}",
-            _size(cpus, ends[0].asked) + _size(memory, ends[1].asked),
-        )
-
-
-def _size(amount: int, asked: int) -> float:
-    return abs(amount - asked) / asked
-
-
-def _with(pod: Pod, container: Container, amounts: Mapping[str, int]) -> Pod:
-    changed = replace(
-        container,
-        requests={**(container.requests or {}), **amounts},
-        limits={**(container.limits or {}), **amounts},
-    )
-    return replace(
-        pod, containers=tuple(changed if one is container else one for one in pod.containers)
-    )
-
-
 WORK = 150_000
 """Steps for all pods together, some seconds. Each try costs one for every container of its pod and
 every set of NUMA nodes or CPU of the machine; a usual pod takes a tenth of them at most."""
 
+MOST_STEPS = 64
+"""Amounts that are tried in one direction, the nearest; a machine has this many only where every
+set of its NUMA nodes has another number free."""
 
 _WHOLE_CORES = "full-pcpus-only"
 
@@ -223,60 +49,58 @@ def with_changes(
             pods before the rejected one left.
         admission: of :func:`agent.admission.admit.admit`.
     """
-    if not any(one.admitted is False for one in admission.pods):
+    if not any(answer.admitted is False for answer in admission.pods):
         return admission
-    node = node_of(snapshot, pods)
-    search = _Search(prefer, WORK, _step(node))
-    settings = search.settings(snapshot, pods)
-    found: list[PodAdmission] = []
-    for number, (one, pod) in enumerate(zip(admission.pods, pods, strict=True)):
+    node = managers_of(snapshot, pods)
+    search = _Search(node, prefer)
+    of_settings = search.settings(snapshot, pods)
+    answers: list[PodAdmission] = []
+    for number, (answer, pod) in enumerate(zip(admission.pods, pods, strict=True)):
         seen, uid = classed(snapshot, pod), uid_of(pod, number)
-        if one.admitted is False:
-            texts = (*search.amounts(node, seen, uid), *settings[number])
-            found.append(replace(one, changes=texts))
+        if answer.admitted is False:
+            changes = (*search.amounts(node, seen, uid), *of_settings[number])
+            answers.append(replace(answer, changes=changes))
             continue
-        found.append(one)
-        if one.admitted:
-            node = pass_through(node, seen, uid, prefer).node
-    return replace(admission, pods=tuple(found))
+        answers.append(answer)
+        if answer.admitted:
+            node = admit_pod(node, seen, uid, prefer).node
+    return replace(admission, pods=tuple(answers))
 
 
 class _Search:
     """Tries changes until the work is done."""
 
-    def __init__(self, prefer: Preference, work: int, step: int) -> None:
+    def __init__(self, node: NodeManagers, prefer: Preference) -> None:
         self._prefer = prefer
-        self._tries = work // step
+        sets = 1 << len(node.topology.nodes) if node.topology is not None else 1
+        cpus = len(node.cpus.layout.cpus) if node.cpus is not None else 0
+        self._tries = WORK // (sets + cpus)
 
-    def amounts(self, node: Node, pod: Pod, uid: str) -> list[str]:
+    def amounts(self, node: NodeManagers, pod: Pod, uid: str) -> list[str]:
         """Return the changes of amounts that are enough, of each series the first."""
-        found = []
+        enough: list[Variant] = []
         for series in variants(node, pod):
-            fitting = self._first(node, series, uid)
-            found += [fitting] if fitting is not None else []
+            for variant in series:
+                if not self._pays(len(pod.containers)):
+                    break
+                if admit_pod(node, variant.pod, uid, self._prefer).refusal is None:
+                    enough.append(variant)
+                    break
             if self._tries < len(pod.containers):
                 break
-        return [variant.text for variant in sorted(found, key=lambda variant: variant.size)]
+        return [variant.text for variant in sorted(enough, key=lambda variant: variant.size)]
 
     def settings(self, snapshot: Snapshot, pods: Sequence[Pod]) -> list[list[str]]:
         """Return for each pod other settings of the kubelet under which it is admitted."""
-        found: list[list[str]] = [[] for _ in pods]
+        texts: list[list[str]] = [[] for _ in pods]
         containers = sum(len(pod.containers) for pod in pods)
-        for text, settings in _settings(snapshot):
+        for text, settings in _other_settings(snapshot):
             if not self._pays(containers):
                 break
             changed = admit(replace(snapshot, kubelet=settings), pods, prefer=self._prefer)
-            for number, one in enumerate(changed.pods):
-                found[number] += [text] if one.admitted else []
-        return found
-
-    def _first(self, node: Node, series: Iterable[Variant], uid: str) -> Variant | None:
-        for variant in series:
-            if not self._pays(len(variant.pod.containers)):
-                return None
-            if pass_through(node, variant.pod, uid, self._prefer).refusal is None:
-                return variant
-        return None
+            for number, answer in enumerate(changed.pods):
+                texts[number] += [text] if answer.admitted else []
+        return texts
 
     def _pays(self, containers: int) -> bool:
         """Return whether as many can still be tried, and count them."""
@@ -285,13 +109,7 @@ class _Search:
         return can_pay
 
 
-def _step(node: Node) -> int:
-    """Return what one container costs."""
-    sets = 1 << len(node.merger.nodes) if node.merger is not None else 1
-    return sets + (len(node.cpus.layout.cpus) if node.cpus is not None else 0)
-
-
-def _settings(snapshot: Snapshot) -> Iterator[tuple[str, KubeletSettings]]:
+def _other_settings(snapshot: Snapshot) -> Iterator[tuple[str, KubeletSettings]]:
     """Yield other settings of the kubelet, those that give up least first."""
     settings = snapshot.kubelet
     assert settings is not None
@@ -307,3 +125,169 @@ def _settings(snapshot: Snapshot) -> Iterator[tuple[str, KubeletSettings]]:
     for other in reversed(POLICIES[: POLICIES.index(policy)] if policy in POLICIES else ()):
         text = f"the kubelet's topologyManagerPolicy {other} instead of {policy}"
         yield text, replace(settings, topology_manager_policy=other)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A pod that requests a little more or less than a rejected one.
+
+    Attributes:
+        size: how much it differs, as a share of what was requested.
+    """
+
+    pod: Pod
+    text: str
+    size: float
+
+
+def variants(node: NodeManagers, pod: Pod) -> Iterator[Iterable[Variant]]:
+    """Yield series of variants, in each the smallest change first."""
+    for container in pod.containers:
+        for name, requested in (container.requests or {}).items():
+            if requested > 0:
+                bounds = breakpoints(node, pod, container, name)
+                for amounts in (bounds.less(), bounds.more()):
+                    yield (_of_one(pod, container, name, amount) for amount in amounts)
+        if whole_cpus(pod, container) and pinned_memory(pod, container).get("memory"):
+            yield sorted(_of_both(node, pod, container), key=lambda variant: variant.size)
+
+
+def _of_one(pod: Pod, container: Container, name: str, amount: int) -> Variant:
+    requested = _amount(container, name)
+    return Variant(
+        _with_amounts(pod, container, {name: amount}),
+        f"container {container.name}: {amount_text(name, amount)}{unit_of(name, amount)} "
+        f"instead of {amount_text(name, requested)}",
+        abs(amount - requested) / requested,
+    )
+
+
+def _of_both(node: NodeManagers, pod: Pod, container: Container) -> Iterator[Variant]:
+    """Yield the pod with CPUs and memory that take the same number of NUMA nodes."""
+    cpu, memory = (breakpoints(node, pod, container, name) for name in ("cpu", "memory"))
+    for count in cpu.free.keys() & memory.free.keys():
+        cpus, size = cpu.taking(count), memory.taking(count)
+        if cpus is None or size is None or cpus == cpu.requested or size == memory.requested:
+            continue  # not available, or a change of one of them
+        yield Variant(
+            _with_amounts(pod, container, {"cpu": cpus, "memory": size}),
+            f"container {container.name}: {amount_text('cpu', cpus)}{unit_of('cpu', cpus)} and "
+            f"{amount_text('memory', size)} of memory instead of "
+            f"{amount_text('cpu', cpu.requested)} and {amount_text('memory', memory.requested)}, "
+            f"so that both take {count} NUMA node{'s' * (count > 1)}",
+            abs(cpus - cpu.requested) / cpu.requested
+            + abs(size - memory.requested) / memory.requested,
+        )
+
+
+def _with_amounts(pod: Pod, container: Container, amounts: Mapping[str, int]) -> Pod:
+    changed = replace(
+        container,
+        requests={**(container.requests or {}), **amounts},
+        limits={**(container.limits or {}), **amounts},
+    )
+    return replace(
+        pod, containers=tuple(changed if it is container else it for it in pod.containers)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakpoints:
+    """The amounts of one resource at which the answer changes, in the unit of requests.
+
+    Attributes:
+        name: of the resource.
+        requested: by the container.
+        others: requested by the other containers of the pod at the same time.
+        core: the step of exclusive CPUs; ``None`` for everything else.
+        room: how much pods can still request in sum; ``None`` where that is not checked.
+        free: what sets of NUMA nodes have free, by size of the set; empty where nothing is
+            aligned.
+        installed: what the largest set of each size has.
+    """
+
+    name: str
+    requested: int
+    others: int
+    core: int | None = None
+    room: int | None = None
+    free: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    installed: Mapping[int, int] = field(default_factory=dict)
+
+    def less(self) -> list[int]:
+        """Return smaller amounts that may be admitted, the nearest first."""
+        tops = self._tops if self.room is None else {*self._tops, self.room}
+        below = {
+            self._down(min(top - shift, self.requested - 1))
+            for top in tops
+            for shift in self._shifts
+        }
+        return sorted((amount for amount in below if amount > 0), reverse=True)[:MOST_STEPS]
+
+    def more(self) -> list[int]:
+        """Return larger amounts that may be admitted, nearest first; they take more NUMA nodes."""
+        tops, most = {0, *self._tops}, max(self.installed.values(), default=0)
+        above = {
+            self._up(max(top - shift, self.requested) + 1) for top in tops for shift in self._shifts
+        }
+        return sorted(amount for amount in above if amount <= most)[:MOST_STEPS]
+
+    def taking(self, count: int) -> int | None:
+        """Return the amount nearest to the requested one that takes *count* NUMA nodes, if any."""
+        least = self._up(self.installed.get(count - 1, 0) + 1)
+        most = self._down(max(self.free[count]))
+        return min(max(self.requested, least), most) if least <= most else None
+
+    @property
+    def _tops(self) -> set[int]:
+        """The amounts beyond which the answer changes."""
+        return {*self.installed.values(), *(top for tops in self.free.values() for top in tops)}
+
+    @property
+    def _shifts(self) -> tuple[int, ...]:
+        """What others may take of the same NUMA nodes."""
+        return (0, self.others)
+
+    def _down(self, amount: int) -> int:
+        step = self.core or grain_of(self.name, amount)
+        return amount // step * step
+
+    def _up(self, amount: int) -> int:
+        step = self.core or grain_of(self.name, amount)
+        return -(-amount // step) * step
+
+
+def breakpoints(node: NodeManagers, pod: Pod, container: Container, name: str) -> Breakpoints:
+    """Return where the answer of *node* changes, for resource *name* of *container* of *pod*."""
+    free: Mapping[int, int] = {}
+    installed: Mapping[int, int] = {}
+    unit, core = 1, None
+    if name == "cpu" and node.cpus is not None and whole_cpus(pod, container):
+        layout = node.cpus.layout
+        free, installed, unit = node.cpus.free, layout.installed, MILLICORES
+        core = MILLICORES * (layout.per_core if node.cpus.options.full_pcpus_only else 1)
+    elif name in node.devices:
+        free, installed = node.devices[name].free, node.devices[name].installed
+    elif node.memory is not None and name in pinned_memory(pod, container):
+        free, installed = node.memory.free(name), node.memory.installed(name)
+    tops: dict[int, set[int]] = {}
+    most: dict[int, int] = {}
+    for mask, amount in free.items():
+        tops.setdefault(mask.bit_count(), set()).add(amount * unit)
+    for mask, amount in installed.items():
+        most[mask.bit_count()] = max(most.get(mask.bit_count(), 0), amount * unit)
+    requested = _amount(container, name)
+    at_same_time = at_once(pod, lambda other: {name: _amount(other, name)}).get(name, 0)
+    return Breakpoints(
+        name=name,
+        requested=requested,
+        others=at_same_time - requested,
+        core=core,
+        room=node.left(name),
+        free={size: frozenset(amounts) for size, amounts in tops.items()},
+        installed=most,
+    )
+
+
+def _amount(container: Container, name: str) -> int:
+    return (container.requests or {}).get(name, 0)

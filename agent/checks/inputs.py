@@ -53,8 +53,7 @@ def missing_answers(snapshot: Snapshot) -> tuple[Missing, ...]:
     another subject, or none, means that NVML did not answer this time.
     """
     for issue in snapshot.issues:
-        is_whole = not issue.subject.startswith(("GPU", "system"))
-        if issue.probe == "nvml" and is_whole and snapshot.gpus:
+        if issue.is_whole and snapshot.gpus:
             return (Missing(f"present state of the GPUs ({_words(issue)})"),)
     return missing_gpus(snapshot)
 

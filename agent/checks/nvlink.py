@@ -234,14 +234,12 @@ def _unread_gpus(snapshot: Snapshot) -> frozenset[int]:
     """Return the GPUs that are lost, or of which NVML gave the state of no link."""
     linked = {link.gpu for link in snapshot.nvlinks or ()}
     refused = {
-        issue.subject.split()[0]
-        for issue in snapshot.issues
-        if issue.probe == "nvml" and "NvLinkState" in issue.subject
+        gpu for issue in snapshot.issues if "NvLinkState" in issue.call for gpu in issue.gpus
     }
     return frozenset(
         gpu.index
         for gpu in snapshot.gpus
-        if gpu.is_lost or (gpu.name in refused and gpu.index not in linked)
+        if gpu.is_lost or (gpu.index in refused and gpu.index not in linked)
     )
 
 

@@ -27,7 +27,7 @@ from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip,
 from agent.model.gpu import Gpu
 from agent.model.nvlink import P2pStatus
 from agent.model.pci import PciAddress, PcieLink
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.snapshot import Snapshot
 
 REFUSALS = (
     P2pStatus.CHIPSET_NOT_SUPPORTED,
@@ -98,7 +98,7 @@ def presence(snapshot: Snapshot) -> Judgement:
     yield from missing_answers(snapshot)
     yield from unknown_of("answer", silent)
     for issue in snapshot.issues:
-        if _is_of_census(issue):
+        if issue.probe == "pcie" and issue.pci is not None:  # PCI and NVML disagree
             yield Missing(f"{issue.subject}, {issue.reason}")
 
 
@@ -276,12 +276,3 @@ def _greatest(link: PcieLink | None) -> tuple[int, int] | None:
     if link is None or link.max_generation is None or link.max_width is None:
         return None
     return link.max_generation, link.max_width
-
-
-def _is_of_census(issue: ProbeIssue) -> bool:
-    """Return whether *issue* says that PCI and NVML disagree about the GPU at an address."""
-    try:
-        PciAddress.parse(issue.subject)
-    except ValueError:
-        return False
-    return issue.probe == "pcie"

@@ -239,9 +239,8 @@ def _updated_mig(before: Mig | None, now: Mig | None, *, is_partial: bool) -> Mi
 def _is_partial(gpu: Gpu, snapshot: Snapshot) -> bool:
     """Tell whether a call about the MIG devices of *gpu* was refused."""
     return any(
-        issue.probe == "nvml" and issue.subject.startswith(f"{gpu.name} {call}")
+        issue.gpus == (gpu.index,) and issue.call.startswith(_MIG_CALLS)
         for issue in snapshot.issues
-        for call in _MIG_CALLS
     )
 
 

@@ -1,7 +1,5 @@
 """Every label that this program publishes, and the labels of a snapshot."""
 
-from collections.abc import Iterator
-
 from agent.labels import (
     fabric,
     gpu,
@@ -12,16 +10,7 @@ from agent.labels import (
     topology,
     topology_ok,
 )
-from agent.labels import (
-    gpu_resource as vgpu,
-)
-from agent.labels import (
-    topology as topology_numa,
-)
-from agent.labels import (
-    topology as topology_shape,
-)
-from agent.labels.label import LabelRow, sanitise
+from agent.labels.label import LabelRow, label_value
 from agent.labels.rules import LabelRules
 from agent.model.snapshot import Snapshot
 
@@ -30,11 +19,10 @@ CATALOGUE: tuple[LabelRow, ...] = tuple(
         (
             *gpu.ENTRIES,
             *gpu_resource.ENTRIES,
-            *vgpu.VGPU_ENTRIES,
             *fabric.ENTRIES,
             *topology.ENTRIES,
-            *topology_numa.NUMA_ENTRIES,
-            *topology_shape.SHAPE_ENTRIES,
+            *topology.NUMA_ENTRIES,
+            *topology.SHAPE_ENTRIES,
             *topology_ok.ENTRIES,
             *rdma.ENTRIES,
             *kubelet.ENTRIES,
@@ -52,26 +40,23 @@ def labels(snapshot: Snapshot, rules: LabelRules = _DEFAULT_RULES) -> dict[str, 
     """Return the labels of the node by *rules*, sorted by key.
 
     A label whose value is unknown, or has nothing that a label value may hold, is left out
-    and takes no other with it. A node without GPUs has none but what PCI alone tells.
+    without affecting others. A node without GPUs has only the labels that PCI alone decides.
     """
-    return dict(sorted(_valid(snapshot, rules)))
-
-
-def _valid(snapshot: Snapshot, rules: LabelRules) -> Iterator[tuple[str, str]]:
+    values: dict[str, str] = {}
     for row in CATALOGUE:
-        for key, raw in row.found(snapshot, rules).items():
-            value = None if raw is None else sanitise(raw)
+        for key, raw in row.raw_values(snapshot, rules).items():
+            value = label_value(raw)
             if value is not None:
-                yield rules.own(key), value
+                values[rules.own(key)] = value
+    return dict(sorted(values.items()))
 
 
 def is_complete(snapshot: Snapshot) -> bool:
     """Return whether a label's absence proves that the node lost what it stood for.
 
-    Only then may a publisher remove it. NVML is the source of nearly all labels, so
-    anything that it could not answer, any GPU it lost and any that is still registering
-    with the fabric leaves room for doubt; and if it lists none of the GPUs that are on the
-    bus, as in a container that may not open their devices.
+    Only then may a publisher remove it. NVML is the source of nearly all labels, so there is
+    doubt where it could not answer, where a GPU is lost or still registering with the fabric,
+    and where it lists none of the GPUs on the bus, as in a container that may not open them.
     """
     is_answered = all(issue.probe != "nvml" for issue in snapshot.issues)
     is_whole = not any(gpu.is_lost for gpu in snapshot.gpus)

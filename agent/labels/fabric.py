@@ -2,7 +2,7 @@
 
 from agent.labels.label import LabelRow, RuledLabel
 from agent.labels.rules import LabelRules
-from agent.model.gpu import Fabric, FabricState
+from agent.model.gpu import FabricState
 from agent.model.snapshot import Snapshot
 from agent.topology.domains import clique
 
@@ -10,23 +10,22 @@ CLIQUE_KEY = "nvidia.com/gpu.clique"
 
 
 def is_settled(snapshot: Snapshot) -> bool:
-    """Return whether every GPU has come to the end of its registration with the fabric.
+    """Return whether every GPU has finished its registration with the fabric.
 
-    Until then nobody can tell a node of its own from a part of a larger domain, so labels
-    about either wait, and the ones already published stay.
+    Until then a node of its own looks like a part of a larger domain, so labels about either
+    wait, and the ones already published stay.
     """
-    return all(_is_settled(gpu.fabric) for gpu in snapshot.gpus if gpu.fabric is not None)
-
-
-def _is_settled(fabric: Fabric) -> bool:
-    if fabric.state is FabricState.NOT_SUPPORTED:
-        return True
-    return fabric.state is FabricState.COMPLETED and not fabric.status
+    fabrics = [gpu.fabric for gpu in snapshot.gpus if gpu.fabric is not None]
+    return all(
+        fabric.state is FabricState.NOT_SUPPORTED
+        or (fabric.state is FabricState.COMPLETED and not fabric.status)
+        for fabric in fabrics
+    )
 
 
 def _clique(snapshot: Snapshot, rules: LabelRules) -> str | None:
-    found = clique(snapshot) if rules.has_clique else None
-    return None if found is None else str(found)
+    partition = clique(snapshot) if rules.has_clique else None
+    return None if partition is None else str(partition)
 
 
 ENTRIES: tuple[LabelRow, ...] = (

@@ -1,48 +1,19 @@
 """GPU Feature Discovery's labels of the node and of its GPUs' architecture.
 
-Same keys, same values, same omissions. Facts of GFD are those of its sources,
-NVIDIA/k8s-device-plugin ``internal/lm``, v0.19.0; families from 13 on: v0.20.0.
+Same keys, same values, same omissions. Source of GFD's behaviour: NVIDIA/k8s-device-plugin
+``internal/lm``, v0.19.0; families from 13 on: v0.20.0.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from agent.labels.label import LabelEntry, boolean
+from agent.labels.label import LabelEntry, RawValue
 from agent.model.gpu import DISPLAYS, Gpu
 from agent.model.snapshot import Snapshot
 
-# Which GPUs the labels of a node describe, where it holds several models.
-#
-# GPU Feature Discovery lets chance pick the model, so its values flap (v0.19.0, ``internal/lm``:
-# it iterates over a map). Here it is the model with the most GPUs, and of equals the first by name.
-
 _Fact = TypeVar("_Fact")
-
-
-def counted(snapshot: Snapshot) -> tuple[Gpu, ...]:
-    """Return the GPUs to compute on, by index; a station's display adapter is none of them."""
-    return tuple(gpu for gpu in snapshot.gpus if gpu.product not in DISPLAYS)
-
-
-def described(snapshot: Snapshot) -> tuple[Gpu, ...]:
-    """Return the GPUs of the model that the labels describe, whole ones before partitioned.
-
-    Empty for a node without GPUs. GPUs of unknown model are described where there are no others.
-    """
-    gpus = counted(snapshot)
-    counts = Counter(gpu.product for gpu in gpus)
-    if not counts:
-        return ()
-    model = min(counts, key=lambda name: (name is None, -counts[name], name or ""))
-    same = (gpu for gpu in gpus if gpu.product == model)
-    return tuple(sorted(same, key=lambda gpu: gpu.is_divided))
-
-
-def first_known(gpus: Iterable[Gpu], fact: Callable[[Gpu], _Fact | None]) -> _Fact | None:
-    """Return *fact* of the first of *gpus* that tells it: a lost GPU may tell nothing."""
-    return next((known for gpu in gpus if (known := fact(gpu)) is not None), None)
-
+_Value = Callable[[Snapshot], RawValue]
 
 _FAMILIES = {
     1: "tesla",
@@ -57,63 +28,85 @@ _FAMILIES = {
 }
 """Major compute capability → family (GFD ``resource.go``); 7 and 8 are split by the minor."""
 
-
 _TURING = (7, 5)
-
-
 _ADA = (8, 9)
 """First compute capability of the family that shares its major with an older one."""
-
 
 _MODES = {"030000": "graphics", "030200": "compute"}
 """PCI class → GFD's word; VGA controller, 3D controller (PCI Code and ID
 Assignment Specification)."""
 
 
-def _of_node(fact: Callable[[Snapshot], str | None]) -> Callable[[Snapshot], str | None]:
+def counted(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """Return the GPUs to compute on, by index, without a station's display adapter."""
+    return tuple(gpu for gpu in snapshot.gpus if gpu.product not in DISPLAYS)
+
+
+def described(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """Return the GPUs of the model that the labels describe, whole ones before partitioned.
+
+    Of several models it is the one with the most GPUs, of equals the first by name; a GPU of
+    unknown model counts only where there are no others. GFD's values flap instead, as it iterates
+    over a map (v0.19.0, ``internal/lm``). Empty for a node without GPUs.
+    """
+    gpus = counted(snapshot)
+    counts = Counter(gpu.product for gpu in gpus)
+    if not counts:
+        return ()
+    model = min(counts, key=lambda name: (name is None, -counts[name], name or ""))
+    same = (gpu for gpu in gpus if gpu.product == model)
+    return tuple(sorted(same, key=lambda gpu: gpu.is_divided))
+
+
+def first_known(gpus: Iterable[Gpu], fact: Callable[[Gpu], _Fact | None]) -> _Fact | None:
+    """Return *fact* of the first of *gpus* that has it: that of a lost GPU may be unknown."""
+    return next((known for gpu in gpus if (known := fact(gpu)) is not None), None)
+
+
+def _of_node(fact: _Value) -> _Value:
     """Return *fact* for nodes with GPUs only: GFD labels no others."""
     return lambda snapshot: fact(snapshot) if counted(snapshot) else None
 
 
-def _of_gpu(fact: Callable[[Gpu], str | None]) -> Callable[[Snapshot], str | None]:
-    """Return *fact* about the model that stands for the node."""
+def _of_gpu(fact: Callable[[Gpu], _Fact | None]) -> Callable[[Snapshot], _Fact | None]:
+    """Return *fact* of the model that stands for the node."""
     return lambda snapshot: first_known(described(snapshot), fact)
 
 
-def _driver_part(position: int) -> Callable[[Snapshot], str | None]:
-    def part(snapshot: Snapshot) -> str | None:
+def _driver_version(part: int | None = None) -> _Value:
+    """Return the driver version, or one *part* of it."""
+
+    def value(snapshot: Snapshot) -> RawValue:
         parts = (snapshot.driver_version or "").split(".")
-        # GFD refuses to label at all when there are not two or three parts.
-        return parts[position] if len(parts) in {2, 3} and position < len(parts) else None
+        if len(parts) not in {2, 3}:  # GFD then refuses to label at all
+            return None
+        if part is None:
+            return snapshot.driver_version if parts[0] else None
+        return parts[part] if part < len(parts) else None
 
-    return _of_node(part)
-
-
-def _driver_full(snapshot: Snapshot) -> str | None:
-    return snapshot.driver_version if _driver_part(0)(snapshot) else None
-
-
-def _runtime_part(position: int) -> Callable[[Snapshot], str | None]:
-    return _of_node(
-        lambda snapshot: str(snapshot.cuda_version[position]) if snapshot.cuda_version else None,
-    )
+    return _of_node(value)
 
 
-def _runtime_full(snapshot: Snapshot) -> str | None:
-    return ".".join(map(str, snapshot.cuda_version)) if snapshot.cuda_version else None
+def _cuda_version(part: int | None = None) -> _Value:
+    """Return the CUDA version of the driver, or one *part* of it."""
 
+    def value(snapshot: Snapshot) -> RawValue:
+        version = snapshot.cuda_version
+        if version is None:
+            return None
+        return ".".join(map(str, version)) if part is None else version[part]
 
-def _is_mig_capable(snapshot: Snapshot) -> bool | None:
-    if any(gpu.mig is not None for gpu in counted(snapshot)):
-        return True
-    is_unread = any(issue.subject.endswith("nvmlDeviceGetMigMode") for issue in snapshot.issues)
-    return None if snapshot.driver_version is None or is_unread else False
+    return _of_node(value)
 
 
 def _capability(gpu: Gpu) -> tuple[int, int] | None:
-    # A major of 0 stands for "unknown" with GFD, which then gives none of these labels.
-    known = gpu.compute_capability
-    return known if known is not None and known[0] > 0 else None
+    # A major of 0 stands for "unknown" with GFD, which then writes none of these labels.
+    capability = gpu.compute_capability
+    return capability if capability is not None and capability[0] > 0 else None
+
+
+def _compute(part: int) -> _Value:
+    return _of_gpu(lambda gpu: capability[part] if (capability := _capability(gpu)) else None)
 
 
 def _family(gpu: Gpu) -> str | None:
@@ -127,60 +120,32 @@ def _family(gpu: Gpu) -> str | None:
     return _FAMILIES.get(capability[0], "undefined")
 
 
-def _compute(position: int) -> Callable[[Snapshot], str | None]:
-    def part(gpu: Gpu) -> str | None:
-        capability = _capability(gpu)
-        return None if capability is None else str(capability[position])
-
-    return _of_gpu(part)
+def _is_mig_capable(snapshot: Snapshot) -> bool | None:
+    if any(gpu.mig is not None for gpu in counted(snapshot)):
+        return True
+    is_unread = any(issue.call == "nvmlDeviceGetMigMode" for issue in snapshot.issues)
+    return None if snapshot.driver_version is None or is_unread else False
 
 
 def _mode(snapshot: Snapshot) -> str:
-    modes = {_MODES.get(pci_class or "") for pci_class in _classes(snapshot)}
+    # A GPU that was lost before its PCI function was read does not count.
+    gpus = [gpu for gpu in counted(snapshot) if gpu.function is not None or not gpu.is_lost]
+    classes = [gpu.function and gpu.function.pci_class for gpu in gpus]
+    modes = {_MODES.get(pci_class or "") for pci_class in classes}
     return modes.pop() or "unknown" if len(modes) == 1 else "unknown"
 
 
-def _classes(snapshot: Snapshot) -> Iterator[str | None]:
-    """Yield the PCI class of each GPU, and none of one that was lost before it told any."""
-    for gpu in counted(snapshot):
-        if gpu.function is not None or not gpu.is_lost:
-            yield None if gpu.function is None else gpu.function.pci_class
-
-
-_NVML_DRIVER = "nvmlSystemGetDriverVersion"
-
-
-_NVML_CUDA = "nvmlSystemGetCudaDriverVersion_v2"
-
-
 _NVML_COMPUTE = "nvmlDeviceGetCudaComputeCapability"
-
-
-_PER_DRIVER = "one per driver version"
-
-
-_PER_MODEL = "one per GPU model"
-
-
 _FEW = "a handful"
 
 
-def _driver(suffix: str, meaning: str, value: Callable[[Snapshot], str | None]) -> LabelEntry:
+def _driver(suffix: str, meaning: str, value: _Value) -> LabelEntry:
+    is_cuda = "runtime" in suffix
     return LabelEntry(
         key=f"nvidia.com/{suffix}",
         meaning=meaning,
-        source=_NVML_DRIVER,
-        cardinality=_PER_DRIVER,
-        value=value,
-    )
-
-
-def _runtime(suffix: str, meaning: str, value: Callable[[Snapshot], str | None]) -> LabelEntry:
-    return LabelEntry(
-        key=f"nvidia.com/{suffix}",
-        meaning=meaning,
-        source=_NVML_CUDA,
-        cardinality=_PER_DRIVER,
+        source="nvmlSystemGetCudaDriverVersion_v2" if is_cuda else "nvmlSystemGetDriverVersion",
+        cardinality="one per driver version",
         value=value,
     )
 
@@ -193,35 +158,35 @@ ENTRIES: tuple[LabelEntry, ...] = (
         cardinality="one per machine type",
         value=_of_node(lambda snapshot: snapshot.product_name or "unknown"),
     ),
-    _driver("cuda.driver-version.major", "Driver version, first part.", _driver_part(0)),
-    _driver("cuda.driver-version.minor", "Driver version, second part.", _driver_part(1)),
+    _driver("cuda.driver-version.major", "Driver version, first part.", _driver_version(0)),
+    _driver("cuda.driver-version.minor", "Driver version, second part.", _driver_version(1)),
     _driver(
         "cuda.driver-version.revision",
         "Driver version, third part; absent where it has two.",
-        _driver_part(2),
+        _driver_version(2),
     ),
-    _driver("cuda.driver-version.full", "Driver version.", _of_node(_driver_full)),
-    _driver("cuda.driver.major", "Older name of `cuda.driver-version.major`.", _driver_part(0)),
-    _driver("cuda.driver.minor", "Older name of `cuda.driver-version.minor`.", _driver_part(1)),
-    _driver("cuda.driver.rev", "Older name of `cuda.driver-version.revision`.", _driver_part(2)),
-    _runtime("cuda.runtime-version.major", "CUDA the driver supports, major.", _runtime_part(0)),
-    _runtime("cuda.runtime-version.minor", "CUDA the driver supports, minor.", _runtime_part(1)),
-    _runtime("cuda.runtime-version.full", "CUDA the driver supports.", _of_node(_runtime_full)),
-    _runtime("cuda.runtime.major", "Older name of `cuda.runtime-version.major`.", _runtime_part(0)),
-    _runtime("cuda.runtime.minor", "Older name of `cuda.runtime-version.minor`.", _runtime_part(1)),
+    _driver("cuda.driver-version.full", "Driver version.", _driver_version()),
+    _driver("cuda.driver.major", "Older name of `cuda.driver-version.major`.", _driver_version(0)),
+    _driver("cuda.driver.minor", "Older name of `cuda.driver-version.minor`.", _driver_version(1)),
+    _driver("cuda.driver.rev", "Older name of `cuda.driver-version.revision`.", _driver_version(2)),
+    _driver("cuda.runtime-version.major", "CUDA the driver supports, major.", _cuda_version(0)),
+    _driver("cuda.runtime-version.minor", "CUDA the driver supports, minor.", _cuda_version(1)),
+    _driver("cuda.runtime-version.full", "CUDA the driver supports.", _cuda_version()),
+    _driver("cuda.runtime.major", "Older name of `cuda.runtime-version.major`.", _cuda_version(0)),
+    _driver("cuda.runtime.minor", "Older name of `cuda.runtime-version.minor`.", _cuda_version(1)),
     LabelEntry(
         key="nvidia.com/mig.capable",
         meaning="Whether any GPU can be partitioned (MIG).",
         source="nvmlDeviceGetMigMode, supported or not",
         cardinality="2",
-        value=_of_node(lambda snapshot: boolean(_is_mig_capable(snapshot))),
+        value=_of_node(_is_mig_capable),
     ),
     LabelEntry(
         key="nvidia.com/mps.capable",
         meaning="Whether GPUs are shared through MPS: never, so far.",
         source="fixed",
         cardinality="1",
-        value=_of_node(lambda _: "false"),
+        value=_of_node(lambda _: False),
     ),
     LabelEntry(
         key="nvidia.com/gpu.family",

@@ -1,84 +1,38 @@
-"""Where a node stands in its cluster's network: from foreign labels to levels and our own tiers."""
+"""A node's position in its cluster's network: from labels of others, or a file, to our tiers.
+
+A tier is a level of the network above the node; tier 0 is the nearest, as with Topograph.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from reprlib import Repr
 from types import MappingProxyType
 from typing import Any
 
-from agent.errors import InputError
+from agent.errors import InputError, closest
 from agent.labels.label import LabelFamily
-from agent.labels.rules import DEFAULT_PREFIX, LabelRules
-from agent.model.snapshot import Snapshot
-
-# Names of places in a cluster as label values that no scheduler can mistake for another's.
-#
-# KAI joins the values of all levels with dots, so that ``r.1`` below ``a`` and ``1`` below ``a.r``
-# are one place to it; kube-scheduler, LWS, JobSet and Volcano take a value for the same place
-# wherever they meet it, so that rack ``1`` of two blocks is one rack.
-
-_FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
-"""FNV-1a of 64 bits (draft-eastlake-fnv, section 5)."""
-
-
-_PLAIN = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_]{0,61}[A-Za-z0-9])?")
-"""A label value (k8s.io/apimachinery validation) without dots."""
-
-
-_JOINT = "__"
-
-
-def level_value(raw: str) -> str | None:
-    """Return *raw* as the value of a level: as it is, or its digest if that cannot be.
-
-    The digest is the one that Topograph writes for names over 63 characters, so that values
-    stay comparable with its own; here it also stands for names with dots and with characters
-    that a label cannot hold. ``None`` for an empty name.
-    """
-    if not raw:
-        return None
-    return raw if _PLAIN.fullmatch(raw) else digest(raw)
-
-
-def qualified(names: Sequence[str]) -> str:
-    """Return the value of the last of *names*, told apart by its parents, broadest first.
-
-    Readable where every name is plain and holds no joint, so that no two places share a value.
-    """
-    joined = _JOINT.join(names)
-    is_clear = all(_PLAIN.fullmatch(name) and _JOINT not in name for name in names)
-    if is_clear and _PLAIN.fullmatch(joined):
-        return joined
-    # With their lengths, so that no character of a name can pass for the end of one.
-    told = names[0] if len(names) == 1 else "".join(f"{len(name)}:{name}" for name in names)
-    return digest(told)
-
-
-def digest(name: str) -> str:
-    """Return ``x`` and the FNV-1a of *name* in hex, as Topograph does: without leading zeros."""
-    found = _FNV_OFFSET
-    for byte in name.encode(errors="surrogatepass"):  # half a character is a name, too
-        found = (found ^ byte) * _FNV_PRIME % (1 << 64)
-    return f"x{found:x}"
-
-
-# The node labels by which clouds and operators tell where a node stands in their network.
-#
-# As data, because every platform has names of its own and no standard is coming
-# (kubernetes/enhancements 4962 was closed). A tier is a level of the network above the node;
-# tier 0 is the nearest, as with Topograph.
+from agent.labels.rules import DEFAULT_PREFIX
 
 MAX_TIERS = 8
 """KAI and Kueue take 16 levels, of which region, zone, NVLink and the host need some."""
 
-
 REGION = "topology.kubernetes.io/region"
-
-
 ZONE = "topology.kubernetes.io/zone"
 """Well-known labels of Kubernetes, which every cloud sets; broader than any tier."""
+
+_FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+"""FNV-1a of 64 bits (draft-eastlake-fnv, section 5)."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_]{0,61}[A-Za-z0-9])?")
+"""A label value (k8s.io/apimachinery validation) without dots."""
+
+_JOINT = "__"
+_FIELDS = ("labels", "nodes", "qualified")
+
+_SHORT = Repr()
+"""YAML aliases make a list of a few lines one of millions of entries, too long to print."""
+_SHORT.maxlevel = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +123,9 @@ PLATFORMS: tuple[Platform, ...] = (
 )
 """In the order in which they are tried: what an operator installed comes before the cloud's own.
 
+They are data, because every platform has its own names and no standard is coming
+(kubernetes/enhancements 4962 was closed).
+
 Sources: NVIDIA/topograph docs/reference/node-labels (1.0, 0.5) and docs/engines/k8s (0.1), its
 Crusoe provider; EKS user guide "ml-workload-topology"; GKE guide "schedule-gke-workloads-tas";
 oracle-quickstart/oci-hpc-oke; CoreWeave CKS documentation of node labels.
@@ -184,108 +141,9 @@ def platform(name: str) -> Platform:
     by_name = {platform.name: platform for platform in PLATFORMS}
     if name in by_name:
         return by_name[name]
-    close = get_close_matches(name, by_name, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    close = closest(name, by_name)
+    hint = f"did you mean {close!r}? " if close else ""
     raise InputError(f"unknown platform {name!r}", f"{hint}known are: {', '.join(by_name)}")
-
-
-# A file that says where nodes stand, for clusters whose labels no table knows.
-#
-# The document, read from YAML or JSON by the caller, has `labels`, a list of label keys, that of
-# tier 0 first; or `nodes`, a list of values per node, which wins over labels; and `qualified`,
-# true by default, by which r2 of b3 becomes b3__r2.
-
-_FIELDS = ("labels", "nodes", "qualified")
-
-
-_SHORT = Repr()
-"""Aliases make a list of a few lines one of millions of entries, too long to write out."""
-
-
-_SHORT.maxlevel = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelFile:
-    """The file's contents.
-
-    Attributes:
-        labels: keys of node labels, that of tier 0 first.
-        nodes: names of places by node, that of tier 0 first.
-        is_qualified: whether a place is told apart by the broader ones around it, because
-            racks of two blocks bear the same number.
-    """
-
-    labels: tuple[str, ...] = ()
-    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    is_qualified: bool = True
-
-
-def level_file(document: Any) -> LevelFile:
-    """Return what *document* says.
-
-    Raises:
-        InputError: it is something else; the text names the place in it.
-    """
-    if not isinstance(document, dict):
-        raise InputError("levels: not a mapping", f"give it {' and '.join(_FIELDS[:2])}")
-    for name in document:
-        if name not in _FIELDS:
-            close = get_close_matches(str(name), _FIELDS, n=1)
-            cure = f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(_FIELDS)}"
-            raise InputError(f"levels: unknown field {name!r}", cure)
-    is_qualified = document.get("qualified", True)
-    if not isinstance(is_qualified, bool):
-        raise InputError(f"levels.qualified: {_SHORT.repr(is_qualified)}", "write true or false")
-    return LevelFile(
-        labels=_names("levels.labels", document.get("labels", [])),
-        nodes=_nodes(document.get("nodes", {})),
-        is_qualified=is_qualified,
-    )
-
-
-def file_tiers(file: LevelFile, node: str | None, labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the tiers of *node*, whose labels are *labels*, as ``LabelRules.levels`` wants them.
-
-    Below a place that is not known nothing can be told apart, so there the tiers end, unless
-    the file says that names need no telling apart.
-    """
-    places = file.nodes.get(node or "") or tuple(labels.get(key, "") for key in file.labels)
-    found: dict[str, str] = {}
-    around: list[str] = []
-    for tier, place in reversed(tuple(enumerate(places))):
-        around.append(place)
-        value = level_value(place)
-        if value is not None and file.is_qualified:
-            value = qualified(around) if all(around) else None
-        if value is not None:
-            found[f"tier-{tier}"] = value
-    return found
-
-
-def _nodes(found: Any) -> Mapping[str, tuple[str, ...]]:
-    if not isinstance(found, dict):
-        raise InputError("levels.nodes: not a mapping", "write a list of places for each node")
-    nodes = {
-        _text(f"levels.nodes.{node}", node): _names(f"levels.nodes.{node}", places)
-        for node, places in found.items()
-    }
-    return MappingProxyType(nodes)
-
-
-def _names(path: str, found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or len(found) > MAX_TIERS:
-        raise InputError(f"{path}: not a list of up to {MAX_TIERS}", "begin with the nearest level")
-    return tuple(_text(f"{path}[{position}]", name) for position, name in enumerate(found))
-
-
-def _text(path: str, found: Any) -> str:
-    # YAML reads a rack's number as a number; a truth value is a slip (`no`, `on`).
-    if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
-        raise InputError(
-            f"{path}: not a name: {_SHORT.repr(found)}", "write a text, in quotes if in doubt"
-        )
-    return str(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,13 +163,13 @@ class Level:
 def node_levels(labels: Mapping[str, str], only: Platform | None = None) -> tuple[Level, ...]:
     """Return the levels that the Node's *labels* name, broadest first.
 
-    Tiers are those of one platform: the first whose tier 0 is there, or *only* that one.
-    A key that is there without a value, as some clouds leave it, names nothing. A broader
-    tier that is missing is left out; the others keep their numbers.
+    Tiers are those of one platform: the first whose tier 0 is there, or *only* that one. A key
+    without a value, as some clouds leave it, names nothing. A broader tier that is missing is left
+    out; the others keep their numbers.
     """
     candidates = PLATFORMS if only is None else (only,)
-    found = next((one for one in candidates if labels.get(one.keys[0])), None)
-    keys = tuple(enumerate(found.keys if found else ()))
+    matching = next((it for it in candidates if labels.get(it.keys[0])), None)
+    keys = tuple(enumerate(matching.keys if matching else ()))
     named = (("region", REGION), ("zone", ZONE), *((f"tier-{n}", key) for n, key in keys[::-1]))
     return tuple(
         Level(name=name, key=key, value=labels[key]) for name, key in named if labels.get(key)
@@ -319,22 +177,132 @@ def node_levels(labels: Mapping[str, str], only: Platform | None = None) -> tupl
 
 
 def tiers(levels: Iterable[Level]) -> dict[str, str]:
-    """Return the tiers among *levels* as ``LabelRules.levels`` wants them: name → label value.
+    """Return the tiers among *levels* as ``LabelRules.levels`` has them: name → label value.
 
     Region and zone have well-known labels already and are not published again.
     """
-    found = {level.name: level_value(level.value) for level in levels}
+    values = {level.name: level_value(level.value) for level in levels}
     return {
         name: value
-        for name, value in found.items()
+        for name, value in values.items()
         if name.startswith("tier-") and value is not None
     }
 
 
-def _published(snapshot: Snapshot, rules: LabelRules) -> dict[str, str | None]:
-    if not snapshot.gpus:
-        return {}
-    return {f"{DEFAULT_PREFIX}{name}": value for name, value in rules.levels.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelFile:
+    """A file with the positions of nodes, for clusters whose labels no platform knows.
+
+    Attributes:
+        labels: keys of node labels, that of tier 0 first.
+        nodes: names of places by node, that of tier 0 first; they win over labels.
+        is_qualified: whether a place is distinguished by the broader ones around it, so that r2
+            of b3 becomes b3__r2, because racks of two blocks have the same number.
+    """
+
+    labels: tuple[str, ...] = ()
+    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    is_qualified: bool = True
+
+
+def level_file(document: Any) -> LevelFile:
+    """Return what *document* says, as the caller read it from YAML or JSON.
+
+    It has ``labels``, a list of label keys; or ``nodes``, a list of values by node; and
+    ``qualified``, true by default.
+
+    Raises:
+        InputError: it is something else; the text names the place in it.
+    """
+    if not isinstance(document, dict):
+        raise InputError("levels: not a mapping", f"give it {' and '.join(_FIELDS[:2])}")
+    for name in document:
+        if name not in _FIELDS:
+            close = closest(str(name), _FIELDS)
+            cure = f"did you mean {close!r}?" if close else f"known are: {', '.join(_FIELDS)}"
+            raise InputError(f"levels: unknown field {name!r}", cure)
+    is_qualified = document.get("qualified", True)
+    if not isinstance(is_qualified, bool):
+        raise InputError(f"levels.qualified: {_SHORT.repr(is_qualified)}", "write true or false")
+    labels = _names("levels.labels", document.get("labels", []))
+    by_node = document.get("nodes", {})
+    if not isinstance(by_node, dict):
+        raise InputError("levels.nodes: not a mapping", "write a list of places for each node")
+    nodes = {
+        _text(f"levels.nodes.{node}", node): _names(f"levels.nodes.{node}", places)
+        for node, places in by_node.items()
+    }
+    return LevelFile(labels=labels, nodes=MappingProxyType(nodes), is_qualified=is_qualified)
+
+
+def file_tiers(file: LevelFile, node: str | None, labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the tiers of *node*, whose labels are *labels*, as ``LabelRules.levels`` has them.
+
+    Below a place that is not known nothing can be distinguished, so there the tiers end, unless
+    the file says that its names are unambiguous.
+    """
+    places = file.nodes.get(node or "") or tuple(labels.get(key, "") for key in file.labels)
+    by_tier: dict[str, str] = {}
+    around: list[str] = []
+    for tier, place in reversed(tuple(enumerate(places))):
+        around.append(place)
+        value = level_value(place)
+        if value is not None and file.is_qualified:
+            value = qualified(around) if all(around) else None
+        if value is not None:
+            by_tier[f"tier-{tier}"] = value
+    return by_tier
+
+
+def level_value(raw: str) -> str | None:
+    """Return *raw* as the value of a level: as it is, or its digest if that cannot be.
+
+    The digest is the one that Topograph writes for names over 63 characters, so that values stay
+    comparable with its own; here it also replaces names with characters that a label cannot hold,
+    and with dots: KAI joins the values of all levels with dots, so that ``r.1`` below ``a`` and
+    ``1`` below ``a.r`` are one place to it. ``None`` for an empty name.
+    """
+    if not raw:
+        return None
+    return raw if _PLAIN.fullmatch(raw) else digest(raw)
+
+
+def qualified(names: Sequence[str]) -> str:
+    """Return the value of the last of *names*, distinguished by its parents, broadest first.
+
+    Readable where every name is plain and has no joint, so that no two places share a value:
+    kube-scheduler, LWS, JobSet and Volcano take a value for the same place wherever they meet it,
+    so that rack ``1`` of two blocks is one rack.
+    """
+    joined = _JOINT.join(names)
+    is_clear = all(_PLAIN.fullmatch(name) and _JOINT not in name for name in names)
+    if is_clear and _PLAIN.fullmatch(joined):
+        return joined
+    # With their lengths, so that no character of a name can be taken for the end of one.
+    return digest(names[0] if len(names) == 1 else "".join(f"{len(it)}:{it}" for it in names))
+
+
+def digest(name: str) -> str:
+    """Return ``x`` and the FNV-1a of *name* in hex, as Topograph does: without leading zeros."""
+    value = _FNV_OFFSET
+    for byte in name.encode(errors="surrogatepass"):  # half a character is a name, too
+        value = (value ^ byte) * _FNV_PRIME % (1 << 64)
+    return f"x{value:x}"
+
+
+def _names(path: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MAX_TIERS:
+        raise InputError(f"{path}: not a list of up to {MAX_TIERS}", "begin with the nearest level")
+    return tuple(_text(f"{path}[{position}]", name) for position, name in enumerate(value))
+
+
+def _text(path: str, value: Any) -> str:
+    # YAML reads a rack's number as a number; a truth value is a slip (`no`, `on`).
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise InputError(
+            f"{path}: not a name: {_SHORT.repr(value)}", "write a text, in quotes if in doubt"
+        )
+    return str(value)
 
 
 ENTRIES: tuple[LabelFamily, ...] = (
@@ -344,6 +312,10 @@ ENTRIES: tuple[LabelFamily, ...] = (
         "nearest switch. Only on request.",
         source="labels of the cloud or of Topograph, or a file",
         cardinality="one per switch of that level",
-        values=_published,
+        values=lambda snapshot, rules: (
+            {f"{DEFAULT_PREFIX}{name}": value for name, value in rules.levels.items()}
+            if snapshot.gpus
+            else {}
+        ),
     ),
 )

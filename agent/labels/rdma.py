@@ -1,18 +1,18 @@
-"""The network cards that GPUs reach other nodes through.
+"""The labels of the network cards that GPUs reach other nodes through.
 
-Of all RDMA devices these are the ones that some GPU has nearest, by nvidia-smi's levels; of
-several equally near, the fastest: NCCL takes those too, and the slower ones serve storage or
-management. Of two link layers the one that more GPUs have nearest counts, then InfiniBand.
+Of all RDMA devices these are the nearest of any GPU, by nvidia-smi's levels; of several equally
+near, the fastest: NCCL takes those too, and the slower ones serve storage or management. Of two
+link layers the one that more GPUs have nearest counts, then InfiniBand.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from agent.labels.label import LabelEntry, number
+from agent.labels.label import LabelEntry
 from agent.model.hca import Hca, HcaKind, LinkLayer
 from agent.model.nvlink import Closeness
-from agent.model.snapshot import Kernel, Snapshot
+from agent.model.snapshot import Snapshot
 from agent.topology.affinity import hca_closeness
 from agent.topology.matrix import word
 
@@ -33,17 +33,17 @@ _RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
 def job_hcas(snapshot: Snapshot) -> tuple[int, ...]:
     """Return the positions of the HCAs that are cards of their own.
 
-    Not software devices, and not the functions of a card that the node sees whole: those
+    Without software devices, and without functions of a card that the node has as a whole: those
     come and go with pods.
     """
     hcas = snapshot.hcas or ()
-    seen = {hca.pci for hca in hcas if hca.kind not in _PARTS}
-    return tuple(position for position, hca in enumerate(hcas) if _is_card(hca, seen))
+    cards = {hca.pci for hca in hcas if hca.kind not in _PARTS}
 
+    def is_card(hca: Hca) -> bool:
+        is_part = hca.kind in _PARTS and hca.parent is not None and hca.parent in cards
+        return hca.kind is not HcaKind.SOFTWARE and not is_part
 
-def _is_card(hca: Hca, seen: Iterable[object]) -> bool:
-    is_part = hca.kind in _PARTS and hca.parent is not None and hca.parent in seen
-    return hca.kind is not HcaKind.SOFTWARE and not is_part
+    return tuple(position for position, hca in enumerate(hcas) if is_card(hca))
 
 
 def _gpu_hcas(snapshot: Snapshot) -> tuple[int, ...] | None:
@@ -51,7 +51,18 @@ def _gpu_hcas(snapshot: Snapshot) -> tuple[int, ...] | None:
     hcas = snapshot.hcas
     if hcas is None or not snapshot.gpus:
         return None
-    nearest = _nearest(snapshot) or [set(job_hcas(snapshot))]
+    distances, cards = hca_closeness(snapshot), job_hcas(snapshot)
+    nearest: list[set[int]] = []  # of each GPU of which any distance is known, without slower ones
+    for gpu in snapshot.gpus:
+        known = {at: distances[gpu.index, at] for at in cards if (gpu.index, at) in distances}
+        best = min(known.values(), default=None)
+        # The rate of a card that is down is unknown: it stays, or a cable would change the labels.
+        rates = {at: _rates(hcas[at]) for at, distance in known.items() if distance is best}
+        fastest = max((rate for of_card in rates.values() for rate in of_card), default=0)
+        group = {at for at, of_card in rates.items() if not of_card or max(of_card) == fastest}
+        if group:
+            nearest.append(group)
+    nearest = nearest or [set(cards)]
     votes = Counter(layer for group in nearest for layer in {_layer(hcas[at]) for at in group})
     if not votes:
         return ()
@@ -59,29 +70,8 @@ def _gpu_hcas(snapshot: Snapshot) -> tuple[int, ...] | None:
     return tuple(at for at in sorted(set().union(*nearest)) if _layer(hcas[at]) is chosen)
 
 
-def _nearest(snapshot: Snapshot) -> list[set[int]]:
-    """Return the nearest cards of each GPU of which any distance is known, without slower ones."""
-    distances, cards = hca_closeness(snapshot), job_hcas(snapshot)
-    groups = []
-    for gpu in snapshot.gpus:
-        known = {at: distances[gpu.index, at] for at in cards if (gpu.index, at) in distances}
-        best = min(known.values(), default=None)
-        groups.append({at for at, distance in known.items() if distance is best})
-    return [_fastest(group, snapshot) for group in groups if group]
-
-
-def _fastest(group: set[int], snapshot: Snapshot) -> set[int]:
-    """Return *group* without the cards known to be slower than another of it.
-
-    Of a card that is down the rate is unknown: it stays, or a cable would change the labels.
-    """
-    rates = {at: _rates((snapshot.hcas or ())[at]) for at in group}
-    best = max((rate for found in rates.values() for rate in found), default=0)
-    return {at for at, found in rates.items() if not found or max(found) == best}
-
-
 def _rates(hca: Hca) -> list[int]:
-    """Return the rates of the ports that are up, Gb/s; one that is down states that of no link."""
+    """Return the rates of the ports that are up, Gb/s; a port that is down states no link's."""
     return [
         round(port.rate_gbps)
         for port in hca.ports
@@ -133,17 +123,14 @@ def _gpudirect(snapshot: Snapshot) -> str | None:
     driver = snapshot.nvidia
     if driver is None or not _gpu_hcas(snapshot):
         return None
-    if driver.is_open and _has_dmabuf(snapshot.kernel):
+    release = _RELEASE.match((snapshot.kernel.release if snapshot.kernel else None) or "")
+    # A kernel of unknown release counts as new.
+    has_dmabuf = release is None or (int(release[1]), int(release[2])) >= _DMABUF_SINCE
+    if driver.is_open and has_dmabuf:
         return "dmabuf"
     if driver.peer_memory:
         return "peermem"
     return None if driver.is_open is None or driver.peer_memory is None else "none"
-
-
-def _has_dmabuf(kernel: Kernel | None) -> bool:
-    """Return whether the kernel is new enough; one of unknown release counts as new."""
-    release = _RELEASE.match((kernel.release if kernel else None) or "")
-    return release is None or (int(release[1]), int(release[2])) >= _DMABUF_SINCE
 
 
 ENTRIES: tuple[LabelEntry, ...] = (
@@ -160,14 +147,14 @@ ENTRIES: tuple[LabelEntry, ...] = (
         "without any.",
         source="`/sys/class/infiniband`, PCI tree",
         cardinality="a handful",
-        value=lambda snapshot: number(_count(snapshot)),
+        value=_count,
     ),
     LabelEntry(
         key=RATE_KEY,
         meaning="Rate of most of these cards, Gb/s; absent while no port is up.",
         source="sysfs `ports/<n>/rate`",
         cardinality="a handful",
-        value=lambda snapshot: number(_rate(snapshot)),
+        value=_rate,
     ),
     LabelEntry(
         key="gpu.topology/gpu-nic",

@@ -1,4 +1,4 @@
-"""What an operator decides about labels: the part of a label's value that no hardware tells."""
+"""What an operator decides about labels: the part of them that does not follow from hardware."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,10 +32,9 @@ class LabelRules:
     Attributes:
         mig: as for the resources that are offered.
         shared: by the name that a resource has without sharing, e.g. ``nvidia.com/gpu``.
-        prefix: takes the place of :data:`DEFAULT_PREFIX` in every key that begins with it.
-        has_clique: whether ``nvidia.com/gpu.clique`` is ours to write; another program may be
-            its owner.
-        levels: tier name → value: where the node stands in its cluster, ready for labels.
+        prefix: replaces :data:`DEFAULT_PREFIX` in every key that begins with it.
+        has_clique: whether this program writes ``nvidia.com/gpu.clique``, which another may own.
+        levels: tier name → value: the node's position in its cluster, ready for labels.
     """
 
     mig: MigLabelling = "none"
@@ -45,6 +44,6 @@ class LabelRules:
     levels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def own(self, key: str) -> str:
-        """Return *key*, as the catalogue has it, under the operator's prefix."""
+        """Return *key* of the catalogue under the operator's prefix."""
         name = key.removeprefix(DEFAULT_PREFIX)
         return key if name == key else self.prefix + name

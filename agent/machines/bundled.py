@@ -1,20 +1,20 @@
 """The machines that ship with the package, by name."""
 
-from difflib import get_close_matches
-from importlib.resources import files
+from pathlib import Path
 
-from agent.errors import InputError
+from agent.errors import InputError, closest
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
 
 DEFAULT = "dgx-h100"
 """What `scripts/run` simulates where there is no GPU."""
 
+_DIRECTORY = Path(__file__).parent
+
 
 def names() -> tuple[str, ...]:
     """Return the names of all bundled machines, sorted."""
-    entries = (entry.name for entry in files("agent.machines").iterdir())
-    return tuple(sorted(name.removesuffix(".json") for name in entries if name.endswith(".json")))
+    return tuple(sorted(path.stem for path in _DIRECTORY.glob("*.json")))
 
 
 def machine(name: str) -> Snapshot:
@@ -24,9 +24,8 @@ def machine(name: str) -> Snapshot:
         InputError: there is none of that name.
     """
     if name not in names():
-        close = get_close_matches(name, names(), n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        close = closest(name, names())
+        hint = f"did you mean {close!r}? " if close else ""
         known = ", ".join(names())
         raise InputError(f"unknown machine {name!r}", f"{hint}bundled are: {known}")
-    text = files("agent.machines").joinpath(f"{name}.json").read_text("utf-8")
-    return decode(text).snapshot
+    return decode((_DIRECTORY / f"{name}.json").read_text("utf-8")).snapshot

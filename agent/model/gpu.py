@@ -1,4 +1,4 @@
-"""A GPU as NVML and sysfs describe it."""
+"""A GPU as NVML and sysfs describe it, with its MIG devices and its driver."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,8 +6,6 @@ from enum import StrEnum
 
 from agent.model.numa import CpuSet
 from agent.model.pci import PciAddress, PcieLink, PciFunction, PciPath
-
-# MIG: what a partitioned GPU offers instead of itself.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +58,8 @@ class Mig:
     """A GPU's MIG state.
 
     Attributes:
-        is_pending: another mode waits for the next reset.
-        max_instances: how many MIG devices the GPU can hold at most.
+        is_pending: whether another mode takes effect at the next reset.
+        max_instances: the most MIG devices that the GPU can hold.
     """
 
     is_enabled: bool
@@ -70,12 +68,9 @@ class Mig:
     instances: tuple[MigInstance, ...] = ()
 
 
-# The NVIDIA kernel driver as procfs and sysfs show it, apart from the devices.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaDriver:
-    """What the loaded kernel module says of itself.
+    """The loaded NVIDIA kernel module as procfs and sysfs show it.
 
     Attributes:
         is_open: whether it is the open kernel module, which dma-buf needs
@@ -83,7 +78,7 @@ class NvidiaDriver:
         parameters: ``/proc/driver/nvidia/params``, names without the ``NVreg_``.
         peer_memory: whether an RDMA driver can register GPU memory through nvidia_peermem
             (NCCL's own test: ``memory_peers/nv_mem*`` or the module ``nvidia_peermem``).
-        imex_channels: numbers of ``/dev/nvidia-caps-imex-channels``; ``None``: not looked at.
+        imex_channels: numbers of ``/dev/nvidia-caps-imex-channels``; ``None`` where not read.
     """
 
     is_open: bool | None = None
@@ -97,8 +92,8 @@ class ConfidentialCompute:
     """The state of confidential computing (``nvmlSystemGetConfComputeState``).
 
     Attributes:
-        is_enabled: GPU memory is encrypted against the host, which also turns peer access off.
-        is_dev_tools: the mode for developers, which protects nothing.
+        is_enabled: whether GPU memory is encrypted, which also turns peer access off.
+        is_dev_tools: whether the mode for developers is on, which protects nothing.
     """
 
     is_enabled: bool
@@ -106,12 +101,12 @@ class ConfidentialCompute:
 
 
 DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
-"""Products that are no GPUs to compute on: the display adapters of DGX stations (go-nvlib,
+"""Products that are not GPUs to compute on: the display adapters of DGX stations (go-nvlib,
 pkg/nvlib/device/api.go)."""
 
 
 class FabricState(StrEnum):
-    """How far the GPU got in registering with the NVLink fabric (``nvmlGpuFabricState_t``)."""
+    """The state of the GPU's registration with the NVLink fabric (``nvmlGpuFabricState_t``)."""
 
     NOT_SUPPORTED = "not-supported"
     NOT_STARTED = "not-started"
@@ -192,7 +187,7 @@ class Gpu:
 
     Attributes:
         index: NVML's order, by PCI address; not ``CUDA_VISIBLE_DEVICES``.
-        uuid: ``None`` only for snapshots read from text that names no UUID.
+        uuid: ``None`` only in snapshots read from text without UUIDs.
         minor: the N of ``/dev/nvidiaN``; not always the index.
         product: ``nvmlDeviceGetName``.
         architecture: lower-case NVIDIA name, e.g. ``hopper``.
@@ -205,18 +200,17 @@ class Gpu:
         numa_affinity: all nodes that ``nvidia-smi topo -m`` lists, CPU node first;
             differs from *numa_node* where GPU memory is a node of its own (Grace).
         memory_numa_node: the node that the GPU's own memory is (``GPU NUMA ID``); ``None``
-            where it is none, as on x86.
+            where it is not a node, as on x86.
         cpu_affinity: the CPUs nearest to the GPU.
-        is_lost: NVML answered GPU_IS_LOST; everything else here is then the last known.
+        is_lost: whether NVML answered GPU_IS_LOST; all other fields are then the last known.
         pcie: NVML's own view of the link; sysfs's is in *function*.
         ecc, ecc_pending: whether error correction is on, and will be after the next reset.
         recovery_action: NVML field 230; 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
             5 recover the IMEX domain, 6 bus reset, 7 reboot of the system (nvml.h
             ``nvmlDeviceGpuRecoveryAction_t``).
         retired_pages_pending: whether memory pages wait for a reset to be retired.
-        throttle_reasons: why the clocks are lower than they could be, the raw bits of
-            ``nvmlDeviceGetCurrentClocksEventReasons``, at the last whole reading of NVML; a
-            periodic one keeps it.
+        throttle_reasons: raw bits of ``nvmlDeviceGetCurrentClocksEventReasons``, why the clocks
+            are reduced, at the last whole scan; a periodic scan keeps them.
     """
 
     index: int
@@ -254,7 +248,7 @@ class Gpu:
 
     @property
     def is_divided(self) -> bool:
-        """Whether it is known to be in MIG mode, in which it uses no NVLink and may list none."""
+        """Whether the GPU is known to be in MIG mode, in which it uses no NVLink."""
         return self.mig is not None and self.mig.is_enabled
 
     @property

@@ -15,7 +15,7 @@ class LinkLayer(StrEnum):
 
 
 class HcaKind(StrEnum):
-    """What stands behind an RDMA device."""
+    """What an RDMA device is made of."""
 
     PHYSICAL = "physical"
     VIRTUAL = "virtual-function"
@@ -46,7 +46,7 @@ class NetDevice:
     """A network interface of an HCA.
 
     Attributes:
-        port: of the HCA, from 1; ``None`` where the interface does not tell.
+        port: of the HCA, from 1; ``None`` where the interface does not say.
         state: sysfs ``operstate``.
         master: the bond or bridge it belongs to.
     """
@@ -68,8 +68,8 @@ class HcaPort:
         rate_gbps: gigabits per second; a port that is down still states a rate.
         lid, sm_lid: of InfiniBand; 0 before a subnet manager assigned them.
         gids: the entries that are set, by index.
-        counters: error counters by name, only those that checks ask for; one that the
-            kernel refuses (EINVAL on restricted functions) is left out. ``None``: not read.
+        counters: error counters by name, only those that checks use, without those that the
+            kernel refuses (EINVAL on restricted functions); ``None`` where not read.
     """
 
     number: int
@@ -89,7 +89,7 @@ class Hca:
 
     Attributes:
         name: as the kernel has it; never assume ``mlx5_*``.
-        kind: ``None`` where the source does not tell (text).
+        kind: ``None`` where the source does not say (text).
         pci: the nearest PCI function above it; ``None`` for software devices.
         parent: the physical function that a virtual function or a subfunction is a part of.
         subfunction: its number (``sfnum``).
@@ -127,7 +127,7 @@ class DataDirect:
     """A PCI function that gives HCAs a second way to GPU memory (ConnectX-8, class 080100).
 
     Attributes:
-        hcas: names of the HCAs it serves, sorted; empty where the source does not tell.
+        hcas: names of the HCAs it serves, sorted; empty where the source does not say.
     """
 
     pci: PciAddress | None = None

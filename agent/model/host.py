@@ -1,4 +1,4 @@
-"""Settings of the host apart from its kernel's: runtimes, limits, interrupts, swap."""
+"""Settings of the host except its kernel's: runtimes, limits, interrupts, swap."""
 
 from dataclasses import dataclass
 
@@ -54,7 +54,7 @@ class CdiSpec:
         devices: names, in their order.
         driver_version: that its mounts and paths name (``libcuda.so.<version>``); ``None`` where
             they name none.
-        missing: host paths of device nodes that it names and that are not there.
+        missing: host paths of device nodes that it names and that do not exist.
     """
 
     path: str
@@ -68,13 +68,13 @@ class CdiSpec:
 class ContainerToolkit:
     """NVIDIA's container toolkit (``/etc/nvidia-container-runtime/config.toml``).
 
-    ``None``: the file does not state it, and the toolkit's default is in force.
+    A setting is ``None`` where the file does not state it and the toolkit's default applies.
 
     Attributes:
         env_when_unprivileged: ``accept-nvidia-visible-devices-envvar-when-unprivileged``.
         volume_mounts: ``accept-nvidia-visible-devices-as-volume-mounts``.
         mode: ``nvidia-container-runtime.mode``.
-        version: of the installed program, where a file tells.
+        version: of the installed program, where a file states it.
     """
 
     path: str
@@ -111,7 +111,7 @@ class IdleState:
     """One CPU idle state (``cpuidle/stateN``).
 
     Attributes:
-        latency_us: what leaving it costs, microseconds.
+        latency_us: the time to leave it, in microseconds.
         is_disabled: on every CPU.
     """
 
@@ -122,7 +122,7 @@ class IdleState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """What was read of it; ``None`` for a part that was not.
+    """The settings of the host; ``None`` for a part that was not read.
 
     Attributes:
         cgroup_version: 1, or 2 for the unified hierarchy.
@@ -132,7 +132,7 @@ class HostSettings:
             after systemd reloads.
         infiniband_devices: names in ``/dev/infiniband``, sorted.
         interfaces: names of the network interfaces of the host's network, sorted; ``None`` also
-            where what was read is a container's.
+            where only a container's network is visible.
         gdrcopy: whether the module gdrdrv is loaded and ``/dev/gdrdrv`` there.
         frequency_drivers: the distinct cpufreq drivers, sorted; empty where the kernel scales no
             CPU's frequency.
@@ -140,8 +140,8 @@ class HostSettings:
             driver has one.
         is_vm: whether this is a virtual machine, by CPU flag or DMI.
         fabric_manager: whether the program nv-fabricmanager runs.
-        peer_programs: programs that run here beside us and do parts of our work, as their
-            command names go, sorted: ``nvidia-device-plugin``, ``gpu-feature-discovery`` …
+        peer_programs: running programs that do parts of our work, by command name, sorted:
+            ``nvidia-device-plugin``, ``gpu-feature-discovery`` …
     """
 
     cgroup_version: int | None = None

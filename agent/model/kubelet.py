@@ -1,4 +1,4 @@
-"""What the kubelet was told to do, and what it reports of itself."""
+"""The kubelet's settings and metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from agent.model.kubelet_keys import OddKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedMemory:
-    """What pods never get of one NUMA node (``reservedMemory``).
+    """Memory of one NUMA node that pods never get (``reservedMemory``).
 
     Attributes:
         limits: ``memory`` or ``hugepages-<size>`` → quantity as written.
@@ -19,28 +19,28 @@ class ReservedMemory:
 
 
 CONFIGZ = "configz"
-"""The source of settings that the kubelet told itself, by its endpoint ``/configz``."""
+"""The source of settings that the kubelet itself reported at its endpoint ``/configz``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """Settings that decide alignment, with where they were learnt.
+    """Settings that decide alignment, and their source.
 
     Policies are spelled as the kubelet spells them (``static``, ``single-numa-node``,
     ``Static`` for memory); a setting absent from a file that was read has the kubelet's
-    default here. ``None`` means that the source does not tell.
+    default here. ``None`` means that the source does not say.
 
     Attributes:
         source: ``configz``, or the path of the file.
-        origins: field of KubeletConfiguration → the file or the flag that states it; one that
-            is not named has its default. Of nested fields the way down, ``featureGates.X``.
-        embedded_in: the program that the kubelet is a part of: ``k3s``, ``rke2`` …; ``None``
-            for a kubelet of its own.
+        origins: field of KubeletConfiguration → the file or the flag that states it; a field
+            that is not named has its default. Nested fields by path, ``featureGates.X``.
+        embedded_in: the program that contains the kubelet: ``k3s``, ``rke2`` …; ``None`` for a
+            kubelet that is a program of its own.
         changed_since_start: files that were changed after the kubelet had read them.
         unloaded_drop_ins: files with settings where drop-ins usually are, which the running kubelet
-            passes over: no flag names their directory, or their name does not end in ``.conf``.
-        odd_keys: keys of the files that not every release knows as they are written there, or that
-            are stated twice; ``None`` where they were not looked at, or are too many to keep.
+            ignores: no flag names their directory, or their name does not end in ``.conf``.
+        odd_keys: keys of the files that not every release knows as they are written, or that are
+            stated twice; ``None`` where they were not read or are too many to keep.
         root_directory: ``--root-dir``, below which are state files and sockets.
         system_reserved, kube_reserved, eviction_hard: resource → quantity as written.
         feature_gates: those that are stated; all others have the default of the version.
@@ -80,7 +80,7 @@ class KubeletSettings:
 
     @property
     def is_told(self) -> bool:
-        """Whether the kubelet told them itself, so that they are in force."""
+        """Whether the kubelet itself reported them, so that they are in force."""
         return self.source == CONFIGZ
 
 
@@ -89,7 +89,7 @@ class KubeletMetrics:
     """What the kubelet counted since its start (its ``/metrics``).
 
     Attributes:
-        rejections: reason → pods that it did not admit
+        rejections: reason → rejected pods
             (``kubelet_admission_rejections_total``, 1.32 and newer).
         topology_errors: ``kubelet_topology_manager_admission_errors_total``.
         slow_allocations: resource → share of ``Allocate`` calls that took longer than a second,

@@ -1,42 +1,42 @@
-"""The keys of a KubeletConfiguration v1beta1, and what the kubelet makes of others.
+"""The keys of a KubeletConfiguration v1beta1, by the releases that know them.
 
 The kubelet decodes the file of ``--config`` strictly, and where that fails once more, leniently:
-a key that it does not know, or in another case of letters, has then no effect, and one line of its
-log says so. Drop-ins are decoded by Go's encoding/json, which takes a key in any case, and passes
-over others without a word (kubernetes v1.36.3 pkg/kubelet/kubeletconfig/util/codec/codec.go,
+a key that it does not know, or that differs in case, then has no effect, and one line of its log
+says so. Drop-ins are decoded by Go's encoding/json, which accepts a key in any case and ignores
+unknown ones silently (kubernetes v1.36.3 pkg/kubelet/kubeletconfig/util/codec/codec.go,
 cmd/kubelet/app/server.go).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
+from agent import errors
 from agent.model.kubernetes import Release
 
 OLDEST: Release = (1, 28)
-"""The oldest release whose keys are here. None has gone away since."""
+"""The oldest release whose keys are listed. No key has been removed since."""
 
 NEWEST: Release = (1, 37)
-"""The newest release whose keys are here."""
+"""The newest release whose keys are listed."""
 
 MAX_ODD_KEYS = 64
-"""Most that are kept of one kubelet; real files have a handful."""
+"""The most that are kept of one kubelet; real files have a handful."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OddKey:
-    """A key of a file that the kubelet may pass over.
+    """A key of a file that the kubelet may ignore.
 
     Attributes:
         key: as written, or its beginning where it is very long.
-        within: the way down to the object that has it, ``reservedMemory[0]``; empty at the top.
+        within: the path of the object that has it, ``reservedMemory[0]``; empty at the top.
         file: as the kubelet names it.
-        is_drop_in: whether the case of letters does not matter in that file.
+        is_drop_in: whether the file is a drop-in, in which case does not matter.
         is_repeated: whether the object has it twice, so that only the last counts.
-        is_overridden: whether the same key in its right case, stated or by default, counts in its
-            place.
+        is_overridden: whether the same key in its right case, stated or by default, counts
+            instead.
     """
 
     key: str
@@ -48,7 +48,7 @@ class OddKey:
 
     @property
     def path(self) -> str:
-        """The whole way down to it."""
+        """The path from the top."""
         return f"{self.within}.{self.key}" if self.within else self.key
 
 
@@ -96,19 +96,19 @@ SINCE: Mapping[str, Release] = MappingProxyType(
         "defaultPodSysctls": (1, 37),
     }
 )
-"""Keys that came after :data:`OLDEST`, and the release with which they came."""
+"""Keys newer than :data:`OLDEST`, and the release that introduced them."""
 
 LIKE = 0.75
-"""How alike a name is that is worth asking about."""
+"""Similarity from which a name is suggested (difflib ratio, 0 to 1)."""
 
 _MAX_LENGTH = 200
-"""Most characters of a key that are looked at: no name is like a longer one."""
+"""Characters of a key that are compared; no known key is longer."""
 
 _EMPTY: tuple[Any, ...] = (None, False, 0, "", "0s", {}, [])
-"""What Go writes for fields that nobody set."""
+"""What Go writes for fields that are not set."""
 
 Keys = Mapping[str, Any]
-"""Keys of an object → those of the objects inside, which is empty where there are none to know."""
+"""Keys of an object → the keys of the object inside; empty where there are none to check."""
 
 
 def _keys(words: str, **inner: Keys) -> Keys:
@@ -137,12 +137,12 @@ KEYS: Keys = _keys(
     tracing=_keys("endpoint samplingRatePerMillion"),
     userNamespaces=_keys("idsPerPod"),
 )
-"""All of them: k8s.io/kubelet config/v1beta1/types.go of 0.28 to 0.37, k8s.io/component-base
+"""All keys: k8s.io/kubelet config/v1beta1/types.go of 0.28 to 0.37, k8s.io/component-base
 {logs,tracing}/api/v1/types.go of 0.30 to 0.37, and Taint of k8s.io/api core/v1."""
 
 
 def spelled(key: str, known: Keys, *, any_case: bool) -> str | None:
-    """Return *key* as *known* has it; ``None`` where it has none of that name."""
+    """Return *key* as *known* spells it; ``None`` where *known* does not have it."""
     if key in known or not any_case:
         return key if key in known else None
     lowered = key.lower()
@@ -150,12 +150,12 @@ def spelled(key: str, known: Keys, *, any_case: bool) -> str | None:
 
 
 def closest(key: str, names: Keys, least: float = LIKE) -> str | None:
-    """Return the one of *names* that is most like *key*; ``None`` where none is."""
+    """Return the name that is most similar to *key*; ``None`` where none is similar."""
     lowered = {name.lower(): name for name in names}
-    close = get_close_matches(key[:_MAX_LENGTH].lower(), lowered, n=1, cutoff=least)
-    return lowered[close[0]] if close else None
+    close = errors.closest(key[:_MAX_LENGTH].lower(), lowered, cutoff=least)
+    return None if close is None else lowered[close]
 
 
 def is_empty(value: Any) -> bool:
-    """Return whether a key with *value* says no more than its absence."""
+    """Return whether *value* means the same as leaving the key out."""
     return value in _EMPTY

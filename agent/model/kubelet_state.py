@@ -1,7 +1,7 @@
-"""What the kubelet's managers wrote down: their state files and checkpoints.
+"""The state files and checkpoints of the kubelet's managers.
 
-The formats are the kubelet's own business, but they tell the policy that is in force, and what
-a pod holds by its uid (kubernetes 1.36 pkg/kubelet/cm/{cpumanager,memorymanager}/state and
+The formats are internal to the kubelet, but they have the policy that is in force and what a pod
+holds by its uid (kubernetes 1.36 pkg/kubelet/cm/{cpumanager,memorymanager}/state and
 pkg/kubelet/cm/devicemanager/checkpoint).
 """
 
@@ -16,7 +16,7 @@ class CpuState:
     """``cpu_manager_state``.
 
     Attributes:
-        default: the CPUs of pods without CPUs of their own; ``None`` under policy ``none``.
+        default: the CPUs of pods without exclusive CPUs; ``None`` under policy ``none``.
         entries: pod uid → container → its exclusive CPUs.
     """
 
@@ -31,7 +31,7 @@ class MemoryBlock:
 
     Attributes:
         kind: ``memory``, or ``hugepages-<size>``.
-        cells: the NUMA nodes that are given out together with this one, itself included.
+        cells: the NUMA nodes that are allocated together with this one, itself included.
     """
 
     numa_node: int
@@ -72,7 +72,7 @@ class HeldDevices:
     """Devices of one resource that a container holds.
 
     Attributes:
-        ids: by NUMA node; the key ``-1`` has those whose plugin told no node.
+        ids: by NUMA node; the key ``-1`` has those whose plugin named no node.
     """
 
     pod_uid: str
@@ -95,7 +95,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletState:
-    """All of it; a part that could not be read is ``None``, with an issue of the probe.
+    """All state files; a part that could not be read is ``None``, with an issue of the probe.
 
     Attributes:
         plugin_sockets: names of the sockets in the plugins' directory, sorted, without the

@@ -1,4 +1,7 @@
-"""Kubernetes releases as numbers that can be compared."""
+"""What Kubernetes writes as text or fixes as a name: resources, quantities, truth values, releases.
+
+Quantities are read into integers of one fixed unit.
+"""
 
 import re
 from collections.abc import Mapping
@@ -6,27 +9,20 @@ from decimal import ROUND_CEILING, Decimal
 from types import MappingProxyType
 from typing import TypeAlias
 
-# Truth values as programs in Go read them.
+GPU_RESOURCE = "nvidia.com/gpu"
+"""The extended resource of whole GPUs, as NVIDIA's device plugin names it."""
 
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-
-
-_FALSE = ("0", "f", "F", "FALSE", "false", "False")
-
-
-def go_bool(text: str) -> bool | None:
-    """Return what Go's ``strconv.ParseBool`` makes of *text*; ``None`` where that is an error."""
-    return True if text in _TRUE else False if text in _FALSE else None
-
-
-# Kubernetes quantities, read into integers of one fixed unit.
+MIG_RESOURCES = "nvidia.com/mig-"
+"""How the resources of MIG devices begin under the MIG strategy ``mixed``; the profile follows."""
 
 MILLICORES = 1000
 """Millicores in a CPU."""
 
+MIB = 1 << 20
+"""Bytes in a MiB."""
 
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,3}))?")
-
+GIB = 1 << 30
+"""Bytes in a GiB."""
 
 SUFFIX: Mapping[str, Decimal] = MappingProxyType(
     {
@@ -39,6 +35,9 @@ SUFFIX: Mapping[str, Decimal] = MappingProxyType(
     },
 )
 """Multipliers of k8s.io/apimachinery ``resource.Quantity`` (its format documentation)."""
+
+Release: TypeAlias = tuple[int, int]
+"""Major and minor, which is what behaviour depends on: ``(1, 36)``."""
 
 
 def quantity(text: str, *, per_unit: int = 1) -> int:
@@ -56,26 +55,28 @@ def quantity(text: str, *, per_unit: int = 1) -> int:
     return int((Decimal(match[1]) * exponent * per_unit).to_integral_value(ROUND_CEILING))
 
 
-_VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:[.+-].{0,200})?")
-
-
-_PATCH = re.compile(r"v?[0-9]{1,4}\.[0-9]{1,4}\.([0-9]{1,6})")
-
-
-Release: TypeAlias = tuple[int, int]
-"""Major and minor, which is what behaviour depends on: ``(1, 36)``."""
-
-
 def release(version: str | None) -> Release | None:
     """Return the release of a version such as ``v1.36.3`` or ``v1.33.5-gke.1``.
 
-    ``None`` where *version* is not known or is no such text.
+    ``None`` where *version* is not known or is not a version.
     """
-    found = _VERSION.fullmatch(version or "")
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = _VERSION.fullmatch(version or "")
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def patch(version: str | None) -> int | None:
     """Return the patch number of a version, 3 of ``v1.36.3``; ``None`` where it has none."""
-    found = _PATCH.match(version or "")
-    return None if found is None else int(found[1])
+    match = _PATCH.match(version or "")
+    return None if match is None else int(match[1])
+
+
+def go_bool(text: str) -> bool | None:
+    """Return what Go's ``strconv.ParseBool`` makes of *text*; ``None`` where that is an error."""
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+_QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,3}))?")
+_VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:[.+-].{0,200})?")
+_PATCH = re.compile(r"v?[0-9]{1,4}\.[0-9]{1,4}\.([0-9]{1,6})")
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE = ("0", "f", "F", "FALSE", "false", "False")

@@ -1,4 +1,4 @@
-"""The Node object, as far as an audit needs it."""
+"""What the kubelet can allocate (PodResources API), and the Node object."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedMemory
 
-# What the kubelet can give out and gave out, each piece with its NUMA nodes (PodResources API).
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedDevice:
     """One device of a device plugin.
 
     Attributes:
-        numa_nodes: ascending; empty where its plugin told none, several where it is near several.
+        numa_nodes: ascending; empty where its plugin named none, several where it is near several.
     """
 
     resource: str
@@ -24,12 +22,12 @@ class PlacedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOffer:
-    """All that pods of this node can be given exclusively, whether or not a pod has it.
+    """All that can be allocated exclusively on this node, whether or not a pod has it.
 
     Attributes:
-        devices: the healthy ones, by resource and id.
-        cpus: empty unless the CPU Manager is ``static``; without reserved CPUs.
-        memory: a piece for each NUMA node and kind; empty unless the Memory Manager is ``Static``.
+        devices: the healthy devices, by resource and id.
+        cpus: without reserved CPUs; empty unless the CPU Manager is ``static``.
+        memory: an entry for each NUMA node and kind; empty unless the Memory Manager is ``Static``.
     """
 
     devices: tuple[PlacedDevice, ...] = ()
@@ -38,7 +36,7 @@ class NodeOffer:
 
     @property
     def resources(self) -> frozenset[str]:
-        """The names of all that is offered, as pods ask for it."""
+        """The names of the resources, as pods request them."""
         cpu = {"cpu"} if len(self.cpus) else set()
         return frozenset(
             cpu | {one.resource for one in self.devices} | {one.kind for one in self.memory}
@@ -47,11 +45,11 @@ class NodeOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodHolding:
-    """What one active pod was given exclusively; all parts are empty for one that only shares.
+    """What one active pod holds exclusively; all parts are empty for a pod that only shares.
 
     Attributes:
         devices: by resource and id; each once.
-        memory: one piece for each container and kind, as the Memory Manager pinned it.
+        memory: one entry for each container and kind, as the Memory Manager pinned it.
     """
 
     namespace: str
@@ -63,7 +61,7 @@ class PodHolding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """What the API server has of the node.
+    """The Node object of the API server, as far as an audit needs it.
 
     Attributes:
         kubelet_version: e.g. ``v1.36.3``.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 _MAX_CPU = 1 << 16
-"""A guard against hostile ranges; Linux's NR_CPUS is at most 8192 on the machines we serve."""
+"""Limit against hostile ranges; Linux's NR_CPUS is at most 8192 on the machines we serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +21,22 @@ class CpuSet:
         Raises:
             ValueError: *text* is not such a list.
         """
-        return cls(frozenset(_ranges(text)))
+        cpus: set[int] = set()
+        listed = 0  # counts repetitions too, so that a hostile list comes to an end
+        for part in filter(None, (piece.strip() for piece in text.split(","))):
+            first, dash, last = part.partition("-")
+            if not first.isdecimal() or (dash and not last.isdecimal()):
+                raise ValueError(f"not a CPU list: {text[:60]!r}")
+            low, high = int(first), int(last or first)
+            listed += high - low + 1
+            if high < low or high >= _MAX_CPU or listed > _MAX_CPU:
+                raise ValueError(f"not a CPU list: {text[:60]!r}")
+            cpus.update(range(low, high + 1))
+        return cls(frozenset(cpus))
 
     @classmethod
     def of(cls, cpus: Iterable[int]) -> Self:
-        """Collect *cpus*."""
+        """Return the set of *cpus*."""
         return cls(frozenset(cpus))
 
     def __str__(self) -> str:
@@ -54,19 +65,6 @@ class CpuSet:
 
     def __or__(self, other: "CpuSet") -> "CpuSet":
         return CpuSet(self.cpus | other.cpus)
-
-
-def _ranges(text: str) -> Iterator[int]:
-    named = 0  # also what is named again and again: hostile lists must end
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ValueError(f"not a CPU list: {text[:60]!r}")
-        low, high = int(first), int(last or first)
-        named += high - low + 1
-        if high < low or high >= _MAX_CPU or named > _MAX_CPU:
-            raise ValueError(f"not a CPU list: {text[:60]!r}")
-        yield from range(low, high + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +102,7 @@ class Socket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTopology:
-    """The CPUs that the kernel has online, and how they share hardware.
+    """The online CPUs and how they share hardware.
 
     Attributes:
         vendor, model: as ``/proc/cpuinfo`` spells them; on arm64, which prints numbers only,
@@ -112,8 +110,8 @@ class CpuTopology:
         family, model_number: of x86 CPUs, as ``/proc/cpuinfo`` counts them.
         cores: one set per physical core, holding its hardware threads.
         l3_groups: one set per last-level cache; empty when sysfs lists no caches.
-        offline, isolated: CPUs that are there but not online, and those that the scheduler
-            leaves alone (``isolcpus``); ``None`` where the kernel does not say.
+        offline, isolated: CPUs that exist but are not online, and those that the scheduler does
+            not use (``isolcpus``); ``None`` where the kernel does not say.
         smt: whether hardware threads are in use.
         governors: the distinct cpufreq governors, sorted; empty without cpufreq.
         is_virtual: whether this is a guest (flag ``hypervisor``, x86 only).

@@ -1,4 +1,4 @@
-"""NVLink: single links, switches, and what the driver says of a pair of devices."""
+"""NVLink: single links, switches, and what the driver reports about a pair of devices."""
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -42,10 +42,10 @@ class NvLink:
         peer_link: number of the link at the far end, by its own count.
         version: NVLink generation, 1…5.
         speed_mbps: megabytes per second, one direction, as the driver reports it.
-        recoveries: how often the link had to be trained anew after errors (field
+        recoveries: how often the link was retrained after errors (field
             ``NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY``), since its counters were cleared; from NVLink
-            5 on, which trains anew as a matter of course, how often that failed
-            (``NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS``). At the last whole reading.
+            5 on, which retrains routinely, how often that failed
+            (``NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS``). At the last whole scan.
     """
 
     gpu: int
@@ -93,14 +93,14 @@ class PeerAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedPair:
-    """What NVML or a matrix text says of two devices.
+    """What NVML or a matrix text says about two devices.
 
     Attributes:
         a, b: row names, ``GPU<index>``, ``NIC<position>`` or ``DD<position>``, as the matrix
             prints them.
         closeness: PCIe distance; ``None`` where the source does not say.
         nvlinks: NVLinks between the two, where the source counts them itself (text);
-            ``None`` means: derive it from the links.
+            ``None`` means that it is derived from the links.
         forward, backward: access of *a* to *b*'s memory, and of *b* to *a*'s.
     """
 
@@ -117,6 +117,6 @@ class ReportedPair:
 
         One refusal is enough for False: a pair is used both ways.
         """
-        told = [way.nvlink for way in (self.forward, self.backward) if way is not None]
-        known = [status for status in told if status is not None]
+        directions = [access for access in (self.forward, self.backward) if access is not None]
+        known = [access.nvlink for access in directions if access.nvlink is not None]
         return all(status is P2pStatus.OK for status in known) if known else None

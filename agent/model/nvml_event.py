@@ -1,11 +1,11 @@
-"""What NVML tells by itself, between scans: events of GPUs, and how it is doing as a whole."""
+"""What NVML reports between scans: events of GPUs, and its own status."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class EventKind(StrEnum):
-    """What an event is about (nvml.h, ``nvmlEventType*``; bits beside each)."""
+    """The type of an event (nvml.h, ``nvmlEventType*``; its bit beside each)."""
 
     XID = "xid"  # 0x8
     MIG_CHANGE = "mig-change"  # 0x100
@@ -19,8 +19,8 @@ class NvmlEvent:
 
     Attributes:
         gpu: UUID; ``None`` where NVML named no device that has one, which concerns every GPU.
-        xid: the code, of :attr:`EventKind.XID` alone.
-        count: how many were joined, 1 or more.
+        xid: the code, only of :attr:`EventKind.XID`.
+        count: the number of joined events, 1 or more.
     """
 
     kind: EventKind
@@ -33,9 +33,9 @@ class NvmlTrouble(StrEnum):
     """Why NVML gave no reading."""
 
     NO_LIBRARY = "no-library"
-    """It cannot be loaded, or lacks what every driver has."""
+    """The library cannot be loaded, or lacks functions that every driver has."""
     REFUSED = "refused"
-    """It answered with a code instead of a reading; see :attr:`NvmlStatus.code`."""
+    """NVML returned an error instead of a reading; see :attr:`NvmlStatus.code`."""
     NO_ANSWER = "no-answer"
     """A call did not return in time."""
     DIED = "died"
@@ -50,7 +50,7 @@ class NvmlStatus:
         trouble: ``None`` after a reading.
         code: the ``nvmlReturn_t`` of :attr:`NvmlTrouble.REFUSED`; 18 is a library and a driver
             of different versions, 999 is unknown.
-        failures: attempts in a row that gave none, counted once each; 0 after a reading.
+        failures: failed attempts in a row; 0 after a reading.
         cause: for a person; ``None`` after a reading.
     """
 

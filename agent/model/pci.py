@@ -1,4 +1,4 @@
-"""PCI functions: their addresses, their place in the tree, their links."""
+"""PCI functions: their addresses, paths, links and bridges."""
 
 import re
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class PciAddress:
 
     @classmethod
     def parse_or_none(cls, text: str) -> Self | None:
-        """Read what :meth:`parse` reads; ``None`` for anything else."""
+        """Read what :meth:`parse` reads; return ``None`` for anything else."""
         try:
             return cls.parse(text)
         except ValueError:
@@ -62,14 +62,14 @@ class PciAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciPath:
-    """The way from the host bridge down to a function, as sysfs's real path spells it.
+    """The path from the host bridge down to a function, as sysfs's real path spells it.
 
     Attributes:
         root: the host bridge, e.g. ``pci0000:16`` (the value of DRA's ``pcieRoot``);
             ``None`` where the source names none (an NCCL XML).
         hops: root port first, every bridge on the way, the function itself last.
         is_collapsed: the source writes one hop for each switch, its upstream port, and no
-            root ports (NCCL's XML does), so that hops count switches and not ports.
+            root ports (NCCL's XML does), so that hops count switches rather than ports.
     """
 
     root: str | None
@@ -79,9 +79,9 @@ class PciPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PcieLink:
-    """What a PCI Express link runs at and what it could; generations and lane counts.
+    """The current and the highest generation and lane count of a PCI Express link.
 
-    The current generation drops when a GPU idles, so a low value alone is no fault;
+    The current generation drops when a GPU idles, so a low value alone is not a fault;
     the width does not (NVIDIA NVML API reference, nvmlDeviceGetCurrPcieLinkGeneration).
     """
 
@@ -108,7 +108,7 @@ class IommuType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuHost:
-    """The driver of the host that a virtual GPU comes from, as the GPU tells its guest.
+    """The driver of the host that a virtual GPU comes from, as the GPU reports it to its guest.
 
     Attributes:
         driver_version, driver_branch: e.g. ``460.16`` and ``r460_00``; 10 characters at most.
@@ -120,7 +120,7 @@ class VgpuHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciFunction:
-    """What sysfs says of a GPU's or an HCA's PCI function, whatever driver it has.
+    """The PCI function of a GPU or an HCA as sysfs shows it, whatever its driver.
 
     Attributes:
         pci_class: six lower-case hex digits.
@@ -132,7 +132,7 @@ class PciFunction:
         max_payload, max_read_request: bytes (PCI Express device control, bits 7:5 and 14:12).
         relaxed_ordering: whether the function may ask for it (device control, bit 4).
         is_virtual: an SR-IOV virtual function.
-        vgpu_host: ``None`` for what is no NVIDIA vGPU, or where config space hides it.
+        vgpu_host: ``None`` for anything but an NVIDIA vGPU, and where config space hides it.
     """
 
     pci_class: str | None = None
@@ -163,7 +163,7 @@ class BridgeKind(StrEnum):
 
 ACS_REDIRECT_BITS = 0x04 | 0x08 | 0x20
 """P2P Request Redirect, P2P Completion Redirect, P2P Egress Control (PCI Express Base
-Specification, ACS Control Register). Source validation alone, bit 0, turns no peer away."""
+Specification, ACS Control Register). Source validation alone, bit 0, redirects nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class PciBridge:
         kind: ``None`` where config space could not be read, and it is not a root port.
         vendor, device, subsystem_vendor, subsystem_device: four lower-case hex digits.
         numa_node: ``None`` where sysfs says −1.
-        link: of this port; for a downstream or root port the one to what hangs below.
+        link: of this port; for a downstream or root port the link to the device below.
         max_payload: bytes (device control, bits 7:5).
         acs_control: the Access Control Services control register, 0 for a bridge without
             them; ``None`` where config space could not be read (it needs CAP_SYS_ADMIN).

@@ -1,4 +1,4 @@
-"""Pods: the allow-listed part of them that placement depends on."""
+"""Pods: the allow-listed part of them that placement depends on, and what they hold at once."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from agent.model.numa import CpuSet
 
 
 class SharedMemory(StrEnum):
-    """What a container finds at ``/dev/shm``.
+    """What is mounted at ``/dev/shm`` of a container.
 
-    DEFAULT is the runtime's own, of 64 MiB; MEMORY a volume of kind emptyDir with medium Memory, or
+    DEFAULT is the runtime's own, of 64 MiB; MEMORY an emptyDir with medium Memory, or
     the runtime's own of another size (an annotation of CRI-O);
     HOST the host's, by ``hostIPC`` or a hostPath; OTHER any other volume, which is on a disk.
     """
@@ -52,20 +52,20 @@ class Container:
 
     Attributes:
         requests, limits: resource → amount; CPU in millicores, everything else in its base
-            unit (bytes, devices). ``None``: this source does not carry the spec.
+            unit (bytes, devices). ``None`` where the source does not have the spec.
         devices, cpus, memory: what the kubelet assigned. *cpus* holds exclusive CPUs only,
             empty when the container shares; ``None`` everywhere means not reported.
         image: as the spec names it.
         environment: variables whose names begin with ``NCCL_``, ``NVIDIA_``, ``CUDA_`` or
-            ``UCX_``, in their order; the value is ``None`` where another object has it, or where
-            the name says that it is a secret.
+            ``UCX_``, in their order; the value is ``None`` where it comes from another
+            object or where the name suggests a secret.
         has_hidden_environment: whether ``envFrom`` adds variables that are not known here.
         capabilities: those added, without ``CAP_``.
         shared_memory_bytes: limit of the volume, ``None`` where it states none.
-        cpuset, memory_nodes: what its cgroup lets it use now (``cpuset.cpus.effective``,
+        cpuset, memory_nodes: what its cgroup allows now (``cpuset.cpus.effective``,
             ``cpuset.mems.effective``).
         throttled: periods in which its CPU quota stopped it (``cpu.stat`` ``nr_throttled``).
-        unhealthy_devices: ids that ``allocatedResourcesStatus`` calls anything but Healthy.
+        unhealthy_devices: ids whose health in ``allocatedResourcesStatus`` is not Healthy.
         id: of the running container, as its runtime names it, without the runtime's name.
     """
 
@@ -99,14 +99,14 @@ class Pod:
         requests, limits: pod-level resources (``spec.resources``), same units as a
             container's; ``None`` when the pod states none.
         owner_kind: of the object that made it, e.g. ``Job``; of a manifest, the kind of document.
-        replicas: how many pods like it a manifest asks for, or ``parallelism``; ``None`` where
+        replicas: how many such pods a manifest requests, or ``parallelism``; ``None`` where
             nothing states it.
         status_reason, status_message: why the kubelet rejected it, e.g. ``TopologyAffinityError``.
         uses_host_*: whether it lives in the host's namespace of that kind.
         hostname: ``spec.hostname``.
         node_selector: label → value.
-        has_other_devices: whether it gets devices in another way than by a device plugin's
-            resource: ``spec.resourceClaims``, or networks by the annotation
+        has_other_devices: whether it gets devices other than by a device plugin's resource:
+            ``spec.resourceClaims``, or networks by the annotation
             ``k8s.v1.cni.cncf.io/networks``.
     """
 
@@ -131,8 +131,6 @@ class Pod:
     has_other_devices: bool | None = None
 
 
-# What a pod holds of each resource at its greediest moment.
-
 Amounts = Mapping[str, int]
 """Resource → amount, CPU in millicores, everything else in its base unit."""
 
@@ -140,15 +138,15 @@ Amounts = Mapping[str, int]
 def at_once(pod: Pod, amounts: Callable[[Container], Amounts]) -> dict[str, int]:
     """Return the most that containers of *pod* hold of each resource at any one time.
 
-    Init containers run one by one, beside the sidecars that began before them; app containers
+    Init containers run one by one, beside the sidecars that started before them; app containers
     run beside all sidecars (KEP-753; k8s.io/component-helpers 1.36
     resource.AggregateContainerRequests). Resources are in the order of their first mention.
 
     Args:
-        amounts: what one container holds; a resource it does not name counts as 0.
+        amounts: what one container holds; a resource that is not named counts as 0.
     """
     running: dict[str, int] = {}
-    peak: dict[str, int] = {}
+    peak: dict[str, int] = {}  # while an init container runs
     for container in started(pod):
         wanted = summed(running, amounts(container))
         if container.kind is ContainerKind.INIT:
@@ -159,14 +157,14 @@ def at_once(pod: Pod, amounts: Callable[[Container], Amounts]) -> dict[str, int]
 
 
 def started(pod: Pod) -> tuple[Container, ...]:
-    """Return the containers in the order in which the kubelet serves them: init ones first."""
-    return tuple(sorted(pod.containers, key=lambda one: one.kind is ContainerKind.APP))
+    """Return the containers in the order in which the kubelet admits them, init ones first."""
+    return tuple(sorted(pod.containers, key=lambda container: container.kind is ContainerKind.APP))
 
 
 def summed(amounts: Amounts, more: Amounts) -> dict[str, int]:
-    """Return both together, by resource."""
+    """Return the sum of both, by resource."""
     return {name: amounts.get(name, 0) + more.get(name, 0) for name in {**amounts, **more}}
 
 
-def _most(one: Amounts, other: Amounts) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+def _most(amounts: Amounts, others: Amounts) -> dict[str, int]:
+    return {name: max(amounts.get(name, 0), others.get(name, 0)) for name in {**amounts, **others}}

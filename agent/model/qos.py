@@ -1,24 +1,22 @@
 """The QoS class of a pod, computed as the API server and the kubelet compute it.
 
-Facts from ``k8s.io/kubernetes/pkg/apis/core/v1/helper/qos`` of 1.32 to 1.37: only CPU and memory
-count, only amounts above zero, over app, init and sidecar containers; resources stated for
-the pod as a whole replace those of its containers. Requests must already have been
-defaulted from limits, which the API server does before the kubelet sees a pod.
+Source: ``k8s.io/kubernetes/pkg/apis/core/v1/helper/qos`` of 1.32 to 1.37. Only CPU and memory
+count, only amounts above zero, over app, init and sidecar containers; pod-level resources replace
+those of the containers. Requests must already be defaulted from limits, which the API server does
+before the kubelet sees a pod.
 """
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from agent.model.kubernetes import release
-from agent.model.pod import Pod
+from agent.model.pod import Amounts, Pod
 
 COUNTED = ("cpu", "memory")
 """The resources that decide the class."""
 
 HUGE_PAGES = "hugepages-"
 """How the names of huge page resources begin."""
-
-Amounts = Mapping[str, int]
 
 
 class QosClass(StrEnum):
@@ -44,26 +42,26 @@ class PodLevel(StrEnum):
 
 
 def pod_level(version: str | None, gates: Mapping[str, bool] | None = None) -> PodLevel | None:
-    """Return when a Kubernetes of *version* goes by pod-level resources.
+    """Return when pod-level resources decide the class in Kubernetes *version*.
 
-    ``None`` where the version is not known and *gates*, those that are stated, do not tell.
+    ``None`` where the version is not known and the stated feature *gates* do not decide it.
     """
-    found, stated = release(version), gates or {}
-    if found is None and "PodLevelResources" not in stated:
+    known, stated = release(version), gates or {}
+    if known is None and "PodLevelResources" not in stated:
         return None
-    if not stated.get("PodLevelResources", found is not None and found >= (1, 34)):
+    if not stated.get("PodLevelResources", known is not None and known >= (1, 34)):
         return PodLevel.NEVER
     fix = stated.get("PodLevelResourcesFixKubeletQOSClass")
-    if fix is None and found is None:
+    if fix is None and known is None:
         return None
-    is_fixed = found is not None and found >= (1, 37) if fix is None else fix
+    is_fixed = known is not None and known >= (1, 37) if fix is None else fix
     return PodLevel.ASKING if is_fixed else PodLevel.STATED
 
 
 def class_of(pod: Pod, level: PodLevel | None = None) -> str | None:
     """Return the class in the pod's status, else the one that its resources give.
 
-    The class in the status was fixed at creation and is what the kubelet goes by.
+    The class in the status is fixed at creation, and the kubelet uses it.
     """
     return pod.qos_class or qos_class(pod, level)
 
@@ -72,19 +70,19 @@ def qos_class(pod: Pod, level: PodLevel | None = None) -> QosClass | None:
     """Return the class of *pod* from its resources alone.
 
     ``None`` when the resources of a container are not known, or when *level* is not and the
-    class depends on it; a pod that states pod-level resources is then taken to be meant for
-    a cluster that has them.
+    class depends on it. A pod with pod-level resources is then assumed to be meant for a cluster
+    that supports them.
     """
     if level is not None:
         return _class(pod, level)
-    found = {_class(pod, each) for each in (PodLevel.STATED, PodLevel.ASKING)}
-    return found.pop() if len(found) == 1 else None
+    classes = {_class(pod, each) for each in (PodLevel.STATED, PodLevel.ASKING)}
+    return classes.pop() if len(classes) == 1 else None
 
 
 def asks_as_a_pod(pod: Pod) -> bool:
     """Return whether ``spec.resources`` names CPU, memory or huge pages.
 
-    The kubelet's managers go by this (k8s.io/component-helpers resource.IsPodLevelResourcesSet).
+    The kubelet's managers check this (k8s.io/component-helpers resource.IsPodLevelResourcesSet).
     """
     return any(map(is_pod_level, {**(pod.requests or {}), **(pod.limits or {})}))
 
@@ -96,28 +94,33 @@ def is_pod_level(resource: str) -> bool:
 
 def shortfalls(pod: Pod, level: PodLevel | None = None) -> tuple[str, ...]:
     """Return what keeps *pod* from being Guaranteed, one phrase for each resource at fault."""
-    return tuple(
-        f"{name}: {problem}"
-        for name, requests, limits in _stated(pod, level or PodLevel.STATED)
-        if requests is not None and limits is not None
-        for resource in COUNTED
-        if (problem := _problem(resource, requests, limits))
-    )
+    problems: list[str] = []
+    for name, requests, limits in _stated(pod, level or PodLevel.STATED):
+        if requests is None or limits is None:
+            continue
+        for resource in COUNTED:
+            limit = limits.get(resource, 0)
+            if limit <= 0:
+                problems.append(f"{name}: no {resource} limit")
+            elif requests.get(resource, 0) != limit:
+                problems.append(f"{name}: {resource} request and limit differ")
+    return tuple(problems)
 
 
 def _class(pod: Pod, level: PodLevel) -> QosClass | None:
     stated = tuple(_stated(pod, level))
     if any(requests is None or limits is None for _, requests, limits in stated):
         return None
-    known = [(requests or {}, limits or {}) for _, requests, limits in stated]
-    if not any(_positive(amounts) for pair in known for amounts in pair):
+    counted = [(_counted(requests), _counted(limits)) for _, requests, limits in stated]
+    if not any(requests or limits for requests, limits in counted):
         return QosClass.BEST_EFFORT
-    if all(_is_guaranteed(requests, limits) for requests, limits in known):
+    if all(len(limits) == len(COUNTED) and requests == limits for requests, limits in counted):
         return QosClass.GUARANTEED
     return QosClass.BURSTABLE
 
 
 def _stated(pod: Pod, level: PodLevel) -> Iterator[tuple[str, Amounts | None, Amounts | None]]:
+    """Yield what decides the class: name, requests and limits of the pod or its containers."""
     is_there = pod.requests is not None or pod.limits is not None
     if (is_there and level is PodLevel.STATED) or (asks_as_a_pod(pod) and level is PodLevel.ASKING):
         yield "spec.resources", pod.requests or {}, pod.limits or {}
@@ -126,18 +129,5 @@ def _stated(pod: Pod, level: PodLevel) -> Iterator[tuple[str, Amounts | None, Am
         yield container.name, container.requests, container.limits
 
 
-def _positive(amounts: Amounts) -> dict[str, int]:
-    return {name: amounts[name] for name in COUNTED if amounts.get(name, 0) > 0}
-
-
-def _is_guaranteed(requests: Amounts, limits: Amounts) -> bool:
-    return len(_positive(limits)) == len(COUNTED) and _positive(requests) == _positive(limits)
-
-
-def _problem(resource: str, requests: Amounts, limits: Amounts) -> str | None:
-    limit = limits.get(resource, 0)
-    if limit <= 0:
-        return f"no {resource} limit"
-    if requests.get(resource, 0) != limit:
-        return f"{resource} request and limit differ"
-    return None
+def _counted(amounts: Amounts | None) -> dict[str, int]:
+    return {name: amounts[name] for name in COUNTED if amounts and amounts.get(name, 0) > 0}

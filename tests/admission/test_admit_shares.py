@@ -7,8 +7,8 @@ import pytest
 from agent.admission.admit import admit
 from agent.admission.errors import Refusal
 from agent.admission.hints import Hint
-from agent.admission.memory_manager import Memory, MemoryNode
-from agent.admission.requests import pod_devices
+from agent.admission.memory_manager import MemoryManager, MemoryNode
+from agent.admission.requests import request_of_pod
 from agent.model.gpu import Gpu
 from agent.model.node import NodeStatus
 from agent.model.pod import ContainerKind, Pod
@@ -52,7 +52,7 @@ def test_a_pod_needs_at_once_what_init_containers_and_sidecars_need_beside_each_
         container("work", gpus=1),
     )
 
-    assert pod_devices(one, [GPU]) == {GPU: 5}
+    assert request_of_pod(one, [GPU]).devices == {GPU: 5}
 
 
 def test_scope_pod_counts_init_containers() -> None:
@@ -103,7 +103,7 @@ def test_memory_is_not_pinned_wider_than_all_prefer() -> None:
         number: MemoryNode(allocatable={"memory": 8}, free={"memory": 3}, cells=(number,))
         for number in (0, 1)
     }
-    memory = Memory(nodes=nodes)
+    memory = MemoryManager(nodes=nodes)
 
     with pytest.raises(Refusal, match="failed to find the default preferred hint"):
         memory.give("uid", "work", {"memory": 5}, Hint(None, preferred=True), is_init=False)
@@ -116,7 +116,7 @@ def test_what_a_pod_held_can_be_had_again() -> None:
         number: MemoryNode(allocatable={"memory": 8}, free={"memory": 8}, cells=(number,))
         for number in (0, 1)
     }
-    memory = Memory(nodes=nodes)
+    memory = MemoryManager(nodes=nodes)
     memory.give("uid", "work", {"memory": 10}, Hint(3, preferred=True), is_init=False)
 
     assert memory.hints({"memory": 1}) == {"memory": (Hint(3, preferred=False),)}

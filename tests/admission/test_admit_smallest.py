@@ -16,8 +16,9 @@ from agent.model.numa import CpuSet
 from agent.model.pod import Container, ContainerKind, Pod
 from agent.model.snapshot import Snapshot
 from tests.admission.admission_node import GIB, GPU, container, node, pod, with_gpus_held
+from tests.budget import cases
 
-_CASES = 30
+_CASES = cases(12, 100)
 _MOST = {"cpu": 32, GPU: 8, "memory": 64}
 """Of the whole node; memory in GiB."""
 _UNITS = {"cpu": 1000, GPU: 1, "memory": GIB}
@@ -143,10 +144,10 @@ def test_no_smaller_change_of_one_amount_is_enough(number: int) -> None:
     for seen, asked, changes in _rejected(number):
         for one in asked.containers:
             for resource in one.requests or {}:
-                assert _told(changes, one, resource) == _nearest(seen, asked, one, resource)
+                assert _proposed(changes, one, resource) == _nearest(seen, asked, one, resource)
 
 
-def _told(changes: tuple[str, ...], one: Container, resource: str) -> set[int]:
+def _proposed(changes: tuple[str, ...], one: Container, resource: str) -> set[int]:
     """Return the amounts that *changes* propose, whole CPUs, GiB and devices."""
     pattern = re.compile(rf"container {one.name}: (\d+)(?:Gi)? {_WORDS[resource]} instead of \w+")
     return {int(found[1]) for change in changes if (found := pattern.fullmatch(change))}

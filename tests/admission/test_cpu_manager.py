@@ -6,13 +6,13 @@ import pytest
 
 from agent.admission.cpu_assignment import (
     CpuLayout,
+    CpuPlace,
     NotEnoughCpusError,
-    Place,
     cpu_layout,
     take_packed,
     take_spread,
 )
-from agent.admission.cpu_manager import CpuOptions, Cpus
+from agent.admission.cpu_manager import CpuManager, CpuOptions
 from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
 
 
@@ -22,7 +22,7 @@ def _layout(
     """Return a machine with two threads a core, those of core C being CPUs 2C and 2C+1."""
     sockets = sockets or nodes
     places = {
-        cpu: Place(
+        cpu: CpuPlace(
             numa=cpu // (2 * cores),
             socket=cpu // (2 * cores) * sockets // nodes,
             core=cpu // 2 * 2,
@@ -108,7 +108,9 @@ def test_the_best_of_many_nodes_is_taken_with_the_mistake_that_the_kubelet_makes
 
 def test_nodes_of_one_socket_are_as_good_as_one_node_on_request() -> None:
     layout = _layout(4, sockets=2)
-    plain = Cpus(layout=layout, options=CpuOptions(), shared=layout.cpus, reserved=frozenset())
+    plain = CpuManager(
+        layout=layout, options=CpuOptions(), shared=layout.cpus, reserved=frozenset()
+    )
     by_socket = replace(plain, options=CpuOptions(align_by_socket=True))
 
     assert _preferred(plain) == [0b0001, 0b0010, 0b0100, 0b1000]
@@ -117,7 +119,7 @@ def test_nodes_of_one_socket_are_as_good_as_one_node_on_request() -> None:
 
 def test_by_socket_the_whole_socket_serves_before_others() -> None:
     layout = _layout(4, sockets=2)
-    cpus = Cpus(
+    cpus = CpuManager(
         layout=layout,
         options=CpuOptions(align_by_socket=True),
         shared=layout.cpus - _free("0-5,16-27"),
@@ -126,11 +128,11 @@ def test_by_socket_the_whole_socket_serves_before_others() -> None:
 
     plain = replace(cpus, options=CpuOptions())
 
-    assert _text(plain.give("uid", "work", 6, 0b0001)) == "6-7,28-31"
-    assert _text(cpus.give("uid", "work", 6, 0b0001)) == "6-11"
+    assert _text(plain.give("uid", "work", 6, 0b0001, is_init=False)) == "6-7,28-31"
+    assert _text(cpus.give("uid", "work", 6, 0b0001, is_init=False)) == "6-11"
 
 
-def _preferred(cpus: Cpus) -> list[int | None]:
+def _preferred(cpus: CpuManager) -> list[int | None]:
     return [hint.mask for hint in cpus.hints(4)["cpu"] or () if hint.preferred]
 
 

@@ -5,13 +5,13 @@ from itertools import product
 import pytest
 
 from agent.admission.hints import Hint, Hints, mask_of, masks, nodes_of
-from agent.admission.merge import Merger
+from agent.admission.merge import TopologyManager
 from agent.model.numa import CpuSet, NumaNode
 
 _ANY = Hint(None, preferred=True)
 
 
-def _merger(policy: str, count: int = 2, *, closest: bool = False, far: int = 3) -> Merger:
+def _merger(policy: str, count: int = 2, *, closest: bool = False, far: int = 3) -> TopologyManager:
     """Return a machine whose nodes are the nearer the closer their numbers, but for *far*."""
     nodes = tuple(
         NumaNode(
@@ -28,7 +28,7 @@ def _merger(policy: str, count: int = 2, *, closest: bool = False, far: int = 3)
         )
         for one in range(count)
     )
-    return Merger(policy=policy, nodes=nodes, prefer_closest=closest)
+    return TopologyManager(policy=policy, nodes=nodes, prefer_closest=closest)
 
 
 def _hints(*pairs: tuple[int, bool]) -> tuple[Hint, ...]:

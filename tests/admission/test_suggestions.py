@@ -8,7 +8,7 @@ import pytest
 
 from agent.admission import suggestions
 from agent.admission.admit import PodAdmission, admit, to_plain
-from agent.admission.scope import Passage, pass_through
+from agent.admission.scope import PodOutcome, admit_pod
 from agent.admission.suggestions import Variant, variants, with_changes
 from agent.model.kubelet_state import MemoryState
 from agent.model.node import NodeStatus, PlacedDevice
@@ -230,10 +230,10 @@ def test_the_search_for_changes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hostile pod has thousands of containers, and a manifest a thousand pods."""
     played = 0
 
-    def counted(*args: Any) -> Passage:
+    def counted(*args: Any) -> PodOutcome:
         nonlocal played
         played += len(args[1].containers)
-        return pass_through(*args)
+        return admit_pod(*args)
 
     series = 0
 
@@ -243,7 +243,7 @@ def test_the_search_for_changes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             series += 1
             yield one
 
-    monkeypatch.setattr(suggestions, "pass_through", counted)
+    monkeypatch.setattr(suggestions, "admit_pod", counted)
     monkeypatch.setattr(suggestions, "variants", seen)
     monkeypatch.setattr(suggestions, "WORK", 200 * _STEP)
     many = [container(f"w{number}", gpus=1, cpus=1, gib=1) for number in range(150)]

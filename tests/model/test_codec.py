@@ -1,27 +1,33 @@
 import json
-from dataclasses import replace
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass, replace
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
+from agent import model
 from agent.errors import DecodeError
 from agent.machines.bundled import machine, names
 from agent.model.codec import MAX_BYTES, MAX_DEPTH, decode, encode
 from agent.model.snapshot import SCHEMA, Snapshot
+from tests.budget import cases
 from tests.strategies import snapshots
 
 NOTHING: dict[str, Any] = {"schema": SCHEMA}
 CURE = "capture the node again with `nodetopo capture`, or correct the file"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(30, 300), deadline=None)
 @given(snapshot=snapshots())
 def test_decoding_an_encoded_snapshot_gives_it_back(snapshot: Snapshot) -> None:
     assert decode(encode(snapshot)).snapshot == snapshot
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=cases(20, 200), deadline=None)
 @given(snapshot=snapshots())
 def test_encoding_a_decoded_document_gives_it_back(snapshot: Snapshot) -> None:
     text = encode(snapshot)
@@ -155,3 +161,24 @@ def test_fields_of_a_newer_version_are_dropped_with_a_warning() -> None:
         replace(machine("dgx-1v"), node="n1"),
         ["gpus[2].colour: unknown field, ignored", "weather: unknown field, ignored"],
     )
+
+
+@pytest.mark.parametrize("time", ["2026-11-01", "2026-11-01T00:00:00", "2026-11-01T00:00:00+00:00"])
+def test_a_time_in_another_format_is_refused(time: str) -> None:
+    assert problem({**NOTHING, "captured_at": time}).startswith("captured_at: time data")
+
+
+def test_records_have_no_quoted_types_of_fields() -> None:
+    """The decoder uses the type of a field as it stands in the class."""
+    modules = [import_module(f"agent.model.{it.name}") for it in iter_modules(model.__path__)]
+    records = [it for module in modules for it in vars(module).values() if is_dataclass(it)]
+    assert len(records) > 40
+    assert not [field for it in records for field in fields(it) if isinstance(field.type, str)]
+
+
+def test_the_decoder_does_not_import_what_it_rarely_needs() -> None:
+    script = "import sys, agent.model.codec; print({'difflib', '_strptime'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"

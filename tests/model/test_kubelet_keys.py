@@ -14,13 +14,13 @@ from agent.model.kubelet_keys import KEYS, OddKey, spelled
         ("", None, None),
     ],
 )
-def test_a_key_is_found_by_its_own_case_or_by_any(
+def test_a_key_is_matched_in_its_case_or_in_any_case(
     key: str, exact: str | None, in_any_case: str | None
 ) -> None:
     assert spelled(key, KEYS, any_case=False) == exact
     assert spelled(key, KEYS, any_case=True) == in_any_case
 
 
-def test_a_key_is_named_with_the_way_to_it() -> None:
+def test_the_path_of_a_key_starts_at_the_top() -> None:
     assert OddKey(key="x", file="f").path == "x"
     assert OddKey(key="x", within="memorySwap", file="f").path == "memorySwap.x"

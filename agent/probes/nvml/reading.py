@@ -269,7 +269,7 @@ def _changes(attempt: Session, previous: NvmlReading) -> NvmlReading | None:
         if gpu is None:
             return None
         gpus.append(gpu)
-    kept = (issue for issue in previous.issues if not attempt.was_asked(issue.subject))
+    kept = (issue for issue in previous.issues if not attempt.was_asked(issue))
     return replace(previous, gpus=tuple(gpus), issues=in_order((*kept, *attempt.issues)))
 
 

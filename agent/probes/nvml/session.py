@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.model.numa import CpuSet
 from agent.model.snapshot import ProbeIssue
 
 
@@ -43,9 +42,9 @@ class Session:
         """What was refused, in the order of :func:`in_order`."""
         return in_order(issue for asker in self._noted for issue in asker.issues)
 
-    def was_asked(self, subject: str) -> bool:
-        """Say whether an issue with *subject* comes from a call that this visit made too."""
-        return any(asker.was_asked(subject) for asker in self._noted)
+    def was_asked(self, issue: ProbeIssue) -> bool:
+        """Return whether *issue* comes from a call that this visit made too."""
+        return any(asker.was_asked(issue) for asker in self._noted)
 
 
 class Asker:
@@ -69,14 +68,13 @@ class Asker:
     def issues(self) -> tuple[ProbeIssue, ...]:
         """What was refused, in order, the links of one call and reason taken together."""
         return tuple(
-            ProbeIssue(probe="nvml", subject=f"{self._subject} {what}{_on(links)}", reason=reason)
+            ProbeIssue.of_call(self._subject, what, reason, links=links)
             for (what, reason), links in self._refusals.items()
         )
 
-    def was_asked(self, subject: str) -> bool:
-        """Say whether an issue with *subject* is about something that was asked here."""
-        what = subject.removeprefix(f"{self._subject} ").partition(" link")[0]
-        return subject.startswith(f"{self._subject} ") and what in self._asked
+    def was_asked(self, issue: ProbeIssue) -> bool:
+        """Return whether *issue* is about something that was asked here."""
+        return issue.device == self._subject and issue.call in self._asked
 
     def refusal(self, what: str) -> int | None:
         """Return the ``nvmlReturn_t`` that *what* was last refused with; ``None`` if it was not."""
@@ -191,17 +189,9 @@ def in_order(issues: Iterable[ProbeIssue]) -> tuple[ProbeIssue, ...]:
     return tuple(sorted(set(issues), key=_place))
 
 
-def _place(issue: ProbeIssue) -> tuple[int, list[int], str, str]:
-    words = (word.removeprefix("GPU") for word in issue.subject.split(" ") if word[:3] == "GPU")
-    gpus = [int(word) for word in words if word.isdecimal()]
-    return len(gpus), gpus, issue.subject, issue.reason
+def _place(issue: ProbeIssue) -> tuple[int, tuple[int, ...], str, str]:
+    return len(issue.gpus), issue.gpus, issue.subject, issue.reason
 
 
 def _named(field: int) -> str:
     return f"nvmlDeviceGetFieldValues field {field}"
-
-
-def _on(links: Sequence[int]) -> str:
-    if not links:
-        return ""
-    return f" link{'s' if len(links) > 1 else ''} {CpuSet.of(links)}"
