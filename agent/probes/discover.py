@@ -1,4 +1,4 @@
-"""The whole node in one snapshot: what NVML says, joined with what sysfs and procfs say."""
+"""The whole node in one snapshot: NVML's reading joined with sysfs and procfs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,12 +9,21 @@ from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.nvml.reading import NvmlReading
-from agent.probes.sysfs.host import Host, HostFacts, PciFacts, Roots
+from agent.probes.sysfs.host import Host, HostFacts, Roots
 
 NO_READING = NvmlReading()
-"""What is known of GPUs where NVML is not there, or was not asked: nothing."""
+"""The reading where NVML is not there or was not called."""
 
-__all__ = ["NO_READING", "Roots", "addresses", "ask", "discover", "join", "with_audit_facts"]
+__all__ = [
+    "NO_READING",
+    "Roots",
+    "addresses",
+    "discover",
+    "join",
+    "read_or_issue",
+    "unread",
+    "with_audit_facts",
+]
 
 
 def discover(
@@ -28,64 +37,68 @@ def discover(
     """Read the node; what cannot be read is an issue in the snapshot, never an error.
 
     Args:
-        nvml: one scan of the NVML library; ``None`` if it is not to be asked. Without an
-            answer there are no GPUs in the snapshot, since nothing else tells a UUID; an
-            issue counts those that PCI shows.
-        counters: whether to read what only audits ask for: the error counters of HCAs, a dozen
-            files a port, the settings of the host, and what the kubelet left on its disk.
+        nvml: one scan of the NVML library; ``None`` leaves NVML out. Without a reading there
+            are no GPUs in the snapshot, since nothing else has their UUIDs; an issue counts
+            those that PCI shows.
+        counters: whether to read what only audits need: the error counters of HCAs, a dozen
+            files a port, the settings of the host, and the kubelet's files on disk.
     """
-    reading, reader = ask(nvml), Host(roots)
+    reading, reader = read_or_issue(nvml), Host(roots)
     facts = reader.read(addresses(reading), counters=counters)
-    found = replace(
-        join(reading, facts, is_asked=nvml is not None), node=node, captured_at=captured_at
-    )
-    return _for_audits(found, reader, facts) if counters else found
+    snapshot = join(reading, facts, is_asked=nvml is not None)
+    snapshot = replace(snapshot, node=node, captured_at=captured_at)
+    return _for_audits(snapshot, reader, facts) if counters else snapshot
 
 
 def with_audit_facts(snapshot: Snapshot, roots: Roots) -> Snapshot:
-    """Return *snapshot* with what :func:`discover` reads for audits, read anew; NVML is not asked.
+    """Return *snapshot* with what :func:`discover` reads for audits, without calling NVML.
 
-    Settings that a kubelet told itself stay beside those of its files.
+    Settings from a kubelet's own answer stay beside those of its files.
     """
     reader = Host(roots)
     facts = reader.read((gpu.pci for gpu in snapshot.gpus if gpu.pci is not None), counters=True)
     counted = replace(snapshot, hcas=facts.pci.hcas, management_hcas=facts.pci.management_hcas)
-    found = _for_audits(counted, reader, facts)
-    is_told = snapshot.kubelet is not None and snapshot.kubelet.is_told
-    return replace(found, kubelet=snapshot.kubelet) if is_told else found
+    audited = _for_audits(counted, reader, facts)
+    is_own_answer = snapshot.kubelet is not None and snapshot.kubelet.is_told
+    return replace(audited, kubelet=snapshot.kubelet) if is_own_answer else audited
 
 
-def _for_audits(found: Snapshot, reader: Host, facts: HostFacts) -> Snapshot:
+def _for_audits(snapshot: Snapshot, reader: Host, facts: HostFacts) -> Snapshot:
     settings, issues = reader.settings(facts)
     kubelet = reader.kubelet()
     return replace(
-        found,
+        snapshot,
         host=settings,
         kubelet=kubelet.settings,
         kubelet_on_disk=kubelet.settings,
         kubelet_state=kubelet.state,
-        issues=(*found.issues, *issues, *kubelet.issues),
+        issues=(*snapshot.issues, *issues, *kubelet.issues),
     )
 
 
-def ask(nvml: Callable[[], NvmlReading] | None) -> NvmlReading:
-    """Return what *nvml* reads; a library that does not answer is a reading of one issue."""
+def read_or_issue(nvml: Callable[[], NvmlReading] | None) -> NvmlReading:
+    """Return the result of *nvml*; if NVML is unavailable, a reading of one issue."""
     if nvml is None:
         return NO_READING
     try:
         return nvml()
     except NvmlUnavailable as error:
-        issue = ProbeIssue(probe="nvml", subject="library", reason=error.cause)
-        return replace(NO_READING, issues=(issue,))
+        return unread(error)
+
+
+def unread(error: NvmlUnavailable) -> NvmlReading:
+    """Return a reading of one issue, the cause of *error*."""
+    issue = ProbeIssue(probe="nvml", subject="library", reason=error.cause)
+    return replace(NO_READING, issues=(issue,))
 
 
 def addresses(reading: NvmlReading) -> tuple[PciAddress, ...]:
-    """Return where the GPUs of *reading* are, as far as they say."""
+    """Return the known PCI addresses of the GPUs in *reading*."""
     return tuple(gpu.pci for gpu in reading.gpus if gpu.pci is not None)
 
 
 def join(reading: NvmlReading, facts: HostFacts, *, is_asked: bool = True) -> Snapshot:
-    """Put both into one snapshot; where they disagree, an issue says so and NVML is kept."""
+    """Join both into one snapshot; where they disagree, NVML counts, with an issue."""
     pci = facts.pci
     return Snapshot(
         driver_version=reading.driver_version,
@@ -109,15 +122,14 @@ def join(reading: NvmlReading, facts: HostFacts, *, is_asked: bool = True) -> Sn
         kubelet=facts.kubelet,
         issues=(
             *reading.issues,
-            *_census(reading.gpus, pci, is_asked=is_asked),
-            *_disagreements(reading.gpus, facts),
+            *_disagreements(reading.gpus, facts, is_asked=is_asked),
             *facts.issues,
         ),
     )
 
 
 def _placed(gpu: Gpu, facts: HostFacts) -> Gpu:
-    """Return *gpu* with its place in the PCI tree, as far as sysfs knows it."""
+    """Return *gpu* with its place in the PCI tree, where sysfs has it."""
     function = None if gpu.pci is None else facts.pci.placed.get(gpu.pci)
     if gpu.pci is None or function is None:
         return gpu
@@ -134,32 +146,26 @@ def _placed(gpu: Gpu, facts: HostFacts) -> Gpu:
     )
 
 
-def _census(gpus: tuple[Gpu, ...], pci: PciFacts, *, is_asked: bool) -> Iterator[ProbeIssue]:
-    """Yield where NVML and PCI disagree on which GPUs there are.
+def _disagreements(
+    gpus: tuple[Gpu, ...], facts: HostFacts, *, is_asked: bool
+) -> Iterator[ProbeIssue]:
+    """Yield where NVML disagrees with PCI on which GPUs there are, or with sysfs on NUMA.
 
     A GPU on PCI alone is bound to another driver (vfio-pci), or failed while the driver
-    attached it; one in NVML alone is behind a sysfs that is not this node's.
+    attached it; one in NVML alone is behind a sysfs that is not this node's. NVML lists every
+    NUMA node that is near (``nvmlDeviceGetMemoryAffinity``), sysfs names one: they agree when
+    that one is listed, or where either is unknown.
     """
-    if not pci.is_readable:
-        return
-    on_pci = set(pci.nvidia_gpus)
+    on_pci = set(facts.pci.nvidia_gpus)
     named = {gpu.pci for gpu in gpus if gpu.pci is not None}
-    if on_pci and not gpus:
+    if on_pci and not gpus and facts.pci.is_readable:
         reason = "NVML lists none of them" if is_asked else "NVML was not asked about them"
         yield _issue(f"{len(on_pci)} NVIDIA GPUs on PCI", reason)
-        return
-    for address in sorted(on_pci - named):
-        yield _issue(str(address), "an NVIDIA GPU on PCI that NVML does not list")
-    for address in sorted(named - on_pci):
-        yield _issue(str(address), "a GPU in NVML that is not on PCI here")
-
-
-def _disagreements(gpus: tuple[Gpu, ...], facts: HostFacts) -> Iterator[ProbeIssue]:
-    """Yield where NVML's view of NUMA differs from sysfs's, both being known.
-
-    NVML lists every node that is near (``nvmlDeviceGetMemoryAffinity``), sysfs names one:
-    they agree when that one is listed.
-    """
+    elif facts.pci.is_readable:
+        for address in sorted(on_pci - named):
+            yield _issue(str(address), "an NVIDIA GPU on PCI that NVML does not list")
+        for address in sorted(named - on_pci):
+            yield _issue(str(address), "a GPU in NVML that is not on PCI here")
     for gpu in gpus:
         if gpu.pci is None or gpu.pci not in facts.pci.placed:
             continue

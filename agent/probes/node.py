@@ -1,4 +1,4 @@
-"""The live node, read again and again: whole at first, then only where it changes."""
+"""The live node, read periodically: whole at first, then only where it changes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.errors import NvmlUnavailable
 from agent.model.nvml_event import NvmlEvent, NvmlStatus
 from agent.model.snapshot import ProbeIssue, Snapshot
-from agent.probes.discover import addresses, ask, join
+from agent.probes.discover import addresses, join, read_or_issue
 from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.sysfs.changes import REREAD_S
@@ -18,10 +18,10 @@ from agent.probes.sysfs.host import Host, Roots
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanCost:
-    """What one scan asked of the node.
+    """The cost of one scan.
 
     Attributes:
-        nvml_calls: of the scan's own; 0 while NVML does not answer.
+        nvml_calls: made by this scan; 0 while NVML does not answer.
         file_reads: files opened, directories listed, links followed.
         is_whole: nothing was taken from an earlier scan.
     """
@@ -59,7 +59,7 @@ class NodeReader:
 
     @property
     def last_cost(self) -> ScanCost | None:
-        """What the last :meth:`read` took; ``None`` before the first."""
+        """The cost of the last :meth:`read`; ``None`` before the first."""
         return self._cost
 
     @property
@@ -70,17 +70,17 @@ class NodeReader:
     def read(self) -> Snapshot:
         """Return the node as it is now, with what cannot change as it was last read.
 
-        Everything is read anew after hot-plug, after the driver, the GPUs or their MIG
+        Everything is read again after hot-plug, after the driver, the GPUs or their MIG
         devices changed, every hour, and after :meth:`reread`; :mod:`agent.probes.sysfs.changes`
-        has what is read each time.
+        lists what is read each time.
 
-        While NVML does not answer, its part is that of the last good scan, with an issue of
-        the probe ``nvml`` that says so: devices must not vanish because a driver call hangs.
+        While NVML does not answer, its part is that of the last good scan, with an issue of the
+        probe ``nvml`` that gives the cause: devices must not vanish because a driver call hangs.
         """
         now = datetime.now(UTC).replace(microsecond=0)
         is_whole = self._host.renew() or self._clock() >= self._whole_due
         before = self._last
-        reading = ask(lambda: self._scan(is_whole=is_whole))
+        reading = read_or_issue(lambda: self._scan(is_whole=is_whole))
         if is_whole or _identity(before) != _identity(self._last):
             is_whole = True
             self._host.forget()
@@ -113,7 +113,7 @@ class NodeReader:
 
 
 def _identity(reading: NvmlReading | None) -> object:
-    """Return what tells one set of GPUs, driver and MIG devices from another."""
+    """Return a key that differs between sets of GPUs, drivers and MIG devices."""
     if reading is None:
         return None
     gpus = ((gpu.uuid, gpu.pci, gpu.mig) for gpu in reading.gpus)

@@ -19,6 +19,7 @@ from tests.compose.sysfs import host_text, sysfs_text, unpack_whole
 from tests.machines.pipeline import scan
 
 COMPOSED = {machine.shape: machine for machine in machines()}
+SCANNED: dict[str, Snapshot] = {}
 
 each_machine = pytest.mark.parametrize("machine", machines(), ids=lambda machine: machine.shape)
 each_bundled = pytest.mark.parametrize(
@@ -29,33 +30,35 @@ each_bundled = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def found(
+def scanned(
     node_dir: Path,
     tmp_path_factory: pytest.TempPathFactory,
     fake_nvml_library: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Snapshot:
-    """Return what the agent finds on the machine of *node_dir*, and nothing that it is told."""
-    root = tmp_path_factory.mktemp("whole")
-    unpack_whole(node_dir, root)
-    name = COMPOSED[node_dir.name].name or node_dir.name
-    return scan(node_dir, root, fake_nvml_library, monkeypatch, node=name)
+    """The agent's scan of each machine, made once."""
+    if node_dir.name not in SCANNED:
+        root = tmp_path_factory.mktemp("whole")
+        unpack_whole(node_dir, root)
+        name = COMPOSED[node_dir.name].name or node_dir.name
+        SCANNED[node_dir.name] = scan(node_dir, root, fake_nvml_library, monkeypatch, node=name)
+    return SCANNED[node_dir.name]
 
 
-def test_a_machine_is_found_as_its_golden_snapshot_says(
-    found: Snapshot,
+def test_the_scan_of_a_machine_is_its_golden_snapshot(
+    scanned: Snapshot,
     node_dir: Path,
     update_golden: bool,
 ) -> None:
     golden = node_dir / "snapshot.json"
     if update_golden:
-        golden.write_text(encode(with_answers(found)), "utf-8")
-    assert encode(with_answers(found)) == golden.read_text("utf-8")
+        golden.write_text(encode(with_answers(scanned)), "utf-8")
+    assert encode(with_answers(scanned)) == golden.read_text("utf-8")
 
 
-def test_a_composed_machine_is_found_as_it_was_described(found: Snapshot, node_dir: Path) -> None:
+def test_the_scan_of_a_machine_is_its_description(scanned: Snapshot, node_dir: Path) -> None:
     described = COMPOSED[node_dir.name].snapshot
-    assert found == replace(without_answers(described), provenance=None)
+    assert scanned == replace(without_answers(described), provenance=None)
 
 
 @each_bundled

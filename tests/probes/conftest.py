@@ -7,12 +7,28 @@ import pytest
 
 from agent.probes.nvml import event_pipe
 from agent.probes.nvml.supervisor import NvmlSupervisor
+from tests.budget import cases
+from tests.conftest import NODES
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.nvml.nvml_pair import ANSWERS
 
 Supervise = Callable[..., NvmlSupervisor]
 PATIENCE_S = 60.0
+
+DAILY_SHAPES = (
+    "h100x8-nvswitch-2numa-mig",
+    "b200x8-nvswitch-2numa-8cx7",
+    "a100x8-nvswitch-2numa-sfvf",
+    "gb200x4-nvl72-34numa-4cx7",
+    "l4x1-1numa",
+)
+"""Machines that differ most: MIG, HCAs of the NVLink fabric, virtual functions, an NVLink domain
+over several nodes, and the least."""
+
+SHAPES = sorted(NODES.iterdir(), key=lambda path: (path.name not in DAILY_SHAPES, path.name))
+SHAPES = SHAPES[: cases(len(DAILY_SHAPES), len(SHAPES))]
+"""The machines below `tests/nodes` for tests that replay each of them: a few by day."""
 
 
 @pytest.fixture(scope="session")

@@ -171,7 +171,7 @@ def test_with_the_facts_of_audits_it_is_what_a_whole_reading_is(
     assert with_audit_facts(scan(counters=False), roots) == scan(counters=True)
 
 
-def test_what_a_kubelet_told_itself_stays_when_its_files_are_read_anew(tmp_path: Path) -> None:
+def test_a_kubelets_own_answer_stays_when_its_files_are_read_again(tmp_path: Path) -> None:
     unpack_whole(NODES / "h100x8-nvswitch-2numa-8cx7", tmp_path)
     roots = Roots(sysfs=tmp_path / "sys", procfs=tmp_path / "proc", host=tmp_path)
     read = discover(roots, NvmlReading, node="n", captured_at=None, counters=True)

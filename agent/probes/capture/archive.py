@@ -1,4 +1,4 @@
-r"""A part of a host's file tree as one text that a person can review and a test can unpack.
+r"""Part of a host's file tree as one text that a person can review and a test can unpack.
 
 ::
 
@@ -12,7 +12,7 @@ r"""A part of a host's file tree as one text that a person can review and a test
       config 0x
         :de103023
 
-A line that ends in ``/`` names a directory, relative to the root of the host; the indented
+A line that ends in ``/`` is a directory, relative to the root of the host; the indented
 lines below it are its entries. ``=`` holds one line of text and ``|`` several, each ended by
 a newline; ``0x`` holds any other content, in hexadecimal; ``->`` is a symbolic link. White
 space and backslashes in names are written ``\xNN``.
@@ -24,6 +24,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from agent.errors import DecodeError, InputError
@@ -98,8 +99,25 @@ def render(entries: Iterable[Entry]) -> str:
         names = directories[directory]
         if names or not any(other.startswith(directory + "/") for other in directories):
             lines.append(_escape(directory) + "/")
-        for name in sorted(names, key=_natural):
-            lines.extend(_lines(_escape(name), names[name]))
+        for key in sorted(names, key=_natural):
+            entry, name = names[key], _escape(key)
+            if entry.target is not None:
+                lines.append(f"  {name} -> {entry.target}")
+                continue
+            content = entry.content or b""
+            try:
+                text = content.decode("utf-8")
+            except UnicodeDecodeError:
+                text = ""
+            if not text.endswith("\n") or _CONTROL.search(text):
+                digits = (content[at : at + _HEX_LINE] for at in range(0, len(content), _HEX_LINE))
+                lines += [f"  {name} 0x", *(f"    :{each.hex()}" for each in digits)]
+            elif text == "\n":
+                lines.append(f"  {name} =")
+            elif text.count("\n") == 1:
+                lines.append(f"  {name} = {text[:-1]}")
+            else:
+                lines += [f"  {name} |", *(f"    |{line}" for line in text[:-1].split("\n"))]
     return "\n".join(lines) + "\n"
 
 
@@ -119,13 +137,26 @@ def parse(text: str) -> tuple[Entry, ...]:
         if not line or line.startswith("#"):
             continue
         if not line.startswith(" "):
-            directory = _directory(line, number)
+            if not line.endswith("/"):
+                raise _bad(number, f"expected a directory ending in '/', found {line[:60]!r}")
+            directory = _safe(_unescape(line[:-1], number), number)
             entries.append(Entry(path=directory))
             continue
         if directory is None:
             raise _bad(number, "an entry before the first directory")
         entries.append(_entry(directory, line, number, lines))
-    _check(entries)
+    # Names are unique, and no entry lies behind a file or a link.
+    leaves: set[str] = set()
+    for entry in entries:
+        if entry.content is not None or entry.target is not None:
+            if entry.path in leaves:
+                raise DecodeError(entry.path, "named twice", _CURE)
+            leaves.add(entry.path)
+    for entry in entries:
+        is_leaf = entry.content is not None or entry.target is not None
+        above = accumulate(entry.path.split("/")[:-1], "{}/{}".format)
+        if not leaves.isdisjoint(above) or (not is_leaf and entry.path in leaves):
+            raise DecodeError(entry.path, "lies behind a file or a link", _CURE)
     return tuple(entries)
 
 
@@ -141,51 +172,29 @@ def _collect(root: Path, place: Path) -> Iterator[Entry]:
         yield Entry(path=path, content=place.read_bytes())
 
 
-def _lines(name: str, entry: Entry) -> Iterator[str]:
-    if entry.target is not None:
-        yield f"  {name} -> {entry.target}"
-        return
-    content = entry.content or b""
-    text = _as_text(content)
-    if text is None:
-        yield f"  {name} 0x"
-        for start in range(0, len(content), _HEX_LINE):
-            yield f"    :{content[start : start + _HEX_LINE].hex()}"
-    elif text == "\n":
-        yield f"  {name} ="
-    elif text.count("\n") == 1:
-        yield f"  {name} = {text[:-1]}"
-    else:
-        yield f"  {name} |"
-        yield from (f"    |{line}" for line in text[:-1].split("\n"))
-
-
-def _as_text(content: bytes) -> str | None:
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    return text if text.endswith("\n") and _CONTROL.search(text) is None else None
-
-
-def _directory(line: str, number: int) -> str:
-    if not line.endswith("/"):
-        raise _bad(number, f"expected a directory ending in '/', found {line[:60]!r}")
-    return _safe(_unescape(line[:-1], number), number)
-
-
 def _entry(directory: str, line: str, number: int, rest: deque[tuple[int, str]]) -> Entry:
     name, _, value = line.removeprefix("  ").partition(" ")
     path = _safe(f"{directory}/{_unescape(name, number)}", number)
     if value == "=" or value.startswith("= "):
         return Entry(path=path, content=f"{value[2:]}\n".encode())
     if value.startswith("-> "):
-        return Entry(path=path, target=_target(path, value[3:], number))
+        # The link must not lead out of the root. ``..`` may stand in front only: behind a name it
+        # would climb from wherever a link of that name leads, which no reader of the text can see.
+        target = value[3:]
+        parts = target.split("/")
+        climbs = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
+        is_plain = target and "\0" not in target and not {"", ".", ".."} & set(parts[climbs:])
+        if not is_plain or climbs > path.count("/"):
+            raise _bad(number, f"not a link inside the root: {target[:60]!r}")
+        return Entry(path=path, target=target)
     if value == "|":
         text = "".join(f"{line}\n" for line in _block("    |", rest))
         return Entry(path=path, content=text.encode())
     if value == "0x":
-        return Entry(path=path, content=_hex("".join(_block("    :", rest)), number))
+        try:
+            return Entry(path=path, content=bytes.fromhex("".join(_block("    :", rest))))
+        except ValueError:
+            raise _bad(number, "not hexadecimal") from None
     raise _bad(number, f"expected '=', '|', '0x' or '->' after {name[:60]!r}")
 
 
@@ -194,53 +203,12 @@ def _block(prefix: str, rest: deque[tuple[int, str]]) -> Iterator[str]:
         yield rest.popleft()[1].removeprefix(prefix)
 
 
-def _hex(digits: str, number: int) -> bytes:
-    try:
-        return bytes.fromhex(digits)
-    except ValueError:
-        raise _bad(number, "not hexadecimal") from None
-
-
 def _safe(path: str, number: int) -> str:
     """Return *path* if it stays below the root."""
     parts = path.split("/")
     if "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise _bad(number, f"not a path below the root: {path[:60]!r}")
     return path
-
-
-def _target(path: str, target: str, number: int) -> str:
-    """Return *target* if the link cannot lead out of the root.
-
-    ``..`` may stand in front only: behind a name it would climb from wherever a link of
-    that name leads, which no reader of the text can see.
-    """
-    parts = target.split("/")
-    climbs = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
-    is_plain = target and "\0" not in target and not {"", ".", ".."} & set(parts[climbs:])
-    if not is_plain or climbs > path.count("/"):
-        raise _bad(number, f"not a link inside the root: {target[:60]!r}")
-    return target
-
-
-def _check(entries: list[Entry]) -> None:
-    """Hold that names are unique, and that no entry lies behind a file or a link."""
-    leaves: set[str] = set()
-    for entry in entries:
-        if entry.content is not None or entry.target is not None:
-            if entry.path in leaves:
-                raise DecodeError(entry.path, "named twice", _CURE)
-            leaves.add(entry.path)
-    for entry in entries:
-        is_leaf = entry.content is not None or entry.target is not None
-        if not leaves.isdisjoint(_above(entry.path)) or (not is_leaf and entry.path in leaves):
-            raise DecodeError(entry.path, "lies behind a file or a link", _CURE)
-
-
-def _above(path: str) -> Iterator[str]:
-    """Yield every directory that holds *path*, the nearest first."""
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def _escape(name: str) -> str:
@@ -254,7 +222,7 @@ def _unescape(name: str, number: int) -> str:
 
 
 def _natural(path: str) -> list[tuple[str, int]]:
-    """Sort key by which ``cpu2`` stands before ``cpu10``."""
+    """Return a key that sorts ``cpu2`` before ``cpu10``."""
     matches = [(part, _NUMBERED.fullmatch(part)) for part in path.split("/")]
     return [(match[1], int(match[2])) if match else (part, -1) for part, match in matches]
 

@@ -1,4 +1,4 @@
-"""A live node as texts that play it again: NVML's answers, an archive of its files, its snapshot.
+"""A live node as texts that replay it: NVML's answers, an archive of its files, its snapshot.
 
 The archive holds what discovery read and nothing else: each file at its real path, the links
 that lead there, and the names in the directories that were listed.
@@ -14,11 +14,10 @@ from pathlib import Path
 from agent.errors import DecodeError, NvmlUnavailable
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.archive import Entry, parse, render
-from agent.probes.discover import addresses, ask, join
+from agent.probes.discover import NO_READING, addresses, join, unread
 from agent.probes.kubelet.process import arguments, is_kubelet
 from agent.probes.kubelet.sources import SECRETIVE
-from agent.probes.nvml.reading import NvmlReading
-from agent.probes.nvml.recorder import HEADER, Recording
+from agent.probes.nvml.recorder import HEADER
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.sysfs.host import Host, Roots
 from agent.probes.sysfs.tree import Act, Key, Outcome, Refusal, Tree
@@ -29,13 +28,13 @@ MAX_LINKS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawCapture:
-    """A node in texts.
+    """A node as texts.
 
     Attributes:
         nvml: for :mod:`agent.probes.nvml.recorder`'s readers; a comment without NVML.
-        entries: what :func:`agent.probes.capture.archive.render` makes the archive of.
-        left_out: what could not be taken along, a sentence each.
-        failure: why there is nothing of NVML.
+        entries: for :func:`agent.probes.capture.archive.render`.
+        left_out: what could not be included, a sentence each.
+        failure: why there is nothing from NVML.
     """
 
     nvml: str
@@ -52,17 +51,18 @@ def capture_raw(
     node: str,
     captured_at: datetime,
 ) -> RawCapture:
-    """Read the node once and write down all that was read.
+    """Read the node once and record everything read.
 
     The archive has the error counters of HCAs too; the snapshot has not, since it is what
-    periodic discovery finds on the node that the texts play.
+    periodic discovery finds on the node that the texts replay.
     """
-    host, failure, recording = Host(roots), None, None
+    host, failure = Host(roots), None
+    reading, answers = NO_READING, f"{HEADER}# It did not answer.\n"
     try:
         recording = supervisor.record()
+        reading, answers = recording.reading, recording.answers
     except NvmlUnavailable as error:
-        failure = error
-    reading = ask(lambda: _reading(recording, failure))
+        failure, reading = error, unread(error)
     host.renew()
     host.read(addresses(reading), counters=True)
     snapshot = join(reading, host.read(addresses(reading)))
@@ -70,7 +70,7 @@ def capture_raw(
     for tree, prefix in ((host.sysfs, "sys"), (host.procfs, "proc"), (host.host, "")):
         archive.add(tree, prefix)
     return RawCapture(
-        nvml=recording.answers if recording is not None else f"{HEADER}# It did not answer.\n",
+        nvml=answers,
         entries=archive.entries,
         snapshot=replace(snapshot, node=node, captured_at=captured_at),
         left_out=tuple(archive.left_out),
@@ -84,15 +84,8 @@ def archive_text(raw: RawCapture) -> str:
     return f"# Written by `nodetopo capture --raw`.\n{notes}{render(raw.entries)}"
 
 
-def _reading(recording: Recording | None, failure: NvmlUnavailable | None) -> NvmlReading:
-    if recording is None:
-        assert failure is not None
-        raise failure
-    return recording.reading
-
-
 class _Archive:
-    """Collects entries by path; a content wins over the mere name of its file."""
+    """Collects entries by path; a file's content replaces the bare name."""
 
     def __init__(self) -> None:
         self.left_out: list[str] = []
@@ -100,32 +93,34 @@ class _Archive:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries by path, each directory of theirs included by the archive's own form."""
+        """All entries by path."""
         return tuple(self._entries[path] for path in sorted(self._entries))
 
     def add(self, tree: Tree, prefix: str) -> None:
         """Add what was read of *tree*, below *prefix* in the archive."""
         for key, outcome in tree.known.items():
-            if prefix == "proc" and not _is_of_a_kubelet_or_no_process(tree, key):
+            if prefix == "proc" and _is_private(tree, key[1]):
                 continue
             if prefix == "" and isinstance(outcome, bytes) and key[1].startswith(SECRETIVE):
                 self.left_out.append(f"{key[1]}: it may hold a token")
                 continue
-            for entry in self._of(tree.root, prefix, key, outcome):
-                self._put(entry)
+            for entry in self._entries_of(tree.root, prefix, key, outcome):
+                if entry.target is not None:
+                    try:
+                        parse(render([entry]))
+                    except DecodeError:
+                        self.left_out.append(f"{entry.path}: a link out of the tree")
+                        continue
+                before = self._entries.get(entry.path)
+                if before is None or (not before.content and entry.content is not None):
+                    self._entries[entry.path] = entry
 
-    def _put(self, entry: Entry) -> None:
-        if entry.target is not None and not _is_safe(entry):
-            self.left_out.append(f"{entry.path}: a link out of the tree")
-            return
-        before = self._entries.get(entry.path)
-        if before is None or (not before.content and entry.content is not None):
-            self._entries[entry.path] = entry
-
-    def _of(self, root: Path, prefix: str, key: Key, outcome: Outcome) -> Iterator[Entry]:
+    def _entries_of(self, root: Path, prefix: str, key: Key, outcome: Outcome) -> Iterator[Entry]:
         act, path = key
         if isinstance(outcome, Refusal):
-            yield from self._refused(prefix, path, outcome)
+            name = errorcode.get(outcome.errno, str(outcome.errno))
+            if name not in ("ENOENT", "ENOTDIR"):
+                self.left_out.append(f"{_join(prefix, path)}: {name}")
             return
         follows = act not in (Act.LINK, Act.FOLDER)
         real, links = _walk(root, path, follows=follows)
@@ -140,26 +135,18 @@ class _Archive:
                 children = (f"{real}/{name}" if real else name for name in outcome)
                 yield from (e for child in children for e in _place(root, prefix, child))
 
-    def _refused(self, prefix: str, path: str, refusal: Refusal) -> Iterator[Entry]:
-        name = errorcode.get(refusal.errno, str(refusal.errno))
-        if name not in ("ENOENT", "ENOTDIR"):
-            self.left_out.append(f"{_join(prefix, path)}: {name}")
-        yield from ()
 
-
-def _is_of_a_kubelet_or_no_process(tree: Tree, key: Key) -> bool:
-    """Keep other processes' command lines and names to this node: they may hold secrets."""
-    process = key[1].split("/", 1)[0]
-    if key[1] == ".":
-        return False
-    if not process.isdecimal():
-        return True
-    line = tree.known.get((Act.CONTENT, f"{process}/cmdline"))
-    return isinstance(line, bytes) and is_kubelet(arguments(line))
+def _is_private(procfs: Tree, path: str) -> bool:
+    """Return whether *path* shows processes other than a kubelet: they may hold secrets."""
+    process = path.split("/", 1)[0]
+    if path == "." or not process.isdecimal():
+        return path == "."
+    line = procfs.known.get((Act.CONTENT, f"{process}/cmdline"))
+    return not (isinstance(line, bytes) and is_kubelet(arguments(line)))
 
 
 def _place(root: Path, prefix: str, real: str) -> Iterator[Entry]:
-    """Yield the entry that makes *real* exist, without what it holds."""
+    """Yield the entry that makes *real* exist, without its content."""
     place = root / real
     path = _join(prefix, real)
     if place.is_symlink():
@@ -202,14 +189,6 @@ def _walk(root: Path, path: str, *, follows: bool) -> tuple[str | None, dict[str
         here.pop()
         parts.extendleft(reversed(target.split("/")))
     return "/".join(here), links
-
-
-def _is_safe(entry: Entry) -> bool:
-    try:
-        parse(render([entry]))
-    except DecodeError:
-        return False
-    return True
 
 
 def _join(prefix: str, path: str) -> str:

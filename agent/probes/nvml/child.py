@@ -1,16 +1,17 @@
-"""The process that NVML runs in: ``python -m agent.probes.nvml.child [LIBRARY] [--events FD]``.
+"""The process that calls NVML: ``python -m agent.probes.nvml.child [LIBRARY] [--events FD]``.
 
-One request a line on standard input; one JSON document a line on standard output, ``{"ok":
-reading}`` or ``{"error": {"cause": …, "cure": …, "code": …}}``. Requests:
+It reads one request per line from standard input and writes one JSON document per line to
+standard output: ``{"ok": reading}`` or ``{"error": {"cause": …, "cure": …, "code": …}}``.
+Requests:
 
 - ``scan`` reads everything;
 - ``refresh`` reads what changes and takes the rest from the last reading, which is kept here;
-- ``record`` reads everything, and adds ``"answers"``: all calls of it, written down.
+- ``record`` reads everything and adds ``"answers"``, a transcript of all calls.
 
-With a descriptor for events, it listens for them from its first reading on
+Given a descriptor for events, it listens for them after its first reading
 (:mod:`agent.probes.nvml.events`).
 
-It ends when its input does, which is also how it notices that its parent died, even while a
+It ends when its input does. That is also how it notices that its parent died, even while a
 call hangs in the driver.
 """
 
@@ -23,7 +24,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
-from typing import Any, TextIO
+from typing import Any
 
 from agent.errors import NvmlUnavailable
 from agent.model.codec import to_plain
@@ -38,8 +39,13 @@ GRACE_S = 2.0
 
 def main() -> None:
     """Answer requests until the input ends."""
-    arguments = _arguments()
-    replies = _claim_stdout()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library", nargs="?")
+    parser.add_argument("--events", type=int)
+    arguments = parser.parse_args()
+    # Standard output is for replies only: what a driver prints there goes to standard error.
+    replies = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)
     listener = None if arguments.events is None else EventListener(arguments.events)
     reader = _Reader(arguments.library, listener)
     for request in _requests():
@@ -49,38 +55,8 @@ def main() -> None:
         listener.close()
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("library", nargs="?")
-    parser.add_argument("--events", type=int)
-    return parser.parse_args()
-
-
-def _claim_stdout() -> TextIO:
-    """Keep standard output for replies and send what a driver prints there to standard error."""
-    replies = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)
-    return replies
-
-
-def _requests() -> Iterator[str]:
-    """Yield request lines; when they end, this process ends within :data:`GRACE_S`."""
-    lines: SimpleQueue[str | None] = SimpleQueue()
-    threading.Thread(target=_read_requests, args=(lines,), daemon=True).start()
-    while (line := lines.get()) is not None:
-        yield line
-
-
-def _read_requests(lines: SimpleQueue[str | None]) -> None:
-    for line in sys.stdin:
-        lines.put(line.strip())
-    lines.put(None)
-    time.sleep(GRACE_S)
-    os._exit(1)  # the main thread is stuck in a driver call; only a daemon thread is left to say so
-
-
 class _Reader:
-    """Answers requests, and keeps the last reading for the next one."""
+    """Answers requests and keeps the last reading for the next refresh."""
 
     def __init__(self, library: str | None, listener: EventListener | None) -> None:
         self._library = library
@@ -88,51 +64,51 @@ class _Reader:
         self._last: NvmlReading | None = None
 
     def answer(self, request: str) -> dict[str, Any]:
+        transcript = {}
         try:
             if self._library is not None:
                 load(self._library)
-            reply = self._read(request)
+            match request:
+                case "refresh" if self._last is not None:
+                    may_return = any(gpu.is_lost for gpu in self._last.gpus)
+                    with self._detached() if may_return else nullcontext():
+                        self._last = refresh_nvml(self._last)
+                case "scan" | "refresh":
+                    with self._detached():
+                        self._last = read_nvml()
+                case "record":
+                    recorder = Recorder()
+                    with self._detached():
+                        self._last = read_nvml(recorder.around)
+                    transcript = {"answers": recorder.text}
+                case _:
+                    raise NvmlUnavailable(f"unknown request {request!r}")  # noqa: TRY301
         except NvmlUnavailable as error:
             self._last = None
-            return _error(error)
-        if self._listener is not None and self._last is not None:
+            return {"error": {"cause": error.cause, "cure": error.cure, "code": error.code}}
+        if self._listener is not None:
             self._listener.watch(self._last)
-        return reply
+        return {"ok": to_plain(self._last), **transcript}
 
-    def _read(self, request: str) -> dict[str, Any]:
-        match request:
-            case "scan":
-                self._last = self._whole()
-            case "refresh":
-                self._last = self._refreshed()
-            case "record":
-                recorder = Recorder()
-                with self._alone():
-                    self._last = read_nvml(recorder.around)
-                return {"ok": to_plain(self._last), "answers": recorder.text}
-            case _:
-                raise NvmlUnavailable(f"unknown request {request!r}")
-        return {"ok": to_plain(self._last)}
-
-    def _whole(self) -> NvmlReading:
-        with self._alone():
-            return read_nvml()
-
-    def _refreshed(self) -> NvmlReading:
-        if self._last is None:
-            return self._whole()
-        if any(gpu.is_lost for gpu in self._last.gpus):  # it may be back
-            with self._alone():
-                return refresh_nvml(self._last)
-        return refresh_nvml(self._last)
-
-    def _alone(self) -> AbstractContextManager[None]:
-        """Let NVML look for GPUs anew, which it does for the first user of a process."""
+    def _detached(self) -> AbstractContextManager[None]:
+        """Pause the listener: NVML looks for GPUs only when a process initialises it first."""
         return nullcontext() if self._listener is None else self._listener.paused()
 
 
-def _error(error: NvmlUnavailable) -> dict[str, Any]:
-    return {"error": {"cause": error.cause, "cure": error.cure, "code": error.code}}
+def _requests() -> Iterator[str]:
+    """Yield request lines; when they end, this process ends within :data:`GRACE_S`."""
+    lines: SimpleQueue[str | None] = SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            lines.put(line.strip())
+        lines.put(None)
+        time.sleep(GRACE_S)
+        os._exit(1)  # still here: the main thread is stuck in a driver call
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := lines.get()) is not None:
+        yield line
 
 
 if __name__ == "__main__":

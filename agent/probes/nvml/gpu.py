@@ -1,316 +1,276 @@
 """One GPU, as NVML describes it: what stays while the driver runs, and what may change.
 
-Both depths of a reading use the functions of this module, so that they agree; the sample is of
-whole ones alone.
+Whole readings and refreshes use the same functions, so that they agree; only whole readings
+take a sample of what changes from second to second.
 """
 
 import ctypes
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, cast
+from typing import Any, TypeVar
 
 from agent.model.gpu import C2c, EccErrors, Fabric, Gpu, Mig, MigInstance
 from agent.model.nvlink import PeerAccess, ReportedPair
 from agent.model.pci import PcieLink
 from agent.probes.nvml import values
-from agent.probes.nvml.session import Answer, Asker, Session
-
-# Pairs of GPUs, as NVML tells of them.
-
-_READ, _WRITE, _NVLINK = 0, 1, 2
-"""``nvmlGpuP2PCapsIndex_t``. Our own numbers: pynvml's name for the first is a tuple."""
-
-
-def pairs(session: Session, handles: Mapping[int, Any]) -> tuple[ReportedPair, ...]:
-    """Return what NVML says of every two GPUs of *handles*, by index.
-
-    Closeness from ``nvmlDeviceGetTopologyCommonAncestor``, peer access both ways from
-    ``nvmlDeviceGetP2PStatus``. A pair of which nothing is known is left out.
-    """
-    found = (
-        _pair(session.asker(f"GPU{a} GPU{b}"), (a, b), (handles[a], handles[b]))
-        for a, b in combinations(sorted(handles), 2)
-    )
-    return tuple(pair for pair in found if pair is not None)
-
-
-def _pair(asker: Asker, names: tuple[int, int], handles: tuple[Any, Any]) -> ReportedPair | None:
-    level = "nvmlDeviceGetTopologyCommonAncestor"
-    pair = ReportedPair(
-        a=f"GPU{names[0]}",
-        b=f"GPU{names[1]}",
-        closeness=asker.ask(level, *handles, convert=values.closeness),
-        forward=_access(asker, handles),
-        backward=_access(asker, handles[::-1]),
-    )
-    return None if pair == ReportedPair(a=pair.a, b=pair.b) else pair
-
-
-def _access(asker: Asker, handles: tuple[Any, Any]) -> PeerAccess | None:
-    """Read ``nvmlDeviceGetP2PStatus`` of three capabilities; None if all are unknown."""
-
-    def ask(capability: int) -> Any:
-        call = "nvmlDeviceGetP2PStatus"
-        return asker.ask(call, *handles, capability, convert=values.p2p_status)
-
-    access = PeerAccess(read=ask(_READ), write=ask(_WRITE), nvlink=ask(_NVLINK))
-    return None if access == PeerAccess() else access
-
+from agent.probes.nvml.session import Caller, Session
 
 AFFINITY_WORDS = 128
 """64-bit words of the CPU mask: 8192 CPUs, the most that Linux builds for x86 take (NR_CPUS)."""
 
-
 NODE_WORDS = 16
 """64-bit words of the mask of NUMA nodes: 1024, the most that Linux takes (NODES_SHIFT 10)."""
 
-
 MAX_C2C_LINKS = 64
-"""Upper bound on the chip-to-chip links asked about; Grace Hopper has 10, Grace Blackwell 5 (its
+"""Upper bound on the chip-to-chip links read; Grace Hopper has 10, Grace Blackwell 5 (its
 ``nvidia-smi c2c``)."""
 
+MAX_MIG_DEVICES = 64
+"""Upper bound on the slots read; today's GPUs have 7 (NVIDIA MIG User Guide)."""
 
 _UNCORRECTED = 1  # nvmlMemoryErrorType_t
-
-
 _VOLATILE, _AGGREGATE = 0, 1  # nvmlEccCounterType_t
-
-
 _SCOPE_NODE = 0  # nvmlAffinityScope_t
-
-
 _WRONG_VERSION = 25  # NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+_READ, _WRITE, _NVLINK = 0, 1, 2
+"""``nvmlGpuP2PCapsIndex_t``. Our own numbers: pynvml's name for the first is a tuple."""
+
+T = TypeVar("T")
 
 
-def gpu_uuid(asker: Asker, handle: Any) -> str | None:
+def gpu_uuid(caller: Caller, handle: Any) -> str | None:
     """Read ``nvmlDeviceGetUUID`` of a GPU or a MIG device."""
-    return asker.ask("nvmlDeviceGetUUID", handle, convert=values.text)
+    return caller.get("nvmlDeviceGetUUID", handle, convert=values.text)
 
 
-def lasting(asker: Asker, index: int, handle: Any) -> Gpu:
-    """Read what stays the same until the GPU is reset or the driver loaded anew.
+def read_lasting(caller: Caller, index: int, handle: Any) -> Gpu:
+    """Read what stays the same until the GPU is reset or the driver is loaded again.
 
-    The pending ECC mode alone is a setting that an administrator may change meanwhile. Each
-    field is from the call named beside it; what NVML would not say is ``None``. Affinity to
-    memory is that of scope NODE, which is what ``nvidia-smi topo -m`` prints.
+    Only the pending ECC mode is a setting that an administrator may change meanwhile. Each
+    field is from the call named beside it; what NVML refuses is ``None``. Affinity to memory
+    has scope NODE, which is what ``nvidia-smi topo -m`` prints.
     """
 
-    def ask(call: str, *args: Any, convert: Any = values.text) -> Any:
-        return asker.ask(call, handle, *args, convert=convert)
+    def get(call: str, *args: Any, convert: Any = values.text) -> Any:
+        return caller.get(call, handle, *args, convert=convert)
 
-    uuid = gpu_uuid(asker, handle)
-    ecc, ecc_pending = ask("nvmlDeviceGetEccMode", convert=_flags) or (None, None)
+    uuid = gpu_uuid(caller, handle)
+    ecc, ecc_pending = get("nvmlDeviceGetEccMode", convert=values.flags) or (None, None)
     return Gpu(
         index=index,
         uuid=uuid,
-        minor=ask("nvmlDeviceGetMinorNumber", convert=values.small),
-        pci=ask("nvmlDeviceGetPciInfo_v3", convert=values.pci_address),
-        product=ask("nvmlDeviceGetName"),
-        architecture=ask("nvmlDeviceGetArchitecture", convert=values.architecture),
-        compute_capability=ask("nvmlDeviceGetCudaComputeCapability", convert=values.capability),
-        memory_mib=ask("nvmlDeviceGetMemoryInfo", convert=values.memory_mib),
-        serial=ask("nvmlDeviceGetSerial"),
-        vbios=ask("nvmlDeviceGetVbiosVersion"),
+        minor=get("nvmlDeviceGetMinorNumber", convert=values.small),
+        pci=get("nvmlDeviceGetPciInfo_v3", convert=values.pci_address),
+        product=get("nvmlDeviceGetName"),
+        architecture=get("nvmlDeviceGetArchitecture", convert=values.architecture),
+        compute_capability=get("nvmlDeviceGetCudaComputeCapability", convert=values.capability),
+        memory_mib=get("nvmlDeviceGetMemoryInfo", convert=values.memory_mib),
+        serial=get("nvmlDeviceGetSerial"),
+        vbios=get("nvmlDeviceGetVbiosVersion"),
         # 0 is what NVML documents for a GPU that sits on no baseboard. The argument keeps
         # pynvml from writing into one default that it shares between calls.
-        module_id=ask("nvmlDeviceGetModuleId", ctypes.c_uint(), convert=values.positive),
-        board_id=ask("nvmlDeviceGetBoardId", convert=values.board),
-        numa_affinity=ask(
+        module_id=get("nvmlDeviceGetModuleId", ctypes.c_uint(), convert=values.positive),
+        board_id=get("nvmlDeviceGetBoardId", convert=values.board),
+        numa_affinity=get(
             "nvmlDeviceGetMemoryAffinity", NODE_WORDS, _SCOPE_NODE, convert=values.node_set
         ),
-        memory_numa_node=ask("nvmlDeviceGetNumaNodeId", convert=values.numa_node),
-        cpu_affinity=ask("nvmlDeviceGetCpuAffinity", AFFINITY_WORDS, convert=values.cpu_set),
-        pcie=_pcie_most(asker, handle),
-        virtualization=ask("nvmlDeviceGetVirtualizationMode", convert=values.virtualization),
+        memory_numa_node=get("nvmlDeviceGetNumaNodeId", convert=values.numa_node),
+        cpu_affinity=get("nvmlDeviceGetCpuAffinity", AFFINITY_WORDS, convert=values.cpu_set),
+        pcie=_unless_empty(
+            PcieLink(
+                max_generation=get("nvmlDeviceGetMaxPcieLinkGeneration", convert=values.positive),
+                max_width=get("nvmlDeviceGetMaxPcieLinkWidth", convert=values.positive),
+            ),
+            PcieLink(),
+        ),
+        virtualization=get("nvmlDeviceGetVirtualizationMode", convert=values.virtualization),
         ecc=ecc,
         ecc_pending=ecc_pending,
-        c2c=_c2c(asker, handle),
+        c2c=_c2c(caller, handle),
     )
 
 
-def with_changing(asker: Asker, handle: Any, gpu: Gpu) -> Gpu:
-    """Return *gpu* with what can change at any time read anew; MIG is apart from it.
+def with_changing(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
+    """Return *gpu* with what can change at any time read again, except for MIG.
 
     Persistence mode, the PCIe link's present speed, the fabric, and the health of memory and
-    GPU, each from the call named beside it.
+    GPU, each from the call named beside it. A new recovery action keeps its number.
     """
+
+    def get(call: str, *args: Any, convert: Any) -> Any:
+        return caller.get(call, handle, *args, convert=convert)
+
+    def uncorrected(counter: int) -> Any:
+        return get("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, counter, convert=values.count)
+
     return replace(
         gpu,
-        pcie=_pcie_now(asker, handle, gpu.pcie or PcieLink()),
-        persistence=asker.ask("nvmlDeviceGetPersistenceMode", handle, convert=values.flag),
-        ecc_errors=_ecc_errors(asker, handle),
-        fabric=_fabric(asker, handle),
-        remapped_rows=asker.ask("nvmlDeviceGetRemappedRows", handle, convert=values.remapped_rows),
-        retired_pages_pending=asker.ask(
-            "nvmlDeviceGetRetiredPagesPendingStatus", handle, convert=values.flag
+        pcie=_unless_empty(
+            replace(
+                gpu.pcie or PcieLink(),
+                generation=get("nvmlDeviceGetCurrPcieLinkGeneration", convert=values.positive),
+                width=get("nvmlDeviceGetCurrPcieLinkWidth", convert=values.positive),
+            ),
+            PcieLink(),
         ),
-        recovery_action=_recovery_action(asker, handle),
+        persistence=get("nvmlDeviceGetPersistenceMode", convert=values.flag),
+        ecc_errors=_unless_empty(
+            EccErrors(volatile=uncorrected(_VOLATILE), aggregate=uncorrected(_AGGREGATE)),
+            EccErrors(),
+        ),
+        fabric=_fabric(caller, handle),
+        remapped_rows=get("nvmlDeviceGetRemappedRows", convert=values.remapped_rows),
+        retired_pages_pending=get("nvmlDeviceGetRetiredPagesPendingStatus", convert=values.flag),
+        recovery_action=caller.field(handle, caller.nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION),
     )
 
 
-def with_sample(asker: Asker, handle: Any, gpu: Gpu) -> Gpu:
-    """Return *gpu* with what changes from second to second, of which whole readings take a sample.
+def with_sample(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
+    """Return *gpu* with what changes from second to second; only whole readings sample it.
 
-    ``nvmlDeviceGetCurrentClocksEventReasons``, and where the library does not have it, the same by
-    its older name, ``nvmlDeviceGetCurrentClocksThrottleReasons``.
+    From ``nvmlDeviceGetCurrentClocksEventReasons``, or where the library does not have it, from
+    the same call by its older name, ``nvmlDeviceGetCurrentClocksThrottleReasons``.
     """
-    reasons = asker.answer("nvmlDeviceGetCurrentClocksEventReasons", handle, convert=values.count)
-    if reasons.code == asker.nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+    reasons = caller.call("nvmlDeviceGetCurrentClocksEventReasons", handle, convert=values.count)
+    if reasons.code == caller.nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
         older = "nvmlDeviceGetCurrentClocksThrottleReasons"
-        reasons = asker.answer(older, handle, convert=values.count)
+        reasons = caller.call(older, handle, convert=values.count)
     return replace(gpu, throttle_reasons=reasons.value)
 
 
-def _flags(modes: Any) -> tuple[bool, ...]:
-    return tuple(map(values.flag, modes))
+def with_mig(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
+    """Return *gpu* with its MIG state: ``nvmlDeviceGetMigMode``, now and after the next reset.
 
-
-def _pcie_most(asker: Asker, handle: Any) -> PcieLink | None:
-    """Read ``nvmlDeviceGetMaxPcieLink{Generation,Width}``; None if both are unknown."""
-    link = PcieLink(
-        max_generation=asker.ask(
-            "nvmlDeviceGetMaxPcieLinkGeneration", handle, convert=values.positive
-        ),
-        max_width=asker.ask("nvmlDeviceGetMaxPcieLinkWidth", handle, convert=values.positive),
+    A partitioned GPU also has its number of slots (``nvmlDeviceGetMaxMigDeviceCount``, which
+    answers 0 while MIG is off) and the device in each.
+    """
+    mig = _mig_modes(caller, handle)
+    if mig is None or not mig.is_enabled:
+        return replace(gpu, mig=mig)
+    slots = caller.get("nvmlDeviceGetMaxMigDeviceCount", handle, convert=values.positive)
+    instances = tuple(
+        _mig_instance(caller, handle, device, MigInstance(uuid=uuid, parent_uuid=gpu.uuid))
+        for device, uuid in _mig_devices(caller, handle, slots)
     )
-    return None if link == PcieLink() else link
+    return replace(gpu, mig=replace(mig, max_instances=slots, instances=instances))
 
 
-def _pcie_now(asker: Asker, handle: Any, known: PcieLink) -> PcieLink | None:
-    """Read ``nvmlDeviceGetCurrPcieLink{Generation,Width}`` into *known*; None if all is unknown."""
-    link = replace(
-        known,
-        generation=asker.ask(
-            "nvmlDeviceGetCurrPcieLinkGeneration", handle, convert=values.positive
-        ),
-        width=asker.ask("nvmlDeviceGetCurrPcieLinkWidth", handle, convert=values.positive),
-    )
-    return None if link == PcieLink() else link
+def with_refreshed_mig(caller: Caller, handle: Any, gpu: Gpu) -> Gpu | None:
+    """Return *gpu* with its pending MIG mode read again; ``None`` if more than that changed.
+
+    A MIG device keeps its UUID and what it consists of for as long as it lives, so the UUIDs
+    by slot show whether the devices are still the same.
+    """
+    mig, known = _mig_modes(caller, handle), gpu.mig
+    if mig is None or known is None:
+        return gpu if mig is known else None
+    if mig.is_enabled is not known.is_enabled:
+        return None
+    devices = _mig_devices(caller, handle, known.max_instances) if mig.is_enabled else ()
+    if [uuid for _, uuid in devices] != [instance.uuid for instance in known.instances]:
+        return None
+    return replace(gpu, mig=replace(known, is_pending=mig.is_pending))
 
 
-def _ecc_errors(asker: Asker, handle: Any) -> EccErrors | None:
-    """Read ``nvmlDeviceGetTotalEccErrors``, uncorrected ones; None if both are unknown."""
+def read_pairs(session: Session, handles: Mapping[int, Any]) -> tuple[ReportedPair, ...]:
+    """Return what NVML reports on each pair of the GPUs in *handles*, by index.
 
-    def ask(counter: int) -> Any:
-        call = "nvmlDeviceGetTotalEccErrors"
-        return asker.ask(call, handle, _UNCORRECTED, counter, convert=values.count)
+    Closeness from ``nvmlDeviceGetTopologyCommonAncestor``, peer access both ways from
+    ``nvmlDeviceGetP2PStatus``. A pair of which nothing is known is left out.
+    """
+    pairs = []
+    for a, b in combinations(sorted(handles), 2):
+        caller, ends = session.caller(f"GPU{a} GPU{b}"), (handles[a], handles[b])
+        unknown = ReportedPair(a=f"GPU{a}", b=f"GPU{b}")
+        level = "nvmlDeviceGetTopologyCommonAncestor"
+        pair = replace(
+            unknown,
+            closeness=caller.get(level, *ends, convert=values.closeness),
+            forward=_peer_access(caller, ends),
+            backward=_peer_access(caller, ends[::-1]),
+        )
+        if pair != unknown:
+            pairs.append(pair)
+    return tuple(pairs)
 
-    errors = EccErrors(volatile=ask(_VOLATILE), aggregate=ask(_AGGREGATE))
-    return None if errors == EccErrors() else errors
+
+def _peer_access(caller: Caller, handles: tuple[Any, Any]) -> PeerAccess | None:
+    """Read ``nvmlDeviceGetP2PStatus`` of three capabilities; None if all are unknown."""
+
+    def get(capability: int) -> Any:
+        call = "nvmlDeviceGetP2PStatus"
+        return caller.get(call, *handles, capability, convert=values.p2p_status)
+
+    access = PeerAccess(read=get(_READ), write=get(_WRITE), nvlink=get(_NVLINK))
+    return _unless_empty(access, PeerAccess())
 
 
-def _fabric(asker: Asker, handle: Any) -> Fabric | None:
+def _unless_empty(value: T, empty: T) -> T | None:
+    return None if value == empty else value
+
+
+def _fabric(caller: Caller, handle: Any) -> Fabric | None:
     """Read ``nvmlDeviceGetGpuFabricInfoV``, on older libraries ``nvmlDeviceGetGpuFabricInfo``.
 
-    Of the versions of the struct the first is asked for that every driver with the call took
-    so far; nvml.h says that a later one will replace it.
+    The first version of the struct is tried first: every driver with the call has taken it so
+    far, and nvml.h says that a later one will replace it.
     """
-    nvml = asker.nvml
+    nvml = caller.nvml
     for call, struct in (
         ("nvmlDeviceGetGpuFabricInfoV", nvml.c_nvmlGpuFabricInfo_v2_t),
         ("nvmlDeviceGetGpuFabricInfoV", nvml.c_nvmlGpuFabricInfo_v3_t),
         ("nvmlDeviceGetGpuFabricInfo", nvml.c_nvmlGpuFabricInfo_t),
     ):
-        answer = _filled(asker, call, handle, struct())
-        if answer.code not in (_WRONG_VERSION, nvml.NVML_ERROR_FUNCTION_NOT_FOUND):
-            return cast("Fabric | None", answer.value)
+        info = struct()
+        reply = caller.call(
+            call,
+            handle,
+            ctypes.byref(info),
+            convert=lambda _: values.fabric(info),  # noqa: B023 - converted before the next
+            absent=(_WRONG_VERSION,),
+        )
+        if reply.code not in (_WRONG_VERSION, nvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+            fabric: Fabric | None = reply.value
+            return fabric
     return None
 
 
-def _filled(asker: Asker, call: str, handle: Any, info: Any) -> Answer:
-    return asker.answer(
-        call,
-        handle,
-        ctypes.byref(info),
-        convert=lambda _: values.fabric(info),
-        absent=(_WRONG_VERSION,),
-    )
-
-
-def _recovery_action(asker: Asker, handle: Any) -> int | None:
-    """Read field ``NVML_FI_DEV_GET_GPU_RECOVERY_ACTION``; a new action keeps its number."""
-    wanted = (asker.nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)
-    return asker.field_value(asker.fields(handle, [wanted])[0], values.field_value)
-
-
-def _c2c(asker: Asker, handle: Any) -> C2c | None:
+def _c2c(caller: Caller, handle: Any) -> C2c | None:
     """Read ``nvmlDeviceGetC2cModeInfoV``, and where it is on, the fields of its links."""
-    is_enabled = asker.ask(
+    is_enabled = caller.get(
         "nvmlDeviceGetC2cModeInfoV", handle, convert=lambda info: values.flag(info.isC2cEnabled)
     )
     if not is_enabled:
         return None if is_enabled is None else C2c(is_enabled=False)
-    links, speed = asker.nvml.NVML_FI_DEV_C2C_LINK_COUNT, asker.nvml.NVML_FI_DEV_C2C_LINK_GET_MAX_BW
-    count = asker.field_value(asker.fields(handle, [(links, 0)])[0], values.field_value)
+    count = caller.field(handle, caller.nvml.NVML_FI_DEV_C2C_LINK_COUNT)
+    speed = caller.nvml.NVML_FI_DEV_C2C_LINK_GET_MAX_BW
     wanted = [(speed, link) for link in range(min(count or 0, MAX_C2C_LINKS))]
-    speeds = [asker.field_value(f, values.field_value) for f in asker.fields(handle, wanted)]
+    speeds = map(caller.number, caller.fields(handle, wanted))
     # A link that is down has no speed, or 0.
     return C2c(is_enabled=True, links=count, speed_mbps=max(filter(None, speeds), default=None))
 
 
-# MIG: whether a GPU is partitioned, and into what.
-
-MAX_MIG_DEVICES = 64
-"""Upper bound on slots asked; today's GPUs have 7 (NVIDIA MIG User Guide)."""
-
-
-def with_mig(asker: Asker, handle: Any, gpu: Gpu) -> Gpu:
-    """Return *gpu* with its MIG state: ``nvmlDeviceGetMigMode``, now and after the next reset.
-
-    A GPU that is partitioned tells its slots (``nvmlDeviceGetMaxMigDeviceCount``, which answers
-    0 while MIG is off) and the device in each.
-    """
-    mig = _modes(asker, handle)
-    if mig is None or not mig.is_enabled:
-        return replace(gpu, mig=mig)
-    slots = asker.ask("nvmlDeviceGetMaxMigDeviceCount", handle, convert=values.positive)
-    instances = tuple(
-        _instance(asker, handle, device, MigInstance(uuid=uuid, parent_uuid=gpu.uuid))
-        for device, uuid in _devices(asker, handle, slots)
-    )
-    return replace(gpu, mig=replace(mig, max_instances=slots, instances=instances))
+def _mig_modes(caller: Caller, handle: Any) -> Mig | None:
+    modes = caller.get("nvmlDeviceGetMigMode", handle, convert=values.flags)
+    return modes and Mig(is_enabled=modes[0], is_pending=modes[0] != modes[1])
 
 
-def with_known_mig(asker: Asker, handle: Any, gpu: Gpu) -> Gpu | None:
-    """Return *gpu* with its pending MIG mode read anew; ``None`` if more than that changed.
-
-    A MIG device keeps its UUID and what it consists of for as long as it lives, so the UUIDs
-    by slot tell whether the known devices are still those.
-    """
-    mig, known = _modes(asker, handle), gpu.mig
-    if mig is None or known is None:
-        return gpu if mig is known else None
-    if mig.is_enabled is not known.is_enabled:
-        return None
-    found = _devices(asker, handle, known.max_instances) if mig.is_enabled else ()
-    if [uuid for _, uuid in found] != [instance.uuid for instance in known.instances]:
-        return None
-    return replace(gpu, mig=replace(known, is_pending=mig.is_pending))
-
-
-def _modes(asker: Asker, handle: Any) -> Mig | None:
-    modes = asker.ask("nvmlDeviceGetMigMode", handle, convert=lambda m: tuple(map(values.flag, m)))
-    if modes is None:
-        return None
-    return Mig(is_enabled=modes[0], is_pending=modes[0] != modes[1])
-
-
-def _devices(asker: Asker, handle: Any, slots: int | None) -> Iterator[tuple[Any, str]]:
+def _mig_devices(caller: Caller, handle: Any, slots: int | None) -> Iterator[tuple[Any, str]]:
     """Yield each MIG device and its UUID; an empty slot is NOT_FOUND."""
     for slot in range(min(slots or 0, MAX_MIG_DEVICES)):
-        device = asker.answer(
+        device = caller.call(
             "nvmlDeviceGetMigDeviceHandleByIndex",
             handle,
             slot,
-            absent=(asker.nvml.NVML_ERROR_NOT_FOUND,),
+            absent=(caller.nvml.NVML_ERROR_NOT_FOUND,),
         ).value
-        uuid = device and gpu_uuid(asker, device)
+        uuid = device and gpu_uuid(caller, device)
         if uuid:
             yield device, uuid
 
 
-def _instance(asker: Asker, parent: Any, device: Any, instance: MigInstance) -> MigInstance:
+def _mig_instance(caller: Caller, parent: Any, device: Any, instance: MigInstance) -> MigInstance:
     """Read one MIG device.
 
     Its profile is the end of ``nvmlDeviceGetName``; its GPU instance's number and place come
@@ -318,27 +278,23 @@ def _instance(asker: Asker, parent: Any, device: Any, instance: MigInstance) -> 
     to the privileged.
     """
 
-    def ask(call: str, convert: Any) -> Any:
-        return asker.ask(call, device, convert=convert)
+    def get(call: str, convert: Any) -> Any:
+        return caller.get(call, device, convert=convert)
 
-    gpu_instance = ask("nvmlDeviceGetGpuInstanceId", values.small)
-    profile_id, placement = _place(asker, parent, gpu_instance) or (None, None)
+    gpu_instance = get("nvmlDeviceGetGpuInstanceId", values.small)
+    handle, place = None, None
+    if gpu_instance is not None:
+        handle = caller.get("nvmlDeviceGetGpuInstanceById", parent, gpu_instance)
+    if handle is not None:
+        place = caller.get("nvmlGpuInstanceGetInfo", handle, convert=values.mig_place)
+    profile_id, placement = place or (None, None)
     return replace(
         instance,
-        profile=ask("nvmlDeviceGetName", values.mig_profile),
+        profile=get("nvmlDeviceGetName", values.mig_profile),
         profile_id=profile_id,
         placement=placement,
         gpu_instance=gpu_instance,
-        compute_instance=ask("nvmlDeviceGetComputeInstanceId", values.small),
-        memory_mib=ask("nvmlDeviceGetMemoryInfo", values.memory_mib),
-        attributes=ask("nvmlDeviceGetAttributes_v2", values.mig_attributes),
+        compute_instance=get("nvmlDeviceGetComputeInstanceId", values.small),
+        memory_mib=get("nvmlDeviceGetMemoryInfo", values.memory_mib),
+        attributes=get("nvmlDeviceGetAttributes_v2", values.mig_attributes),
     )
-
-
-def _place(asker: Asker, parent: Any, gpu_instance: int | None) -> Any:
-    if gpu_instance is None:
-        return None
-    found = asker.ask("nvmlDeviceGetGpuInstanceById", parent, gpu_instance)
-    if found is None:
-        return None
-    return asker.ask("nvmlGpuInstanceGetInfo", found, convert=values.mig_place)

@@ -1,4 +1,4 @@
-"""The driver's library ``libnvidia-ml.so.1``: where it is, and how `pynvml` comes to use it."""
+"""The driver's library ``libnvidia-ml.so.1``: its path, and the environment it is loaded in."""
 
 import ctypes
 import os
@@ -7,37 +7,32 @@ from pathlib import Path
 
 from agent.errors import NvmlUnavailable
 
-# The environment that the NVML child runs in.
+SONAME = "libnvidia-ml.so.1"
+"""The name by which ``pynvml`` loads the library; it takes no path."""
+
+NOT_FOUND = 12
+"""``NVML_ERROR_LIBRARY_NOT_FOUND``, the code that NVML's own bindings give in the same case."""
+
+_CURE = "name the driver's library, or its directory, with --nvml-library"
 
 _SCRUBBED = ("PYTHON", "LD_PRELOAD", "LD_AUDIT")
-"""Beginnings of variables that it does not get: a preloaded library would run inside a process
-that we count on, and PYTHON* could replace modules."""
+"""Prefixes of the variables that the NVML child does not inherit: a preloaded library would run
+in a process that we rely on, and PYTHON* could replace modules."""
 
 
 def child_environment() -> dict[str, str]:
-    """Return our own environment, scrubbed, with modules from where we have ours."""
+    """Return our environment without :data:`_SCRUBBED` variables, with our own module path."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED)}
     package_parent = str(Path(__file__).resolve().parents[3])
     own = [path for path in sys.path if Path(path).is_absolute()]
     return {**kept, "PYTHONPATH": os.pathsep.join([package_parent, *own])}
 
 
-SONAME = "libnvidia-ml.so.1"
-"""What ``pynvml`` asks the loader for; it knows no path."""
-
-
-NOT_FOUND = 12
-"""``NVML_ERROR_LIBRARY_NOT_FOUND``, which NVML's own bindings answer in the same case."""
-
-
-_CURE = "name the driver's library, or its directory, with --nvml-library"
-
-
 def library_file(library: Path) -> Path:
-    """Return the file that *library* names, by itself or as the directory around it.
+    """Return the library's file; *library* is that file or its directory.
 
     Raises:
-        NvmlUnavailable: there is none, or it cannot be reached.
+        NvmlUnavailable: the file does not exist or cannot be reached.
     """
     reason: str | None = "no such file"
     try:

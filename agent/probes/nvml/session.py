@@ -1,19 +1,20 @@
-"""Ask NVML one thing at a time, so that one refusal costs one fact and nothing else."""
+"""Calls to NVML, one fact at a time, so that a refused call costs one fact and nothing else."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agent.model.snapshot import ProbeIssue
+from agent.probes.nvml import values
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What one call gave.
+class Reply:
+    """The outcome of one call.
 
     Attributes:
         value: ``None`` if there is none.
-        is_absent: the node or its driver lacks the thing itself, which is a fact, no fault.
+        is_absent: the node or its driver lacks the thing itself, which is a fact, not a fault.
         code: the ``nvmlReturn_t`` if it was not SUCCESS.
     """
 
@@ -23,35 +24,35 @@ class Answer:
 
 
 class Session:
-    """One visit to NVML: everybody who asks in it, what was refused and how often it was called."""
+    """One initialised NVML: its callers, their issues, and the number of calls."""
 
     def __init__(self, nvml: Any) -> None:
         self.nvml = nvml
         self.calls = 0
-        self._noted: list[Asker] = []
+        self._callers: list[Caller] = []
 
-    def asker(self, subject: str, *, is_silent: bool = False) -> "Asker":
-        """Return one who asks about *subject*; what a silent one is refused is no issue."""
-        asker = Asker(self, subject)
+    def caller(self, subject: str, *, is_silent: bool = False) -> "Caller":
+        """Return a caller for *subject*; refusals of a silent one are no issues."""
+        caller = Caller(self, subject)
         if not is_silent:
-            self._noted.append(asker)
-        return asker
+            self._callers.append(caller)
+        return caller
 
     @property
     def issues(self) -> tuple[ProbeIssue, ...]:
         """What was refused, in the order of :func:`in_order`."""
-        return in_order(issue for asker in self._noted for issue in asker.issues)
+        return in_order(issue for caller in self._callers for issue in caller.issues)
 
-    def was_asked(self, issue: ProbeIssue) -> bool:
-        """Return whether *issue* comes from a call that this visit made too."""
-        return any(asker.was_asked(issue) for asker in self._noted)
+    def has_asked(self, issue: ProbeIssue) -> bool:
+        """Return whether this session has made the call that *issue* is about."""
+        return any(caller.has_asked(issue) for caller in self._callers)
 
 
-class Asker:
-    """Asks NVML about one subject and keeps what it refused.
+class Caller:
+    """Calls NVML about one subject and records what it refused.
 
-    Once NVML says GPU_IS_LOST nothing more is asked: further calls would repeat it at best,
-    and wait for dead hardware at worst.
+    After GPU_IS_LOST no more calls are made: they would repeat it at best, and wait for dead
+    hardware at worst.
     """
 
     def __init__(self, session: Session, subject: str) -> None:
@@ -66,59 +67,64 @@ class Asker:
 
     @property
     def issues(self) -> tuple[ProbeIssue, ...]:
-        """What was refused, in order, the links of one call and reason taken together."""
+        """What was refused, in order, the links with the same call and reason in one issue."""
         return tuple(
-            ProbeIssue.of_call(self._subject, what, reason, links=links)
-            for (what, reason), links in self._refusals.items()
+            ProbeIssue.of_call(self._subject, call, reason, links=links)
+            for (call, reason), links in self._refusals.items()
         )
 
-    def was_asked(self, issue: ProbeIssue) -> bool:
-        """Return whether *issue* is about something that was asked here."""
+    def has_asked(self, issue: ProbeIssue) -> bool:
+        """Return whether *issue* is about a call that this caller has made."""
         return issue.device == self._subject and issue.call in self._asked
 
-    def refusal(self, what: str) -> int | None:
-        """Return the ``nvmlReturn_t`` that *what* was last refused with; ``None`` if it was not."""
-        return self._codes.get(what)
+    def refusal(self, call: str) -> int | None:
+        """Return the last ``nvmlReturn_t`` that refused *call*; ``None`` if none did."""
+        return self._codes.get(call)
 
-    def ask(self, call: str, *args: Any, convert: Callable[[Any], Any] | None = None) -> Any | None:
-        """Return what pynvml's function *call* gives, converted; ``None`` if nothing usable."""
-        return self.answer(call, *args, convert=convert).value
+    def get(self, call: str, *args: Any, convert: Callable[[Any], Any] | None = None) -> Any | None:
+        """Return the converted result of pynvml's function *call*; ``None`` if unusable."""
+        return self.call(call, *args, convert=convert).value
 
-    def answer(
+    def call(
         self,
         call: str,
         *args: Any,
         convert: Callable[[Any], Any] | None = None,
         absent: Sequence[int] = (),
         link: int | None = None,
-    ) -> Answer:
+    ) -> Reply:
         """Call pynvml's function *call*; a refusal becomes an issue.
 
         Args:
             absent: return codes that mean "there is none", besides NOT_SUPPORTED and a
                 function that this driver's library does not have.
-            link: the NVLink asked about, named in the issue.
+            link: the number of the NVLink, named in the issue.
         """
         self._asked.add(call)
         if self.is_lost:
-            return Answer()
+            return Reply()
         self._session.calls += 1
         try:
             value = getattr(self.nvml, call)(*args)
-            return Answer(value if convert is None else convert(value))
+            return Reply(value if convert is None else convert(value))
         except self.nvml.NVMLError as error:
             return self._refused(call, error.value, absent=absent, link=link)
         except ValueError as error:  # also text that is not UTF-8
-            return self._unusable(call, error, link=link)
+            self._note(call, f"unusable answer: {error}", link)
+            return Reply()
+
+    def field(self, handle: Any, field: int) -> int | None:
+        """Return the number in one field of a device, as :meth:`fields` and :meth:`number`."""
+        return self.number(self.fields(handle, [(field, 0)])[0])
 
     def fields(self, handle: Any, wanted: Sequence[tuple[int, int]]) -> list[Any]:
-        """Return ``nvmlFieldValue_t`` of the fields (id, scope), read in one call; None if refused.
+        """Read the ``nvmlFieldValue_t`` of the fields (id, scope) in one call; None if refused.
 
-        A field that fails has its own return code (:meth:`field_value`). A refusal of the whole
+        A field that fails has its own return code (:meth:`number`). A refusal of the whole
         call counts against each field.
         """
         for field, _ in wanted:
-            self._asked.add(_named(field))
+            self._asked.add(_field_name(field))
         if self.is_lost or not wanted:
             return [None] * len(wanted)
         self._session.calls += 1
@@ -126,72 +132,56 @@ class Asker:
             return list(self.nvml.nvmlDeviceGetFieldValues(handle, list(wanted)))
         except self.nvml.NVMLError as error:
             for field in dict.fromkeys(field for field, _ in wanted):
-                self._refused(_named(field), error.value)
+                self._refused(_field_name(field), error.value)
             return [None] * len(wanted)
 
-    def field_value(
-        self,
-        field: Any,
-        convert: Callable[[Any], int],
-        *,
-        link: int | None = None,
-    ) -> int | None:
+    def number(self, field: Any, *, link: int | None = None) -> int | None:
         """Return the number in an ``nvmlFieldValue_t``, if it is there and usable.
 
         Drivers answer INVALID_ARGUMENT for a field that they do not know yet.
         """
         if field is None:
             return None
-        what = _named(field.fieldId)
+        name = _field_name(field.fieldId)
         if field.nvmlReturn != self.nvml.NVML_SUCCESS:
             absent = (self.nvml.NVML_ERROR_INVALID_ARGUMENT,)
-            self._refused(what, field.nvmlReturn, absent=absent, link=link)
+            self._refused(name, field.nvmlReturn, absent=absent, link=link)
             return None
         try:
-            return convert(field)
+            return values.field_value(field)
         except ValueError as error:
-            self._unusable(what, error, link=link)
+            self._note(name, f"unusable answer: {error}", link)
             return None
 
     def _refused(
-        self,
-        what: str,
-        code: int,
-        *,
-        absent: Sequence[int] = (),
-        link: int | None = None,
-    ) -> Answer:
-        """Judge the return code *code*, which is not SUCCESS."""
+        self, call: str, code: int, *, absent: Sequence[int] = (), link: int | None = None
+    ) -> Reply:
+        """Record the return code *code*, which is not SUCCESS."""
         if code in self._absent or code in absent:
-            return Answer(is_absent=True, code=code)
-        self._codes[what] = code
+            return Reply(is_absent=True, code=code)
+        self._codes[call] = code
         self.is_lost |= code == self.nvml.NVML_ERROR_GPU_IS_LOST
-        self._note(what, str(self.nvml.NVMLError(code)), link)
-        return Answer(code=code)
+        self._note(call, str(self.nvml.NVMLError(code)), link)
+        return Reply(code=code)
 
-    def _unusable(self, what: str, error: ValueError, *, link: int | None = None) -> Answer:
-        """Record that a call succeeded with a value that means nothing."""
-        self._note(what, f"unusable answer: {error}", link)
-        return Answer()
-
-    def _note(self, what: str, reason: str, link: int | None) -> None:
-        links = self._refusals.setdefault((what, reason), [])
+    def _note(self, call: str, reason: str, link: int | None) -> None:
+        links = self._refusals.setdefault((call, reason), [])
         if link is not None:
             links.append(link)
 
 
 def in_order(issues: Iterable[ProbeIssue]) -> tuple[ProbeIssue, ...]:
-    """Return *issues* once each: the system's, then every GPU's, then every pair's; then by text.
+    """Return *issues* once each: the system's, then each GPU's, then each pair's; then by text.
 
-    The order depends on nothing but the issues, so that two readings of a node that stays the
-    same are equal, however each of them was put together.
+    The order depends on the issues alone, so that two readings of an unchanged node are equal
+    however each of them was put together.
     """
-    return tuple(sorted(set(issues), key=_place))
+
+    def key(issue: ProbeIssue) -> tuple[int, tuple[int, ...], str, str]:
+        return len(issue.gpus), issue.gpus, issue.subject, issue.reason
+
+    return tuple(sorted(set(issues), key=key))
 
 
-def _place(issue: ProbeIssue) -> tuple[int, tuple[int, ...], str, str]:
-    return len(issue.gpus), issue.gpus, issue.subject, issue.reason
-
-
-def _named(field: int) -> str:
+def _field_name(field: int) -> str:
     return f"nvmlDeviceGetFieldValues field {field}"

@@ -1,4 +1,4 @@
-"""Keep NVML in a child process, and stay able to answer when it does not.
+"""NVML in a child process, so that the parent can answer when NVML does not.
 
 A call stuck in the driver cannot be interrupted, not even by SIGKILL: the process that made it
 can neither go on nor end. So the parent never makes one. It waits for the child for a bounded
@@ -22,131 +22,19 @@ from agent.model.codec import from_plain
 from agent.model.gpu import Gpu
 from agent.model.nvml_event import NvmlEvent, NvmlStatus, NvmlTrouble
 from agent.probes.nvml.event_pipe import EventPipe
-from agent.probes.nvml.library import child_environment, library_file
+from agent.probes.nvml.library import NOT_FOUND, child_environment, library_file
 from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.recorder import Recording
-
-# How often NVML failed to give a reading, and how long it is left alone for it.
 
 FIRST_DELAY_S = 1.0
 """Wait before the second attempt; doubles with every failure in a row."""
 
-
 MAX_DELAY_S = 60.0
 """Longest wait between attempts; a driver that comes back is noticed within it."""
 
-
-_NO_LIBRARY = (12, 13)
-"""``NVML_ERROR_LIBRARY_NOT_FOUND``, and ``…FUNCTION_NOT_FOUND`` for what every driver has."""
-
-
-class Attempts:
-    """Keeps the account of attempts; :attr:`status` may be read by any thread.
-
-    Args:
-        clock: monotonic seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._delay_s = FIRST_DELAY_S
-        self._not_before = float("-inf")
-        self._last: NvmlUnavailable | None = None
-        self.status = NvmlStatus()
-
-    def check(self) -> None:
-        """Raise again what was raised last while NVML is left alone for it; counts as nothing."""
-        wait = self._not_before - self._clock()
-        if wait <= 0 or self._last is None:
-            return
-        # The cause stays as it is: it goes into snapshots, which must not differ by the seconds
-        # that are left.
-        cure = f"{self._last.cure}; next attempt in {wait:.0f} s"
-        raise NvmlUnavailable(self._last.cause, cure, code=self._last.code)
-
-    def succeeded(self) -> None:
-        """There is a reading."""
-        self._delay_s = FIRST_DELAY_S
-        self.status = NvmlStatus()
-
-    def refused(self, error: NvmlUnavailable) -> NvmlUnavailable:
-        """Return *error* after :meth:`failed`, its trouble told by its code."""
-        has_library = error.code not in _NO_LIBRARY
-        trouble = NvmlTrouble.REFUSED if has_library else NvmlTrouble.NO_LIBRARY
-        self.failed(trouble, error)
-        if has_library:
-            self.status = replace(self.status, code=error.code)
-        return error
-
-    def failed(self, trouble: NvmlTrouble, error: NvmlUnavailable) -> NvmlUnavailable:
-        """Count a failure, leave NVML alone for a while, return *error*."""
-        self.missed(trouble, error)
-        self._last = error
-        self._not_before = self._clock() + self._delay_s
-        self._delay_s = min(MAX_DELAY_S, self._delay_s * 2)
-        return error
-
-    def missed(self, trouble: NvmlTrouble, error: NvmlUnavailable) -> NvmlUnavailable:
-        """Count a failure that cost nothing, so that the next attempt need not wait."""
-        self.status = NvmlStatus(
-            trouble=trouble, failures=self.status.failures + 1, cause=error.cause
-        )
-        return error
-
-
-# One line of a child's, waited for no longer than its time.
-
-
-def read_line(descriptor: int, timeout_s: float) -> bytes | None:
-    """Return what *descriptor* gives up to the end of a line.
-
-    Empty if it ends before, ``None`` if *timeout_s* passes before.
-    """
-    deadline = time.monotonic() + timeout_s
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    line = bytearray()
-    while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        chunk = os.read(descriptor, 1 << 16)
-        line += chunk
-        if not chunk:
-            return b""
-        if line.endswith(b"\n"):
-            return bytes(line)
-    return None
-
-
-# What is still known of a GPU that does not tell itself any more.
-
-
-def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
-    """Return *reading*, its GPUs without a UUID described as *previous* knew them.
-
-    A lost GPU does not even tell its UUID, and one that answers only some calls may withhold it;
-    either keeps its index while the driver runs, and must stay the device that it was. Nothing
-    is carried over unless the same GPUs answer at all other indices. Of a lost GPU all is as it
-    was last known, of another one what it does not tell now.
-    """
-    if previous is None or len(previous.gpus) != len(reading.gpus):
-        return reading
-    matched = tuple(zip(reading.gpus, previous.gpus, strict=True))
-    if any(now.uuid not in (None, was.uuid) for now, was in matched):
-        return reading
-    return replace(reading, gpus=tuple(_merged(now, was) for now, was in matched))
-
-
-def _merged(now: Gpu, was: Gpu) -> Gpu:
-    if now.is_lost:
-        return replace(was, is_lost=True)
-    if now.uuid is not None:
-        return now
-    told: dict[str, Any] = {field.name: getattr(now, field.name) for field in fields(Gpu)}
-    known = {name: value for name, value in told.items() if value is not None}
-    return replace(was, **known)
-
-
 _EXIT_S = 1.0  # for a child that has nothing to do; it needs milliseconds
-
+_NO_LIBRARY = (NOT_FOUND, 13)
+"""``NVML_ERROR_LIBRARY_NOT_FOUND``, and ``…FUNCTION_NOT_FOUND`` for what every driver has."""
 
 _STUCK_CURE = (
     "look for NVRM and Xid lines in `dmesg`; the GPU may need a reset, or the node a reboot"
@@ -161,9 +49,9 @@ class NvmlSupervisor:
             ``None`` leaves it to the loader.
         timeout_s: how long a scan may take; a healthy 8-GPU node needs well under 1 s.
         clock: monotonic seconds, for the waits between attempts.
-        on_events: gets what NVML tells between scans, from the first reading on, on a thread of
-            ours, ten times a second at most; it must return quickly. NVML then stays initialised
-            between scans. ``None``: no event is asked for.
+        on_events: gets NVML's events, from the first reading on, on a thread of this object,
+            ten times a second at most; it must return quickly. NVML then stays initialised
+            between scans. ``None``: no events.
     """
 
     def __init__(
@@ -192,7 +80,7 @@ class NvmlSupervisor:
         return self._attempts.status
 
     def scan(self) -> NvmlReading:
-        """Return what NVML says now, lost GPUs as they were last known.
+        """Return NVML's present reading, lost GPUs as they were last known.
 
         A call that had to wait for another thread's scan shares its outcome.
 
@@ -213,12 +101,36 @@ class NvmlSupervisor:
         return self._outcome_of("refresh").reading
 
     def record(self) -> Recording:
-        """As :meth:`scan`, together with all that was asked and answered.
+        """As :meth:`scan`, together with all calls and their answers.
 
         Raises:
             NvmlUnavailable: as :meth:`scan`.
         """
         return self._outcome_of("record")
+
+    def close(self) -> None:
+        """End the child and the events; a scan in progress fails. Takes a second or two at most."""
+        self._is_closed = True
+        try:
+            child = self._child
+            if child is not None:
+                child.end_input()
+            if not self._lock.acquire(timeout=_EXIT_S / 4):
+                if child is not None:
+                    child.kill()  # the scan in progress then meets the end of the child's output
+                if not self._lock.acquire(timeout=_EXIT_S / 4):
+                    return  # stuck in the driver; the scan ends by its own timeout
+            try:
+                for each in (self._child, self._stuck):
+                    if each is not None and not each.has_ended(within_s=_EXIT_S / 4):
+                        each.kill()
+                        each.free_later()
+                self._child = self._stuck = None
+            finally:
+                self._lock.release()
+        finally:
+            if self._events is not None:
+                self._events.close()
 
     def _outcome_of(self, request: str) -> Recording:
         seen = self._outcome
@@ -235,36 +147,6 @@ class NvmlSupervisor:
         assert outcome is not None
         return outcome
 
-    def close(self) -> None:
-        """End the child and the events; a scan in progress fails. Takes a second or two at most."""
-        self._is_closed = True
-        try:
-            self._end_child()
-        finally:
-            if self._events is not None:
-                self._events.close()
-
-    def _end_child(self) -> None:
-        child = self._child
-        if child is not None:
-            child.end_input()
-        if not self._lock.acquire(timeout=_EXIT_S / 4):
-            if child is not None:
-                child.kill()  # the scan in progress then meets the end of the child's output
-            if not self._lock.acquire(timeout=_EXIT_S / 4):
-                return  # stuck in the driver; the scan ends by its own timeout
-        try:
-            self._reap()
-        finally:
-            self._lock.release()
-
-    def _reap(self) -> None:
-        for child in (self._child, self._stuck):
-            if child is not None and not child.has_ended(within_s=_EXIT_S / 4):
-                child.kill()
-                child.free_later()
-        self._child = self._stuck = None
-
     def _attempt(self, request: str) -> Recording | NvmlUnavailable:
         try:
             recording = self._ask(self._ready_child(), request)
@@ -275,30 +157,14 @@ class NvmlSupervisor:
         return replace(recording, reading=self._last_good)
 
     def _ready_child(self) -> "_Child":
-        """Return a child that can be asked, a new one if need be and allowed."""
+        """Return a child that accepts requests, a new one if need be and allowed."""
         if self._child is not None and not self._child.has_ended():
             return self._child
         if self._is_closed:
             raise NvmlUnavailable("the NVML process has been closed")
         self._attempts.check()
-        self._check_stuck()
-        self._child = self._started()
-        return self._child
 
-    def _started(self) -> "_Child":
-        try:
-            library = None if self._library is None else library_file(self._library)
-        except NvmlUnavailable as error:
-            raise self._attempts.missed(NvmlTrouble.NO_LIBRARY, error) from None
-        try:
-            return _Child(library, None if self._events is None else self._events.write_end)
-        except OSError as error:  # e.g. EAGAIN, at the pod's limit of processes
-            cause = f"cannot start the process that reads NVML: {error.strerror}"
-            unavailable = NvmlUnavailable(cause, "check the process limit")
-            raise self._attempts.failed(NvmlTrouble.DIED, unavailable) from None
-
-    def _check_stuck(self) -> None:
-        """Raise while an earlier child is still stuck, which is another answer that is missing."""
+        # An earlier child that is still stuck is another answer that is missing.
         stuck = self._stuck
         if stuck is not None and not stuck.has_ended():
             stuck.kill()
@@ -308,48 +174,57 @@ class NvmlSupervisor:
                 raise self._attempts.failed(NvmlTrouble.NO_ANSWER, error)
         self._stuck = None
 
+        try:
+            library = None if self._library is None else library_file(self._library)
+        except NvmlUnavailable as error:
+            raise self._attempts.missed(NvmlTrouble.NO_LIBRARY, error) from None
+        try:
+            self._child = _Child(library, None if self._events is None else self._events.write_end)
+        except OSError as error:  # e.g. EAGAIN, at the pod's limit of processes
+            cause = f"cannot start the process that reads NVML: {error.strerror}"
+            unavailable = NvmlUnavailable(cause, "check the process limit")
+            raise self._attempts.failed(NvmlTrouble.DIED, unavailable) from None
+        return self._child
+
     def _ask(self, child: "_Child", request: str) -> Recording:
         line = child.ask(request, self._timeout_s)
         if line is None:
             self._leave(child)
             raise self._attempts.failed(NvmlTrouble.NO_ANSWER, self._no_answer())
         if not line:
-            raise self._attempts.failed(NvmlTrouble.DIED, self._died(child))
-        if line == self._decoded[0]:  # a node that stays as it is spares us the decoding
+            self._child = None
+            if not child.has_ended(within_s=_EXIT_S):
+                self._leave(child)
+            died = NvmlUnavailable(f"the NVML process {child.end}", "look for its cause in `dmesg`")
+            raise self._attempts.failed(NvmlTrouble.DIED, died)
+        if line == self._decoded[0]:  # an unchanged node spares us the decoding
             return self._decoded[1]
         document = json.loads(line)
         if "ok" in document:
             reading = from_plain(NvmlReading, document["ok"], [])
             self._decoded = line, Recording(reading=reading, answers=document.get("answers", ""))
             return self._decoded[1]
-        # A fresh process loads the library anew: the driver may have been replaced meanwhile.
+        # A new process loads the library again: the driver may have been replaced meanwhile.
         self._leave(child)
-        error = document["error"]
-        raise self._attempts.refused(NvmlUnavailable(**error))
+        raise self._attempts.refused(NvmlUnavailable(**document["error"]))
 
     def _leave(self, child: "_Child") -> None:
-        """End *child* if it lets us; what then still runs is stuck."""
+        """End *child* if it reacts; if not, it is the stuck one."""
         child.end_input()
         child.terminate()
         self._child, self._stuck = None, child
-        if self._is_closed:  # nobody asks for it again
+        if self._is_closed:  # no later attempt will free it
             child.free_later()
 
     def _no_answer(self) -> NvmlUnavailable:
         return NvmlUnavailable(f"NVML did not answer within {self._timeout_s:g} s", _STUCK_CURE)
-
-    def _died(self, child: "_Child") -> NvmlUnavailable:
-        self._child = None
-        if not child.has_ended(within_s=_EXIT_S):
-            self._leave(child)
-        return NvmlUnavailable(f"the NVML process {child.end}", "look for its cause in `dmesg`")
 
 
 class _Child:
     """One NVML process and the two pipes to it.
 
     Args:
-        events: the descriptor that it writes events to; ``None`` if none are wanted.
+        events: the descriptor for its events; ``None`` if none are wanted.
     """
 
     def __init__(self, library: Path | None, events: int | None) -> None:
@@ -374,25 +249,25 @@ class _Child:
         assert stdout is not None
         try:
             stdin.write(request.encode() + b"\n")
-        except (BrokenPipeError, ValueError):  # ValueError: close() was faster
+        except (BrokenPipeError, ValueError):  # ValueError: close() was first
             return b""
         return read_line(stdout.fileno(), timeout_s)
 
     def end_input(self) -> None:
-        """Let it end by itself once it is done."""
+        """Let it end by itself when it is done."""
         if self._process.stdin is not None:
             self._process.stdin.close()
 
     def terminate(self) -> None:
-        """Ask it to end; whether it can is up to the driver."""
+        """Send it SIGTERM; whether it ends is up to the driver."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """Insist."""
+        """Send it SIGKILL."""
         self._process.kill()
 
     def has_ended(self, within_s: float | None = 0.0) -> bool:
-        """Say whether it is gone, waiting up to *within_s* or for ever; frees its pipes if so."""
+        """Return whether it is gone within *within_s* (None: for ever); frees its pipes if so."""
         try:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -414,3 +289,102 @@ class _Child:
         if code is None:
             return "closed its output"
         return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+
+
+class Attempts:
+    """Counts failures and delays the next attempt; :attr:`status` may be read by any thread.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._delay_s = FIRST_DELAY_S
+        self._not_before = float("-inf")
+        self._last: NvmlUnavailable | None = None
+        self.status = NvmlStatus()
+
+    def check(self) -> None:
+        """Raise the last error again while the next attempt is delayed; counts as no failure."""
+        wait = self._not_before - self._clock()
+        if wait <= 0 or self._last is None:
+            return
+        # The cause stays as it is: it goes into snapshots, which must not differ by the seconds
+        # that are left.
+        cure = f"{self._last.cure}; next attempt in {wait:.0f} s"
+        raise NvmlUnavailable(self._last.cause, cure, code=self._last.code)
+
+    def succeeded(self) -> None:
+        """Reset failures and delay."""
+        self._delay_s = FIRST_DELAY_S
+        self.status = NvmlStatus()
+
+    def refused(self, error: NvmlUnavailable) -> NvmlUnavailable:
+        """Return *error* after :meth:`failed`, with the trouble that its code stands for."""
+        has_library = error.code not in _NO_LIBRARY
+        trouble = NvmlTrouble.REFUSED if has_library else NvmlTrouble.NO_LIBRARY
+        self.failed(trouble, error)
+        if has_library:
+            self.status = replace(self.status, code=error.code)
+        return error
+
+    def failed(self, trouble: NvmlTrouble, error: NvmlUnavailable) -> NvmlUnavailable:
+        """Count a failure, delay the next attempt, return *error*."""
+        self.missed(trouble, error)
+        self._last = error
+        self._not_before = self._clock() + self._delay_s
+        self._delay_s = min(MAX_DELAY_S, self._delay_s * 2)
+        return error
+
+    def missed(self, trouble: NvmlTrouble, error: NvmlUnavailable) -> NvmlUnavailable:
+        """Count a failure that cost nothing, so that the next attempt need not wait."""
+        self.status = NvmlStatus(
+            trouble=trouble, failures=self.status.failures + 1, cause=error.cause
+        )
+        return error
+
+
+def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
+    """Return *reading*, its GPUs without a UUID described as *previous* knew them.
+
+    A lost GPU does not even give its UUID, and one that answers only some calls may withhold it;
+    either keeps its index while the driver runs, and must stay the device that it was. Nothing
+    is carried over unless the same GPUs answer at all other indices. Of a lost GPU everything is
+    as last known, of another one what it does not give now.
+    """
+    if previous is None or len(previous.gpus) != len(reading.gpus):
+        return reading
+    matched = tuple(zip(reading.gpus, previous.gpus, strict=True))
+    if any(now.uuid not in (None, was.uuid) for now, was in matched):
+        return reading
+    gpus = []
+    for now, was in matched:
+        if now.is_lost:
+            gpus.append(replace(was, is_lost=True))
+        elif now.uuid is not None:
+            gpus.append(now)
+        else:
+            values: dict[str, Any] = {field.name: getattr(now, field.name) for field in fields(Gpu)}
+            known = {name: value for name, value in values.items() if value is not None}
+            gpus.append(replace(was, **known))
+    return replace(reading, gpus=tuple(gpus))
+
+
+def read_line(descriptor: int, timeout_s: float) -> bytes | None:
+    """Return the bytes of *descriptor* up to the end of a line.
+
+    Empty if it ends before, ``None`` if *timeout_s* passes before.
+    """
+    deadline = time.monotonic() + timeout_s
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    line = bytearray()
+    while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        chunk = os.read(descriptor, 1 << 16)
+        line += chunk
+        if not chunk:
+            return b""
+        if line.endswith(b"\n"):
+            return bytes(line)
+    return None

@@ -1,7 +1,7 @@
-"""What NVML's numbers mean: plain conversions from its answers to the model's words.
+"""Conversions from NVML's answers to the values of the model.
 
 Every conversion raises ``ValueError`` for a value that it does not know, so that a newer
-driver's new value becomes one unknown field with an issue, never a wrong word. Structures
+driver's new value becomes one unknown field with an issue, never a wrong value. Structures
 are read by attribute and need not be pynvml's own. Numbers are those of nvml.h.
 """
 
@@ -54,6 +54,7 @@ _P2P_STATUSES = tuple(P2pStatus)  # nvmlGpuP2PStatus_t counts 0…5 in this orde
 _P2P_UNKNOWN = 6
 _VIRTUALIZATIONS = tuple(Virtualization)  # nvmlGpuVirtualizationMode_t counts 0…4 in this order
 _HIDDEN_PEER = "ffffffff:ff:ff."
+
 FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Where an ``nvmlFieldValue_t`` keeps its number, by ``nvmlValueType_t``."""
 
@@ -85,14 +86,14 @@ def count(number: int) -> int:
 
 
 def board(number: int) -> int:
-    """Return a board's id; NVML makes it of the PCI address of a bridge, above 16 bits too."""
+    """Return a board's id; NVML derives it from a bridge's PCI address, above 16 bits too."""
     if not 0 <= number < _MAX_FIELD:
         raise ValueError(f"implausible number {number}")
     return number
 
 
 def text(answer: str) -> str | None:
-    """Return a name or serial number without the blanks around it; an empty one tells nothing."""
+    """Return a name or serial number without the blanks around it; ``None`` if empty."""
     return answer.strip() or None
 
 
@@ -113,8 +114,13 @@ def flag(number: int) -> bool:
     return bool(number)
 
 
+def flags(numbers: Iterable[int]) -> tuple[bool, ...]:
+    """Read several :func:`flag` values."""
+    return tuple(map(flag, numbers))
+
+
 def architecture(number: int) -> str:
-    """Name an ``nvmlDeviceArchitecture_t`` as NVIDIA does, in lower case."""
+    """Return NVIDIA's name of an ``nvmlDeviceArchitecture_t`` in lower case."""
     if number not in ARCHITECTURES:
         raise ValueError(f"unknown architecture {number}")
     return ARCHITECTURES[number]
@@ -142,13 +148,13 @@ def _mib(number: int) -> int:
 
 
 def cpu_set(words: Iterable[int]) -> CpuSet | None:
-    """Read a CPU mask, 64 CPUs a word, lowest first; an empty mask tells nothing."""
+    """Read a CPU mask, 64 CPUs a word, lowest first; ``None`` for an empty mask."""
     cpus = _bits(words)
     return CpuSet.of(cpus) if cpus else None
 
 
 def node_set(words: Iterable[int]) -> tuple[int, ...] | None:
-    """Read a mask of NUMA nodes, 64 nodes a word, lowest first; an empty one tells nothing."""
+    """Read a mask of NUMA nodes, 64 nodes a word, lowest first; ``None`` for none."""
     return tuple(_bits(words)) or None
 
 
@@ -188,7 +194,7 @@ def pci_address(info: Any) -> PciAddress:
 
 
 def peer_address(info: Any) -> PciAddress | None:
-    """Read a link's far end; ``None`` for the sentinel behind which drivers hide switches."""
+    """Read a link's far end; ``None`` for the sentinel that drivers give for hidden switches."""
     if info.busId.lower().startswith(_HIDDEN_PEER):
         return None
     return pci_address(info)
@@ -279,6 +285,6 @@ def mig_place(info: Any) -> tuple[int, MigPlacement]:
 
 
 def mig_profile(name: str) -> str | None:
-    """Cut the profile off a MIG device's name, ``NVIDIA A100-SXM4-40GB MIG 1g.5gb``."""
+    """Return the profile in a MIG device's name, ``NVIDIA A100-SXM4-40GB MIG 1g.5gb``."""
     match = _MIG_PROFILE.search(name)
     return match[1] if match else None

@@ -1,10 +1,10 @@
-"""What of a node changes while it runs: the table by which periodic scans read again.
+"""What changes while a node runs: the table of what periodic scans read again.
 
 A periodic scan reads the paths of :data:`SYSFS`, :data:`PROCFS` and :data:`HOST`. Where one of
 :data:`EVENTS` has changed, the whole node is read again; where one of :data:`SUBTREES` has, all
 that lies below its first group. Everything else is read again once in :data:`REREAD_S`, on
-SIGHUP, and when NVML tells of other GPUs, another driver or other MIG devices; what can change
-without any of these signs stands in :data:`HOURLY`.
+SIGHUP, and when NVML reports other GPUs, another driver or other MIG devices; :data:`HOURLY`
+lists what can change without any of these signs.
 """
 
 import re
@@ -95,7 +95,7 @@ HOURLY: Mapping[str, str] = MappingProxyType(
         r"module(/(nvidia|ib_core)(/.*)?)?": "parameters set when the module is loaded",
         r"[0-9]+/(cmdline|cwd)": "a process keeps its flags; another one has another id",
         r"(cmdline|cpuinfo|sys/kernel/(osrelease|arch))": "boot",
-        r"sys/vm/swappiness": "only audits ask for it",
+        r"sys/vm/swappiness": "only audits read it",
         r"driver/nvidia/(params|gpus/.*)": "set when the driver is loaded, which is an event",
     },
 )

@@ -13,44 +13,24 @@ from agent.model.snapshot import ProbeIssue
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Root
 
-# What `/proc/cpuinfo` says of the CPU model; its lines differ from architecture to architecture.
-#
-# Kernel sources: arch/x86/kernel/cpu/proc.c, arch/arm64/kernel/cpuinfo.c,
-# arch/powerpc/kernel/setup-common.c.
+_CPUS = "devices/system/cpu"
+_INDEX = re.compile(r"index[0-9]+")
+_POLICY = re.compile(r"policy[0-9]+")
 
 _LINE = r"^{}[ \t]*:[ \t]*(.+)$"
-
+"""A line of `/proc/cpuinfo`."""
 
 _VENDOR = re.compile(_LINE.format("vendor_id"), re.MULTILINE)
-
-
 _MODEL = re.compile(_LINE.format("model name"), re.MULTILINE)
-
-
 _FAMILY = re.compile(r"^cpu family[ \t]*:[ \t]*([0-9]{1,6})$", re.MULTILINE)
-
-
 _NUMBER = re.compile(r"^model[ \t]*:[ \t]*([0-9]{1,6})$", re.MULTILINE)
-
-
 _FLAGS = re.compile(_LINE.format("flags"), re.MULTILINE)
-
-
 _POWER = re.compile(_LINE.format("cpu"), re.MULTILINE)
-
-
 _IMPLEMENTER = re.compile(r"^CPU implementer[ \t]*:[ \t]*0x([0-9a-f]{1,2})$", re.MULTILINE)
-
-
 _PART = re.compile(r"^CPU part[ \t]*:[ \t]*0x([0-9a-f]{1,3})$", re.MULTILINE)
 
-
 _ARM = 0x41
-
-
 _IMPLEMENTERS = {_ARM: "ARM", 0x4E: "NVIDIA", 0xC0: "Ampere"}
-
-
 _PARTS = {
     (_ARM, 0xD0C): "Neoverse-N1",
     (_ARM, 0xD40): "Neoverse-V1",
@@ -60,68 +40,6 @@ _PARTS = {
     (_ARM, 0xD87): "Cortex-A725",  # GB10
 }
 """Fields of MIDR_EL1 (kernel arch/arm64/include/asm/cputype.h): arm64 prints no names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuModel:
-    """The CPU's make; ``None`` is what the architecture does not print.
-
-    Attributes:
-        model: of arm64 the names of its kinds of core, joined by `` + ``; a part that we
-            have no name for stays ``0xd4f``.
-        family, model_number: of x86, decimal as printed there.
-        is_virtual: of x86, whether the flag ``hypervisor`` is set.
-    """
-
-    vendor: str | None = None
-    model: str | None = None
-    family: int | None = None
-    model_number: int | None = None
-    is_virtual: bool | None = None
-
-
-def parse_cpuinfo(text: str) -> CpuModel:
-    """Return the make of the first CPU, and of every kind of core on arm64."""
-    if _IMPLEMENTER.search(text):
-        return _arm(text)
-    flags = _first(_FLAGS, text)
-    family = _first(_FAMILY, text)
-    number = None if family is None else _first(_NUMBER, text)
-    return CpuModel(
-        vendor=_first(_VENDOR, text),
-        model=_first(_MODEL, text) or _first(_POWER, text),
-        family=None if family is None else int(family),
-        model_number=None if number is None else int(number),
-        is_virtual=None if flags is None else "hypervisor" in flags.split(),
-    )
-
-
-def _arm(text: str) -> CpuModel:
-    implementers = [int(found, 16) for found in _IMPLEMENTER.findall(text)]
-    parts = [int(found, 16) for found in _PART.findall(text)]
-    kinds = dict.fromkeys(zip(implementers, parts, strict=False))
-    vendor = implementers[0]
-    return CpuModel(
-        vendor=_IMPLEMENTERS.get(vendor, f"{vendor:#04x}"),
-        model=" + ".join(_PARTS.get(kind, f"{kind[1]:#05x}") for kind in kinds) or None,
-    )
-
-
-def _first(pattern: re.Pattern[str], text: str) -> str | None:
-    match = pattern.search(text)
-    return (match[1].strip() or None) if match else None
-
-
-_CPUS = "devices/system/cpu"
-
-
-_INDEX = re.compile(r"index[0-9]+")
-
-
-_POLICY = re.compile(r"policy[0-9]+")
-
-
-_SMT = {1: True, 0: False}
 
 
 def read_cpu(sysfs: Root, procfs: Root) -> tuple[CpuTopology | None, tuple[ProbeIssue, ...]]:
@@ -136,25 +54,6 @@ def read_cpu(sysfs: Root, procfs: Root) -> tuple[CpuTopology | None, tuple[Probe
         return None, files.issues
     make = parse_cpuinfo(proc.text("cpuinfo") or "")
     cores = _groups(files, online, lambda cpu: _either(files, cpu, "core_cpus", "thread_siblings"))
-    topology = CpuTopology(
-        online=online,
-        vendor=make.vendor,
-        model=make.model,
-        family=make.family,
-        model_number=make.model_number,
-        is_virtual=make.is_virtual,
-        sockets=_sockets(files, online),
-        cores=cores,
-        l3_groups=_groups(files, online, lambda cpu: _last_level(files, cpu)),
-        offline=_offline(files, online),
-        isolated=files.cpus(f"{_CPUS}/isolated"),
-        smt=_smt(files, cores),
-        governors=_governors(files, online),
-    )
-    return topology, files.issues + proc.issues
-
-
-def _sockets(files: Files, online: CpuSet) -> tuple[Socket, ...]:
     packages = _groups(
         files, online, lambda cpu: _either(files, cpu, "package_cpus", "core_siblings")
     )
@@ -164,13 +63,34 @@ def _sockets(files: Files, online: CpuSet) -> tuple[Socket, ...]:
         package = files.number(f"{_CPUS}/cpu{first}/topology/physical_package_id")
         if package is not None and package >= 0:
             sockets.append(Socket(id=package, cpus=cpus))
-    return tuple(sorted(sockets, key=lambda socket: socket.id))
+    l3_groups = _groups(files, online, lambda cpu: _last_level(files, cpu))
+    # The CPUs in place that are off; the file `offline` also counts empty sockets.
+    present = files.cpus(f"{_CPUS}/present")
+    isolated = files.cpus(f"{_CPUS}/isolated")
+    active = files.number(f"{_CPUS}/smt/active")  # since Linux 4.19
+    has_siblings = any(len(core) > 1 for core in cores) if cores else None
+    topology = CpuTopology(
+        online=online,
+        vendor=make.vendor,
+        model=make.model,
+        family=make.family,
+        model_number=make.model_number,
+        is_virtual=make.is_virtual,
+        sockets=tuple(sorted(sockets, key=lambda socket: socket.id)),
+        cores=cores,
+        l3_groups=l3_groups,
+        offline=None if present is None else CpuSet(present.cpus - online.cpus),
+        isolated=isolated,
+        smt=has_siblings if active not in (0, 1) else active == 1,
+        governors=_governors(files, online),
+    )
+    return topology, files.issues + proc.issues
 
 
 def _groups(
     files: Files, online: CpuSet, group_of: Callable[[int], CpuSet | None]
 ) -> tuple[CpuSet, ...]:
-    """Return the distinct groups, asking one CPU of each: 224 CPUs make for many files.
+    """Return the distinct groups, reading one CPU of each: 224 CPUs make for many files.
 
     A group that shares some of its CPUs with an earlier one contradicts it and is left out.
     """
@@ -209,19 +129,6 @@ def _last_level(files: Files, cpu: int) -> CpuSet | None:
     return cpus if cpus is not None else files.cpu_mask(f"{last}/shared_cpu_map")
 
 
-def _offline(files: Files, online: CpuSet) -> CpuSet | None:
-    """Return the CPUs in place that are off; the file `offline` also counts empty sockets."""
-    present = files.cpus(f"{_CPUS}/present")
-    return None if present is None else CpuSet(present.cpus - online.cpus)
-
-
-def _smt(files: Files, cores: tuple[CpuSet, ...]) -> bool | None:
-    active = files.number(f"{_CPUS}/smt/active")  # since Linux 4.19
-    if active in _SMT:
-        return _SMT[active]
-    return any(len(core) > 1 for core in cores) if cores else None
-
-
 def _governors(files: Files, online: CpuSet) -> tuple[str, ...]:
     place = f"{_CPUS}/cpufreq"
     policies = [name for name in files.names(place) or () if _POLICY.fullmatch(name)]
@@ -229,5 +136,55 @@ def _governors(files: Files, online: CpuSet) -> tuple[str, ...]:
     if not policies:  # kernels before 4.4 keep them with their CPUs
         places = [f"{_CPUS}/cpu{cpu}/cpufreq" for cpu in online]
         places = places if places and files.names(places[0]) is not None else []
-    found = {files.text(f"{place}/scaling_governor") for place in places}
-    return tuple(sorted(governor for governor in found if governor))
+    governors = {files.text(f"{place}/scaling_governor") for place in places}
+    return tuple(sorted(governor for governor in governors if governor))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuModel:
+    """The CPU's make; ``None`` for what the architecture does not print.
+
+    Attributes:
+        model: of arm64 the names of its kinds of core, joined by `` + ``; a part that we
+            have no name for stays ``0xd4f``.
+        family, model_number: of x86, decimal as printed there.
+        is_virtual: of x86, whether the flag ``hypervisor`` is set.
+    """
+
+    vendor: str | None = None
+    model: str | None = None
+    family: int | None = None
+    model_number: int | None = None
+    is_virtual: bool | None = None
+
+
+def parse_cpuinfo(text: str) -> CpuModel:
+    """Return the make of the first CPU, and of every kind of core on arm64.
+
+    `/proc/cpuinfo` differs between architectures: kernel arch/x86/kernel/cpu/proc.c,
+    arch/arm64/kernel/cpuinfo.c, arch/powerpc/kernel/setup-common.c.
+    """
+    implementers = [int(number, 16) for number in _IMPLEMENTER.findall(text)]
+    if implementers:
+        parts = [int(number, 16) for number in _PART.findall(text)]
+        kinds = dict.fromkeys(zip(implementers, parts, strict=False))
+        vendor = implementers[0]
+        return CpuModel(
+            vendor=_IMPLEMENTERS.get(vendor, f"{vendor:#04x}"),
+            model=" + ".join(_PARTS.get(kind, f"{kind[1]:#05x}") for kind in kinds) or None,
+        )
+    flags = _first(_FLAGS, text)
+    family = _first(_FAMILY, text)
+    number = None if family is None else _first(_NUMBER, text)
+    return CpuModel(
+        vendor=_first(_VENDOR, text),
+        model=_first(_MODEL, text) or _first(_POWER, text),
+        family=None if family is None else int(family),
+        model_number=None if number is None else int(number),
+        is_virtual=None if flags is None else "hypervisor" in flags.split(),
+    )
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    match = pattern.search(text)
+    return (match[1].strip() or None) if match else None

@@ -1,4 +1,4 @@
-"""Reads of single files under `/sys` and `/proc` that never raise, and say what went wrong."""
+"""Files under `/sys` and `/proc`: reads that never raise and report what went wrong."""
 
 import re
 from errno import ENOENT, ENOTDIR, errorcode
@@ -16,7 +16,7 @@ _MAX_GROUPS = 2048
 
 
 class Files:
-    """One probe's view of a tree, which remembers what it could not read.
+    """One probe's view of a tree; collects what it could not read.
 
     A file that is not there is ``None`` and no issue: kernels differ in what they offer.
     Every other failure, and every content that is not what the file should hold, is ``None``
@@ -34,7 +34,7 @@ class Files:
         return tuple(self._issues)
 
     def report(self, subject: str, reason: str) -> None:
-        """Remember an issue that the caller found; the same one is kept once."""
+        """Add an issue of the caller, once."""
         issue = ProbeIssue(probe=self._probe, subject=subject, reason=reason)
         if issue not in self._issues:
             self._issues.append(issue)
@@ -97,13 +97,8 @@ class Files:
             self.report(path, str(error))
         return None
 
-    def _failed(self, path: str, error: OSError) -> None:
-        if error.errno not in _ABSENT:
-            code = error.errno or 0
-            self.report(path, f"{errorcode.get(code, code)}: {strerror(code)}")
-
     def link_name(self, path: str) -> str | None:
-        """Return the last part of what a symbolic link says, whether or not it leads somewhere."""
+        """Return the last part of a symbolic link's text; its target need not exist."""
         try:
             return PurePosixPath(self._tree.link(path)).name or None
         except OSError as error:
@@ -125,3 +120,8 @@ class Files:
             return None
         mask = int("".join(f"{int(group[1], 16):08x}" for group in groups if group), 16)
         return CpuSet.of(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
+
+    def _failed(self, path: str, error: OSError) -> None:
+        if error.errno not in _ABSENT:
+            code = error.errno or 0
+            self.report(path, f"{errorcode.get(code, code)}: {strerror(code)}")

@@ -1,4 +1,4 @@
-"""What sysfs, procfs and the host's files tell of a node, read whole or only where it changes."""
+"""A node's sysfs, procfs and host files, read whole or only where they change."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -45,12 +45,12 @@ class Roots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciFacts:
-    """What stands on the PCI bus, the RDMA devices included.
+    """What is on the PCI bus, the RDMA devices included.
 
     Attributes:
         is_readable: whether there is a bus to read.
         nvidia_gpus: the GPUs that PCI shows, whatever driver they have.
-        placed: of the GPUs that were asked about, those that are there.
+        placed: the requested GPUs that are there.
     """
 
     is_readable: bool
@@ -85,7 +85,7 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletFacts:
-    """What a kubelet left on the disk.
+    """The kubelet's files on disk.
 
     Attributes:
         settings: with which files are younger than it, and which it passes over.
@@ -116,14 +116,22 @@ class Host:
         return self.sysfs, self.procfs, self.host
 
     def renew(self) -> bool:
-        """Begin a scan; return whether all must be read, because something came or went."""
+        """Begin a scan; return whether all must be read because something came or went."""
         for tree in self._trees:
             tree.renew()
-        is_whole = self._has_event()
-        if is_whole:
+        trees = {"sysfs": self.sysfs, "procfs": self.procfs}
+        keys = [(name, key) for name, keys in changes.EVENTS.items() for key in keys]
+        now = {(name, key): trees[name].outcome(key) for name, key in keys}
+        has_event, self._seen = now != self._seen, now
+        if has_event:
             self.forget()
-        self._drop_subtrees()
-        return is_whole
+        before = dict(self.sysfs.known)
+        for pattern in map(re.compile, changes.SUBTREES):
+            for key, outcome in before.items():
+                match = pattern.fullmatch(key[1])
+                if match is not None and self.sysfs.outcome(key) != outcome:
+                    self.sysfs.forget(match[1])
+        return has_event
 
     def forget(self) -> None:
         """Read everything again in this scan."""
@@ -147,7 +155,10 @@ class Host:
         )
         memory_nodes = part("memory", None, lambda: gpu_memory_nodes(procfs))
         kubelet, kubelet_issues = part("kubelet", None, lambda: read_kubelet_settings(host, procfs))
-        product, dmi_issues = part("dmi", None, self._product)
+        dmi = Files("dmi", sysfs)
+        product, dmi_issues = part(
+            "dmi", None, lambda: (dmi.text(PRODUCT_NAME) or None, dmi.issues)
+        )
         return HostFacts(
             product_name=product,
             kernel=kernel,
@@ -169,13 +180,13 @@ class Host:
         )
 
     def settings(self, facts: HostFacts) -> tuple[HostSettings | None, tuple[ProbeIssue, ...]]:
-        """Return what only audits ask for, read anew; *facts* are what :meth:`read` returned."""
+        """Read what only audits need; *facts* are what :meth:`read` returned."""
         return read_host_settings(
             self.sysfs, self.procfs, self.host, hcas=facts.pci.hcas, cpu=facts.cpu
         )
 
     def kubelet(self) -> KubeletFacts:
-        """Return what of the kubelet only audits ask for, read anew.
+        """Read what only audits need of the kubelet.
 
         Why its settings are not known is an issue of :meth:`read` already.
         """
@@ -186,8 +197,8 @@ class Host:
 
     def _pci(self, gpus: tuple[PciAddress, ...], *, counters: bool) -> PciFacts:
         tree = PciTree(self.sysfs)
-        found = ((address, tree.function(address)) for address in gpus)
-        placed = {address: function for address, function in found if function is not None}
+        functions = ((address, tree.function(address)) for address in gpus)
+        placed = {address: function for address, function in functions if function is not None}
         rdma = read_rdma(self.sysfs, tree, counters=counters)
         hcas = (*(rdma.hcas or ()), *(rdma.management_hcas or ()))
         paths = [function.path for function in placed.values()]
@@ -206,22 +217,3 @@ class Host:
             management_hcas=rdma.management_hcas,
             issues=(*tree.issues, *rdma.issues),
         )
-
-    def _product(self) -> tuple[str | None, tuple[ProbeIssue, ...]]:
-        files = Files("dmi", self.sysfs)
-        return files.text(PRODUCT_NAME) or None, files.issues
-
-    def _has_event(self) -> bool:
-        trees = {"sysfs": self.sysfs, "procfs": self.procfs}
-        keys = [(name, key) for name, keys in changes.EVENTS.items() for key in keys]
-        now = {(name, key): trees[name].outcome(key) for name, key in keys}
-        is_other, self._seen = now != self._seen, now
-        return is_other
-
-    def _drop_subtrees(self) -> None:
-        before = dict(self.sysfs.known)
-        for pattern in map(re.compile, changes.SUBTREES):
-            for key, outcome in before.items():
-                match = pattern.fullmatch(key[1])
-                if match is not None and self.sysfs.outcome(key) != outcome:
-                    self.sysfs.forget(match[1])

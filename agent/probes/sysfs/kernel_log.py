@@ -1,11 +1,11 @@
-"""XIDs out of the kernel's log: a third source beside NVML's events and the scans.
+"""XIDs from the kernel's log, a third source beside NVML's events and the scans.
 
 NVML does not deliver every XID (NVIDIA/DCGM #162 names 79, 119 and 120), and a GPU can fall off
 the bus without one (NVIDIA/NVSentinel #155). The log has them all. Reading it needs CAP_SYSLOG
-where ``kernel.dmesg_restrict`` is set, so it is read only where somebody asks for it.
+where ``kernel.dmesg_restrict`` is set, so it is read only where it is configured.
 
-An XID that NVML delivers too comes twice, as two events of the same GPU and code: to a judge of
-GPUs that joins them by (GPU, XID) it is one fact, to whoever counts them it is two.
+An XID that NVML delivers too comes twice, as two events of the same GPU and code: one fact for
+the health of GPUs, which joins events by (GPU, XID), and two for a counter of events.
 """
 
 import os
@@ -21,7 +21,7 @@ import structlog
 from agent.errors import InputError
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.pci import PciAddress
-from agent.probes.nvml.event_pipe import FLUSH_S, EventTally
+from agent.probes.nvml.events import FLUSH_S, EventTally
 
 _CHUNK = 1 << 16
 """Bytes; ``/dev/kmsg`` gives one record a read, of 8 KiB at most (kernel/printk/printk.c)."""
@@ -54,45 +54,14 @@ _FALLEN = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?{_ADDRESS}\b.*fallen o
 record, and ``NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus.``; both without an XID."""
 
 
-def parse(record: bytes) -> tuple[PciAddress, int | None] | None:
-    """Return the GPU and the XID that a record of ``/dev/kmsg`` tells of.
-
-    The XID is ``None`` for a GPU that fell off the bus. ``None`` for every other record, and for
-    one that did not come from the kernel.
-    """
-    header = _HEADER.match(record)
-    if header is None or int(header[1]) >= _FACILITIES:
-        return None
-    text = record[header.end() :].decode("ascii", "replace")
-    if match := _XID.match(text):
-        return PciAddress.parse(f"{match[1]}.0"), int(match[2])
-    if match := _FALLEN.match(text):
-        return PciAddress.parse(f"{match[1]}.0"), None
-    return None
-
-
-def _opened(path: Path) -> int:
-    """Return a descriptor at the end of what is there now."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if not stat.S_ISFIFO(os.fstat(file).st_mode):
-            os.lseek(file, 0, os.SEEK_END)
-    except OSError as error:
-        raise InputError(
-            f"cannot read the kernel's log {path}: {error.strerror}",
-            "give the agent the file and CAP_SYSLOG, or leave the setting out",
-        ) from None
-    return file
-
-
 class KernelLog:
-    """Reads what is added to the kernel's log from now on, in a thread of its own.
+    """Reads new records of the kernel's log in a thread of its own.
 
     Args:
         path: ``/dev/kmsg``, or a pipe or file with records in its form.
-        on_events: gets them joined, at most ten times a second; must return quickly.
-        uuid_of: the UUID of the GPU at an address, function 0; ``None`` for one that is not
-            known, whose events are left out: to nobody in particular they would concern all.
+        on_events: gets the events joined, at most ten times a second; must return quickly.
+        uuid_of: the UUID of the GPU at an address, function 0; ``None`` for an unknown one,
+            whose events are left out: an event without a GPU would concern all of them.
 
     Raises:
         InputError: *path* cannot be read.
@@ -108,7 +77,15 @@ class KernelLog:
         self._uuid_of = uuid_of
         self._tally = EventTally()
         self._is_closed = threading.Event()
-        self._file = _opened(path)
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            if not stat.S_ISFIFO(os.fstat(self._file).st_mode):
+                os.lseek(self._file, 0, os.SEEK_END)
+        except OSError as error:
+            raise InputError(
+                f"cannot read the kernel's log {path}: {error.strerror}",
+                "give the agent the file and CAP_SYSLOG, or leave the setting out",
+            ) from None
         self._rest = b""
         self._wake, self._waker = os.pipe()
         self._thread = threading.Thread(target=self._run, name="kernel-log", daemon=True)
@@ -137,7 +114,10 @@ class KernelLog:
             poll.poll()
             has_more = self._read()
             if self._tally:
-                self._hand_out(self._tally.take())
+                try:
+                    self._on_events(self._tally.take())
+                except Exception:  # noqa: BLE001 - a failing callback must not end later events
+                    structlog.get_logger().exception("events of the kernel's log not taken")
             self._is_closed.wait(FLUSH_S if has_more else _RETRY_S)
 
     def _read(self) -> bool:
@@ -155,20 +135,28 @@ class KernelLog:
                 return False
             if not content:
                 return False
-            self._count(content)
+            *records, self._rest = (self._rest + content).split(b"\n")
+            self._rest = self._rest[-_CHUNK:]
+            for address, xid in filter(None, map(parse, records)):
+                gpu = self._uuid_of(address)
+                kind = EventKind.UNAVAILABLE if xid is None else EventKind.XID
+                if gpu is not None:
+                    self._tally.add(NvmlEvent(kind=kind, gpu=gpu, xid=xid))
         return True
 
-    def _count(self, content: bytes) -> None:
-        *records, self._rest = (self._rest + content).split(b"\n")
-        self._rest = self._rest[-_CHUNK:]
-        for address, xid in filter(None, map(parse, records)):
-            gpu = self._uuid_of(address)
-            kind = EventKind.UNAVAILABLE if xid is None else EventKind.XID
-            if gpu is not None:
-                self._tally.add(NvmlEvent(kind=kind, gpu=gpu, xid=xid))
 
-    def _hand_out(self, events: Sequence[NvmlEvent]) -> None:
-        try:
-            self._on_events(events)
-        except Exception:  # noqa: BLE001 - a fault of the reader must not end all later events
-            structlog.get_logger().exception("events of the kernel's log not taken")
+def parse(record: bytes) -> tuple[PciAddress, int | None] | None:
+    """Return the GPU and the XID in a record of ``/dev/kmsg``.
+
+    The XID is ``None`` for a GPU that fell off the bus. ``None`` for every other record, and for
+    one that did not come from the kernel.
+    """
+    header = _HEADER.match(record)
+    if header is None or int(header[1]) >= _FACILITIES:
+        return None
+    text = record[header.end() :].decode("ascii", "replace")
+    if match := _XID.match(text):
+        return PciAddress.parse(f"{match[1]}.0"), int(match[2])
+    if match := _FALLEN.match(text):
+        return PciAddress.parse(f"{match[1]}.0"), None
+    return None

@@ -14,7 +14,7 @@ _TOTAL = re.compile(r"MemTotal:\s*([0-9]{1,18}) kB")
 
 
 def read_numa(sysfs: Root) -> tuple[tuple[NumaNode, ...] | None, tuple[ProbeIssue, ...]]:
-    """Return the nodes that are online, by id; ``None`` where the kernel has no NUMA to tell of.
+    """Return the nodes that are online, by id; ``None`` where the kernel lists none.
 
     Ids may be sparse (POWER9: 0, 8, 250 … 255), and a node may have no CPUs or no memory.
     """
@@ -23,7 +23,7 @@ def read_numa(sysfs: Root) -> tuple[tuple[NumaNode, ...] | None, tuple[ProbeIssu
     if ids is None:
         files.report(_NODES, "the kernel lists no NUMA nodes")
         return None, files.issues
-    return tuple(_node(files, node) for node in ids), files.issues
+    return tuple(_read_node(files, node) for node in ids), files.issues
 
 
 def node_ids(files: Files) -> tuple[int, ...] | None:
@@ -42,45 +42,37 @@ def node_cpus(files: Files, node: int) -> CpuSet | None:
     return cpus if cpus is not None else files.cpu_mask(f"{_NODES}/node{node}/cpumap")
 
 
-def _node(files: Files, node: int) -> NumaNode:
+def _read_node(files: Files, node: int) -> NumaNode:
     place = f"{_NODES}/node{node}"
     cpus = node_cpus(files, node)
     if cpus is None:
         files.report(f"{place}/cpulist", "its CPUs are not known and are taken for none")
+
+    meminfo = files.text(f"{place}/meminfo")
+    total = _TOTAL.search(meminfo or "")
+    if meminfo is not None and total is None:
+        files.report(f"{place}/meminfo", "names no MemTotal")
+
+    row = files.text(f"{place}/distance")
+    distances = None
+    try:
+        distances = None if row is None else tuple(map(int, row.split()))
+    except ValueError:
+        files.report(f"{place}/distance", f"not a list of numbers: {(row or '')[:40]!r}")
+
+    sizes = [
+        match for match in map(_SIZE.fullmatch, files.names(f"{place}/hugepages") or ()) if match
+    ]
+    hugepages = []
+    for match in sorted(sizes, key=lambda match: int(match[1])):
+        pages = files.number(f"{place}/hugepages/{match[0]}/nr_hugepages")
+        free = files.number(f"{place}/hugepages/{match[0]}/free_hugepages")
+        if pages is not None:
+            hugepages.append(HugePages(size_kib=int(match[1]), total=pages, free=free))
     return NumaNode(
         id=node,
         cpus=cpus or CpuSet(),
-        memory_mib=_memory_mib(files, f"{place}/meminfo"),
-        distances=_distances(files, f"{place}/distance"),
-        hugepages=_hugepages(files, f"{place}/hugepages"),
+        memory_mib=int(total[1]) // 1024 if total else None,
+        distances=distances,
+        hugepages=tuple(hugepages),
     )
-
-
-def _memory_mib(files: Files, path: str) -> int | None:
-    text = files.text(path)
-    match = _TOTAL.search(text or "")
-    if text is not None and match is None:
-        files.report(path, "names no MemTotal")
-    return int(match[1]) // 1024 if match else None
-
-
-def _distances(files: Files, path: str) -> tuple[int, ...] | None:
-    text = files.text(path)
-    if text is None:
-        return None
-    try:
-        return tuple(map(int, text.split()))
-    except ValueError:
-        files.report(path, f"not a list of numbers: {text[:40]!r}")
-        return None
-
-
-def _hugepages(files: Files, path: str) -> tuple[HugePages, ...]:
-    sizes = (match for match in map(_SIZE.fullmatch, files.names(path) or ()) if match)
-    pages = []
-    for match in sorted(sizes, key=lambda match: int(match[1])):
-        total = files.number(f"{path}/{match[0]}/nr_hugepages")
-        free = files.number(f"{path}/{match[0]}/free_hugepages")
-        if total is not None:
-            pages.append(HugePages(size_kib=int(match[1]), total=total, free=free))
-    return tuple(pages)

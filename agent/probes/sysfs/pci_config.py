@@ -1,9 +1,13 @@
-"""What the bytes of a PCI function's config space say (sysfs `config`).
+"""The bytes of a PCI function: its config space (sysfs `config`) and Vital Product Data (`vpd`).
 
-The kernel gives 64 bytes to a reader without CAP_SYS_ADMIN (drivers/pci/pci-sysfs.c,
-pci_read_config), 256 for conventional PCI and 4096 for PCI Express. Offsets and fields: PCI
-Local Bus Specification 3.0, 6.1 and 6.7, and PCI Express Base Specification, 7.5.3 (PCI Express
-Capability) and 7.7.11 (Access Control Services).
+The kernel gives 64 bytes of config space to a reader without CAP_SYS_ADMIN
+(drivers/pci/pci-sysfs.c, pci_read_config), 256 for conventional PCI and 4096 for PCI Express.
+Offsets and fields: PCI Local Bus Specification 3.0, 6.1 and 6.7, and PCI Express Base
+Specification, 7.5.3 (PCI Express Capability) and 7.7.11 (Access Control Services).
+
+Format of VPD: PCI Local Bus Specification 3.0, appendix I. A large resource is a tag byte with
+bit 7 set, a length of two bytes and its data; a small one has its length in bits 2:0 of the tag.
+The read-only resource (90h) is a list of keywords: two letters, a length of one byte, a value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,25 +15,26 @@ from dataclasses import dataclass
 
 from agent.model.pci import BridgeKind
 
-# Vital Product Data of a PCI function (sysfs `vpd`), which its maker wrote.
-#
-# Format: PCI Local Bus Specification 3.0, appendix I. A large resource is a tag byte with bit 7
-# set, a length of two bytes and its data; a small one has its length in bits 2:0 of the tag. The
-# read-only resource (90h) is a list of keywords: two letters, a length of one byte, a value.
+HEADER_BYTES = 64
+"""What every reader gets: the header, without the capabilities."""
+
+STANDARD_BYTES = 256
+"""Config space without extended capabilities."""
+
+EXPRESS_CAPABILITY = 0x10
+ACS_CAPABILITY = 0x000D
+ACS_CONTROL = 6
+"""From the start of the Access Control Services extended capability."""
 
 READ_ONLY = 0x90
-
-
 END = 0x78
+"""Tags of VPD resources."""
 
-
-MAX_BYTES = 1 << 15
+MAX_VPD_BYTES = 1 << 15
 """VPD has 15 bits of address."""
 
-
 CHECKSUM = "RV"
-"""Checksum and reserved space: bytes, and no text."""
-
+"""Checksum and reserved space: bytes, not text."""
 
 MANAGEMENT_FIELD = "SMDL=SW_MNG"
 """How a ConnectX function says that it belongs to the NVLink fabric.
@@ -41,107 +46,17 @@ Manager User Guide, NVIDIA HGX B200: LPFs and FC PFs). Mellanox firmware packs s
 the keyword VA, separated by colons: ``MLX:MN=MLNX:CSKU=V2:UUID=V3:PCI=V0:MODL=CX713106A``.
 """
 
-
-def parse_vpd(vpd: bytes) -> Mapping[str, str] | None:
-    """Return keyword → text of the read-only part; ``None`` if there is no such part.
-
-    A part that is cut short gives the keywords that are whole.
-    """
-    for tag, data in _resources(vpd[:MAX_BYTES]):
-        if tag == READ_ONLY:
-            return {name: value for name, value in _keywords(data) if name != CHECKSUM}
-    return None
-
-
-def is_nvlink_management(vpd: bytes) -> bool | None:
-    """Return whether the function belongs to the NVLink fabric, and not to jobs.
-
-    ``None`` if the bytes are no VPD. Only a whole field of a vendor keyword (V0 … VZ) counts:
-    a serial number may hold any letters.
-    """
-    keywords = parse_vpd(vpd)
-    return None if keywords is None else names_nvlink_management(keywords)
-
-
-def names_nvlink_management(keywords: Mapping[str, str]) -> bool:
-    """Return whether *keywords*, those of :func:`parse_vpd`, say so."""
-    return any(
-        MANAGEMENT_FIELD in value.split(":")
-        for name, value in keywords.items()
-        if name.startswith("V")
-    )
-
-
-def _resources(vpd: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at < len(vpd) and vpd[at] not in (END, 0xFF, 0x00):
-        tag = vpd[at]
-        if tag & 0x80:
-            start, length = at + 3, int.from_bytes(vpd[at + 1 : at + 3], "little")
-        else:
-            start, length = at + 1, tag & 0x7
-        yield tag, vpd[start : start + length]
-        at = start + length
-
-
-def _keywords(data: bytes) -> Iterator[tuple[str, str]]:
-    at = 0
-    while at + 3 <= len(data):
-        end = at + 3 + data[at + 2]
-        name = data[at : at + 2]
-        if end > len(data) or not (name.isascii() and name.isalnum()):
-            return
-        value = data[at + 3 : end].decode("ascii", "replace").strip(" \0\t\r\n")
-        yield name.decode("ascii").upper(), value
-        at = end
-
-
-HEADER_BYTES = 64
-"""What every reader gets: the header, without the capabilities."""
-
-
-STANDARD_BYTES = 256
-"""Config space without extended capabilities."""
-
-
-EXPRESS_CAPABILITY = 0x10
-
-
-ACS_CAPABILITY = 0x000D
-
-
-ACS_CONTROL = 6
-"""From the start of the Access Control Services extended capability."""
-
-
 _GONE = b"\xff\xff\xff\xff"
 """What reads return for a function that dropped off the bus: no vendor has id ffff."""
 
-
-_STATUS = 0x06
-
-
-_HAS_CAPABILITIES = 0x10
-
-
-_HEADER_TYPE = 0x0E
-
-
-_BRIDGE_HEADER = 1
-
-
+_STATUS, _HAS_CAPABILITIES = 0x06, 0x10
+_HEADER_TYPE, _BRIDGE_HEADER = 0x0E, 1
 _FIRST_CAPABILITY = 0x34
-
-
-_EXPRESS_FLAGS = 2
-
-
-_DEVICE_CONTROL = 8
-
+_EXPRESS_FLAGS, _DEVICE_CONTROL = 2, 8
+"""From the start of the PCI Express capability."""
 
 _LARGEST_SIZE_CODE = 5
 """128 << 5 is 4096 bytes; codes 6 and 7 are reserved."""
-
 
 _KINDS = {
     4: BridgeKind.ROOT_PORT,
@@ -185,10 +100,10 @@ def express(config: bytes) -> Express | None:
 
 
 def bridge_kind(config: bytes) -> BridgeKind | None:
-    """Return what a bridge is; ``None`` where only the header can be read, or for no bridge."""
-    found = express(config)
-    if found is not None:
-        return found.kind
+    """Return the kind of a bridge; ``None`` where only the header can be read, or for no bridge."""
+    settings = express(config)
+    if settings is not None:
+        return settings.kind
     return BridgeKind.PCI_BRIDGE if _is_conventional_bridge(config) else None
 
 
@@ -212,16 +127,6 @@ def acs_control(config: bytes) -> int | None:
     return 0
 
 
-def _is_conventional_bridge(config: bytes) -> bool:
-    """Tell a bridge of conventional PCI, which has no PCI Express capability at all."""
-    return (
-        len(config) >= STANDARD_BYTES
-        and config[:4] != _GONE
-        and config[_HEADER_TYPE] & 0x7F == _BRIDGE_HEADER
-        and capability(config, EXPRESS_CAPABILITY) is None
-    )
-
-
 def capability(config: bytes, wanted: int) -> int | None:
     """Return the offset of a capability of the list that starts at 34h (header types 0 and 1).
 
@@ -239,6 +144,66 @@ def capability(config: bytes, wanted: int) -> int | None:
             return offset
         offset = config[offset + 1] & 0xFC
     return None
+
+
+def parse_vpd(vpd: bytes) -> Mapping[str, str] | None:
+    """Return keyword → text of the read-only part; ``None`` if there is no such part.
+
+    A part that is cut short gives the keywords that are whole.
+    """
+    vpd = vpd[:MAX_VPD_BYTES]
+    at = 0
+    while at < len(vpd) and vpd[at] not in (END, 0xFF, 0x00):
+        if vpd[at] & 0x80:
+            start, length = at + 3, int.from_bytes(vpd[at + 1 : at + 3], "little")
+        else:
+            start, length = at + 1, vpd[at] & 0x7
+        if vpd[at] == READ_ONLY:
+            keywords = _keywords(vpd[start : start + length])
+            return {name: value for name, value in keywords if name != CHECKSUM}
+        at = start + length
+    return None
+
+
+def is_nvlink_management(vpd: bytes) -> bool | None:
+    """Return whether the function belongs to the NVLink fabric, and not to jobs.
+
+    ``None`` if the bytes are no VPD. Only a whole field of a vendor keyword (V0 … VZ) counts:
+    a serial number may hold any letters.
+    """
+    keywords = parse_vpd(vpd)
+    return None if keywords is None else names_nvlink_management(keywords)
+
+
+def names_nvlink_management(keywords: Mapping[str, str]) -> bool:
+    """Return :func:`is_nvlink_management` for the result of :func:`parse_vpd`."""
+    return any(
+        MANAGEMENT_FIELD in value.split(":")
+        for name, value in keywords.items()
+        if name.startswith("V")
+    )
+
+
+def _keywords(data: bytes) -> Iterator[tuple[str, str]]:
+    at = 0
+    while at + 3 <= len(data):
+        end = at + 3 + data[at + 2]
+        name = data[at : at + 2]
+        if end > len(data) or not (name.isascii() and name.isalnum()):
+            return
+        value = data[at + 3 : end].decode("ascii", "replace").strip(" \0\t\r\n")
+        yield name.decode("ascii").upper(), value
+        at = end
+
+
+def _is_conventional_bridge(config: bytes) -> bool:
+    """Return whether this is a bridge of conventional PCI, without a PCI Express capability."""
+    return (
+        len(config) >= STANDARD_BYTES
+        and config[:4] != _GONE
+        and config[_HEADER_TYPE] & 0x7F == _BRIDGE_HEADER
+        and capability(config, EXPRESS_CAPABILITY) is None
+    )
 
 
 def _word(config: bytes, offset: int) -> int:

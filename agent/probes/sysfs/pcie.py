@@ -1,11 +1,11 @@
-"""The PCI tree: where functions sit, what they are, what bridges stand above them.
+"""The PCI tree: where functions are, what they are, which bridges are above them.
 
-Files: kernel Documentation/ABI/testing/sysfs-bus-pci. Nothing here asks a driver.
+Files: kernel Documentation/ABI/testing/sysfs-bus-pci. Nothing here calls a driver.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from agent.model.numa import CpuSet
@@ -35,143 +35,40 @@ from agent.probes.sysfs.pci_config import (
 )
 from agent.probes.sysfs.tree import Root
 
-# The NUMA node that a PCI function is near, where its own file does not say.
-
-
-class NearNodes:
-    """NUMA nodes of PCI functions, named by their directories in sysfs."""
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-
-    def node(self, places: Iterable[str], near: CpuSet | None) -> int | None:
-        """Return the node of the first of *places*, or of the next that has one.
-
-        Args:
-            places: the function, then the bridges above it, the nearest first. sysfs prints -1
-                where firmware gave no _PXM: unknown, not node 0. The kernel lets a function
-                inherit its bridge's node only at boot, so the bridges are asked as well.
-            near: the CPUs near the function, which decide if no place does: the node that
-                holds them all. Without a node the kernel names every CPU of the machine, so on
-                more than one node they say nothing.
-        """
-        for place in places:
-            node = self._files.number(f"{place}/numa_node")
-            if node is not None and node >= 0:
-                return node
-        if not near:
-            return None
-        return next((node for node, cpus in self._cpus.items() if near <= cpus), None)
-
-    def cpus(self, place: str) -> CpuSet | None:
-        """Return the CPUs that the kernel calls near a function."""
-        cpus = self._files.cpus(f"{place}/local_cpulist")
-        return cpus if cpus is not None else self._files.cpu_mask(f"{place}/local_cpus")
-
-    @cached_property
-    def _cpus(self) -> Mapping[int, CpuSet]:
-        return {
-            node: cpus
-            for node in node_ids(self._files) or ()
-            if (cpus := node_cpus(self._files, node))
-        }
-
-
-# What a virtual GPU tells its guest about the host, in a vendor-specific PCI capability.
-#
-# Layout: NVIDIA/k8s-device-plugin v0.19.0, ``internal/vgpu``: id, next, length, ``VF``, then
-# records of id, length and data; record 0 is the host's driver, its version in 10 bytes and its
-# branch in 10, each filled up with zeros. The capability's frame: PCI Local Bus Specification
-# 3.0, 6.7 and appendix H. The bytes are a hypervisor's, so none of them is trusted.
-
-_NVIDIA = b"\xde\x10"
-"""Vendor 10de, as config space begins with it."""
-
-
-_VENDOR_SPECIFIC = 0x09
-
-
-_LENGTH, _SIGNATURE, _RECORDS = 2, 3, 5
-"""From the start of the capability."""
-
-
-_DRIVER_RECORD = 0
-
-
-_TEXT = 10
-
-
-def vgpu_host(config: bytes) -> VgpuHost | None:
-    """Return the driver of the host; ``None`` for what is no vGPU, or tells none."""
-    start = capability(config, _VENDOR_SPECIFIC)
-    if start is None or config[:2] != _NVIDIA or start + _RECORDS > len(config):
-        return None
-    whole = config[start : start + config[start + _LENGTH]]
-    if whole[_SIGNATURE:_RECORDS] != b"VF":
-        return None
-    record = _driver_record(whole)
-    return None if record is None else _host(record)
-
-
-def _driver_record(whole: bytes) -> bytes | None:
-    """Return the 20 bytes of the driver's record; ``None`` if it is not there, or cut short."""
-    at = _RECORDS
-    while at + 2 <= len(whole):
-        identity, length = whole[at : at + 2]
-        if identity == _DRIVER_RECORD:
-            data = whole[at + 2 : at + 2 + 2 * _TEXT]
-            return data if len(data) == 2 * _TEXT else None
-        if length == 0:
-            return None
-        at += length
-    return None
-
-
-def _host(record: bytes) -> VgpuHost | None:
-    texts = [
-        part.strip(b"\0").decode("ascii", "replace") for part in (record[:_TEXT], record[_TEXT:])
-    ]
-    version, branch = texts
-    return VgpuHost(driver_version=version, driver_branch=branch) if version else None
-
-
 NVIDIA = "10de"
-
-
 MELLANOX = "15b3"
 """PCI vendor ids (pci.ids)."""
-
 
 GPU_CLASSES = ("0300", "0302")
 """VGA and 3D controller, the first four digits of the class (PCI-SIG class codes)."""
 
-
 NVSWITCH_CLASS = "0680"
-"""Bridge, other: how NVSwitches up to Hopper show themselves (pci.ids 10de:1ac2, 1af1, 22a3)."""
-
+"""Bridge, other: the class of NVSwitches up to Hopper (pci.ids 10de:1ac2, 1af1, 22a3)."""
 
 DATA_DIRECT_CLASS = "0801"
 """DMA controller: the function of a ConnectX-8 that NCCL calls Data Direct (class 080100)."""
 
+PCI_DEVICES = "bus/pci/devices"
 
 _SUBTRACTIVE_BRIDGE = "060401"
 """A bridge of conventional PCI by its class already (PCI-SIG class codes)."""
 
-
-_DEVICES = "bus/pci/devices"
-
-
-_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
-
-
-_SPEED = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,4})?) GT/s(?: PCIe)?")
-
-
-_HEX = re.compile(r"[0-9a-f]+")
-
-
 _NO_IOMMU_TYPE = "unknown"
 """What the kernel prints for a group without a default domain (iommu_group_show_type)."""
+
+_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
+_SPEED = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,4})?) GT/s(?: PCIe)?")
+_HEX = re.compile(r"[0-9a-f]+")
+
+_NVIDIA_BYTES = b"\xde\x10"
+"""Vendor 10de, as config space begins with it."""
+
+_VENDOR_SPECIFIC = 0x09
+_LENGTH, _SIGNATURE, _RECORDS = 2, 3, 5
+"""Offsets from the start of the vendor-specific capability."""
+
+_DRIVER_RECORD = 0
+_TEXT_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +88,7 @@ class PlacedFunction:
 
 
 class PciTree:
-    """The PCI functions of one node; reads a function's files when it is asked for.
+    """The PCI functions of one node; reads a function's files on demand.
 
     Attributes:
         addresses: of all functions, ascending.
@@ -199,16 +96,22 @@ class PciTree:
 
     def __init__(self, sysfs: Root) -> None:
         self._files = Files("pcie", sysfs)
-        self._near = NearNodes(self._files)
-        names = self._files.names(_DEVICES)
+        names = self._files.names(PCI_DEVICES)
         if names is None:
-            self._files.report(_DEVICES, "no PCI bus here")
-        self.addresses = tuple(sorted(filter(None, map(self._address, names or ()))))
+            self._files.report(PCI_DEVICES, "no PCI bus here")
+        addresses = []
+        for name in names or ():
+            address = PciAddress.parse_or_none(name)
+            if address is None:
+                self._files.report(f"{PCI_DEVICES}/{name}", "not a PCI address")
+            else:
+                addresses.append(address)
+        self.addresses = tuple(sorted(addresses))
 
     @property
     def is_readable(self) -> bool:
         """Whether there is a PCI bus to read at all."""
-        return self._files.names(_DEVICES) is not None
+        return self._files.names(PCI_DEVICES) is not None
 
     @property
     def issues(self) -> tuple[ProbeIssue, ...]:
@@ -229,8 +132,8 @@ class PciTree:
 
     def data_direct(self) -> tuple[PlacedFunction, ...]:
         """Return the Data Direct functions of ConnectX-8, by address."""
-        found = map(self.function, self._of(MELLANOX, (DATA_DIRECT_CLASS,)))
-        return tuple(function for function in found if function is not None)
+        functions = map(self.function, self._of(MELLANOX, (DATA_DIRECT_CLASS,)))
+        return tuple(function for function in functions if function is not None)
 
     def function(self, address: PciAddress) -> PlacedFunction | None:
         """Return the function at *address*; ``None`` if it is not there."""
@@ -247,7 +150,7 @@ class PciTree:
             address=address,
             path=path,
             facts=facts,
-            numa_node=self._near.node(map(_place, reversed(hops)), facts.local_cpus),
+            numa_node=self._numa_node(hops, facts.local_cpus),
         )
 
     def bridges(self, paths: Iterable[PciPath]) -> tuple[PciBridge, ...]:
@@ -262,7 +165,7 @@ class PciTree:
     def vpd(self, address: PciAddress) -> Mapping[str, str] | None:
         """Return the read-only Vital Product Data by keyword.
 
-        ``None`` without them, and where reading them is refused: they are root's.
+        ``None`` without them, and where reading them is refused: only root may.
         """
         content = self._files.content(f"{_place(address)}/vpd")
         return None if content is None else parse_vpd(content)
@@ -270,21 +173,22 @@ class PciTree:
     def is_nvlink_management(self, address: PciAddress) -> bool | None:
         """Return whether a function belongs to the NVLink fabric; ``None`` without its VPD.
 
-        Of the functions of one such card only some say so (NVIDIA Fabric Manager User Guide:
-        the LPFs do, the FC PFs do not), so the others of its slot are asked as well.
+        Only some functions of such a card are marked (NVIDIA Fabric Manager User Guide:
+        the LPFs do, the FC PFs do not), so the others of its slot are read as well.
         """
         if self._id(f"{_place(address)}/vendor", 4) != MELLANOX or self._is_virtual(address):
             return False
-        slot = [other for other in self.addresses if _slot(other) == _slot(address)]
-        told = {other: self.vpd(other) for other in slot if not self._is_virtual(other)}
-        if any(names_nvlink_management(keywords or {}) for keywords in told.values()):
+        slot = (address.domain, address.bus, address.device)
+        same_slot = [it for it in self.addresses if (it.domain, it.bus, it.device) == slot]
+        vpds = {other: self.vpd(other) for other in same_slot if not self._is_virtual(other)}
+        if any(names_nvlink_management(keywords or {}) for keywords in vpds.values()):
             return True
-        return None if told.get(address) is None else False
+        return None if vpds.get(address) is None else False
 
     def _facts(self, address: PciAddress) -> PciFunction:
         place = _place(address)
         config = self._files.content(f"{place}/config") or b""
-        capability = express(config)
+        settings = express(config)
         return PciFunction(
             pci_class=self._id(f"{place}/class", 6),
             vendor=self._id(f"{place}/vendor", 4),
@@ -293,12 +197,12 @@ class PciTree:
             subsystem_device=self._id(f"{place}/subsystem_device", 4),
             driver=self._files.link_name(f"{place}/driver"),
             link=self._link(place),
-            local_cpus=self._near.cpus(place),
+            local_cpus=self._near_cpus(place),
             iommu_group=self._iommu_group(place),
-            iommu_type=self._iommu_type(place),
-            max_payload=None if capability is None else capability.max_payload,
-            max_read_request=None if capability is None else capability.max_read_request,
-            relaxed_ordering=None if capability is None else capability.relaxed_ordering,
+            iommu_type=self._iommu_type(f"{place}/iommu_group/type"),
+            max_payload=None if settings is None else settings.max_payload,
+            max_read_request=None if settings is None else settings.max_read_request,
+            relaxed_ordering=None if settings is None else settings.relaxed_ordering,
             is_virtual=self._is_virtual(address),
             vgpu_host=vgpu_host(config),
         )
@@ -307,26 +211,24 @@ class PciTree:
         address = path.hops[-1]
         place = _place(address)
         config = self._files.content(f"{place}/config") or b""
-        capability = express(config)
+        settings = express(config)
+        if len(config) >= STANDARD_BYTES or len(path.hops) > 1:
+            kind = bridge_kind(config)
+        else:  # hidden without CAP_SYS_ADMIN: decided by place and class
+            is_subtractive = self._id(f"{place}/class", 6) == _SUBTRACTIVE_BRIDGE
+            kind = BridgeKind.PCI_BRIDGE if is_subtractive else BridgeKind.ROOT_PORT
         return PciBridge(
             address=address,
-            kind=self._kind(path, config),
+            kind=kind,
             vendor=self._id(f"{place}/vendor", 4),
             device=self._id(f"{place}/device", 4),
             subsystem_vendor=self._id(f"{place}/subsystem_vendor", 4),
             subsystem_device=self._id(f"{place}/subsystem_device", 4),
-            numa_node=self._near.node(map(_place, reversed(path.hops)), self._near.cpus(place)),
+            numa_node=self._numa_node(path.hops, self._near_cpus(place)),
             link=self._link(place),
-            max_payload=None if capability is None else capability.max_payload,
+            max_payload=None if settings is None else settings.max_payload,
             acs_control=acs_control(config),
         )
-
-    def _kind(self, path: PciPath, config: bytes) -> BridgeKind | None:
-        """Return what a bridge is, by its place where config space hides it."""
-        if len(config) >= STANDARD_BYTES or len(path.hops) > 1:
-            return bridge_kind(config)
-        is_subtractive = self._id(f"{_place(path.hops[-1])}/class", 6) == _SUBTRACTIVE_BRIDGE
-        return BridgeKind.PCI_BRIDGE if is_subtractive else BridgeKind.ROOT_PORT
 
     def _of(self, vendor: str, classes: tuple[str, ...]) -> tuple[PciAddress, ...]:
         return tuple(
@@ -335,12 +237,6 @@ class PciTree:
             if (self._id(f"{_place(address)}/class", 6) or "").startswith(classes)
             and self._id(f"{_place(address)}/vendor", 4) == vendor
         )
-
-    def _address(self, name: str) -> PciAddress | None:
-        address = PciAddress.parse_or_none(name)
-        if address is None:
-            self._files.report(f"{_DEVICES}/{name}", "not a PCI address")
-        return address
 
     def _id(self, file: str, digits: int) -> str | None:
         text = self._files.hex_id(file)
@@ -352,32 +248,58 @@ class PciTree:
     def _is_virtual(self, address: PciAddress) -> bool:
         return self._files.link_name(f"{_place(address)}/physfn") is not None
 
+    def _numa_node(self, hops: tuple[PciAddress, ...], near: CpuSet | None) -> int | None:
+        """Return the node of the last of *hops*, or of the nearest bridge above that has one.
+
+        Args:
+            hops: as in a path. sysfs prints -1 where firmware gave no _PXM: unknown, not
+                node 0. The kernel lets a function inherit its bridge's node only at boot, so
+                the bridges are read as well.
+            near: the CPUs near the function, which decide if no hop does: the node that
+                holds them all. Without a node the kernel names every CPU of the machine, so on
+                more than one node they say nothing.
+        """
+        for hop in reversed(hops):
+            node = self._files.number(f"{_place(hop)}/numa_node")
+            if node is not None and node >= 0:
+                return node
+        if not near:
+            return None
+        return next((node for node, cpus in self._cpus_by_node.items() if near <= cpus), None)
+
+    def _near_cpus(self, place: str) -> CpuSet | None:
+        """Return the CPUs that the kernel calls near a function."""
+        cpus = self._files.cpus(f"{place}/local_cpulist")
+        return cpus if cpus is not None else self._files.cpu_mask(f"{place}/local_cpus")
+
+    @cached_property
+    def _cpus_by_node(self) -> Mapping[int, CpuSet]:
+        return {
+            node: cpus
+            for node in node_ids(self._files) or ()
+            if (cpus := node_cpus(self._files, node))
+        }
+
     def _iommu_group(self, place: str) -> int | None:
         name = self._files.link_name(f"{place}/iommu_group") or ""
         return int(name) if name.isdecimal() else None
 
-    def _iommu_type(self, place: str) -> IommuType | None:
-        text = self._files.text(f"{place}/iommu_group/type")
+    def _iommu_type(self, file: str) -> IommuType | None:
+        text = self._files.text(file)
         if text is None or text == _NO_IOMMU_TYPE:
             return None
         try:
             return IommuType(text)
         except ValueError:
-            self._files.report(f"{place}/iommu_group/type", f"not known to us: {text[:40]!r}")
+            self._files.report(file, f"not known to us: {text[:40]!r}")
             return None
 
     def _link(self, place: str) -> PcieLink | None:
-        link = replace(
-            self._current_link(place) or PcieLink(),
-            max_generation=self._generation(f"{place}/max_link_speed"),
-            max_width=self._width(f"{place}/max_link_width"),
-        )
-        return None if link == PcieLink() else link
-
-    def _current_link(self, place: str) -> PcieLink | None:
         link = PcieLink(
             generation=self._generation(f"{place}/current_link_speed"),
             width=self._width(f"{place}/current_link_width"),
+            max_generation=self._generation(f"{place}/max_link_speed"),
+            max_width=self._width(f"{place}/max_link_width"),
         )
         return None if link == PcieLink() else link
 
@@ -387,7 +309,7 @@ class PciTree:
         return GT_S_TO_GENERATION.get(float(match[1])) if match else None
 
     def _width(self, file: str) -> int | None:
-        """Read a lane count; 0 and 255 are how the kernel prints a link that is not there."""
+        """Read a lane count; the kernel prints 0 or 255 for a link that is not there."""
         width = self._files.number(file)
         return width if width not in (0, 255) else None
 
@@ -410,9 +332,38 @@ def path_of(place: str) -> PciPath | None:
     return PciPath(root=parts[roots[-1]], hops=tuple(hops)) if hops else None
 
 
+def vgpu_host(config: bytes) -> VgpuHost | None:
+    """Return the host's driver, which a virtual GPU names in a vendor-specific PCI capability.
+
+    ``None`` for what is no vGPU, or names none. Layout: NVIDIA/k8s-device-plugin v0.19.0,
+    ``internal/vgpu``: id, next, length, ``VF``, then records of id, length and data; record 0 is
+    the host's driver, its version in 10 bytes and its branch in 10, each filled up with zeros.
+    The capability's frame: PCI Local Bus Specification 3.0, 6.7 and appendix H. The bytes are a
+    hypervisor's, so none of them is trusted.
+    """
+    start = capability(config, _VENDOR_SPECIFIC)
+    if start is None or config[:2] != _NVIDIA_BYTES or start + _RECORDS > len(config):
+        return None
+    whole = config[start : start + config[start + _LENGTH]]
+    if whole[_SIGNATURE:_RECORDS] != b"VF":
+        return None
+    at = _RECORDS
+    while at + 2 <= len(whole):
+        record, length = whole[at : at + 2]
+        if record == _DRIVER_RECORD:
+            data = whole[at + 2 : at + 2 + 2 * _TEXT_BYTES]
+            if len(data) < 2 * _TEXT_BYTES:  # cut short
+                return None
+            version, branch = (
+                part.strip(b"\0").decode("ascii", "replace")
+                for part in (data[:_TEXT_BYTES], data[_TEXT_BYTES:])
+            )
+            return VgpuHost(driver_version=version, driver_branch=branch) if version else None
+        if length == 0:
+            return None
+        at += length
+    return None
+
+
 def _place(address: PciAddress) -> str:
-    return f"{_DEVICES}/{address}"
-
-
-def _slot(address: PciAddress) -> tuple[int, int, int]:
-    return address.domain, address.bus, address.device
+    return f"{PCI_DEVICES}/{address}"

@@ -1,6 +1,6 @@
 """The ports of one RDMA device: state, rate, addresses, error counters.
 
-Files: kernel Documentation/ABI/stable/sysfs-class-infiniband; what they hold:
+Files: kernel Documentation/ABI/stable/sysfs-class-infiniband; their contents:
 drivers/infiniband/core/sysfs.c.
 """
 
@@ -11,121 +11,6 @@ from errno import EINVAL, EOPNOTSUPP
 from agent.model.hca import Gid, HcaPort, LinkLayer
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Root
-
-# The files of RDMA devices, of which drivers refuse some.
-
-_REFUSED = (EINVAL, EOPNOTSUPP)
-"""How drivers answer for what a device, or this function of it, does not have: EINVAL for
-counters of restricted functions and for unset GIDs (kernel drivers/infiniband/core/sysfs.c),
-EOPNOTSUPP for attributes of network interfaces (net/core/net-sysfs.c)."""
-
-
-_INTERFACE = re.compile(r"[^\s/\x00-\x1f\x7f]{1,15}")
-"""Length: IFNAMSIZ less the closing zero (kernel include/uapi/linux/if.h)."""
-
-
-class RdmaFiles(Files):
-    """One pass over RDMA devices."""
-
-    def __init__(self, root: Root) -> None:
-        super().__init__("rdma", root)
-
-    def word(self, path: str) -> str | None:
-        """Return the text of a file; ``None`` for an empty one too."""
-        return self.text(path) or None
-
-    def offered(self, path: str) -> str | None:
-        """Return the text of a file; ``None`` and no issue where the driver refuses it."""
-        try:
-            return self._tree.content(path).decode("utf-8", "replace").strip()
-        except OSError as error:
-            if error.errno not in _REFUSED:
-                self._failed(path, error)
-            return None
-
-    def interface(self, path: str) -> str | None:
-        """Return the name of a network interface; ``None`` where the driver gives none."""
-        name = self.offered(path)
-        if not name:
-            return None
-        if _INTERFACE.fullmatch(name) is None or name in (".", ".."):
-            self.report(path, f"not the name of an interface: {name[:40]!r}")
-            return None
-        return name
-
-
-# The GID table of one port: the addresses that it answers to.
-#
-# Files: kernel Documentation/ABI/stable/sysfs-class-infiniband, ``gids`` and ``gid_attrs``.
-
-_INDEX = re.compile(r"[0-9]{1,5}")
-
-
-_GID = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}")
-
-
-_UNSET = (":".join(["0000"] * 8), ":".join(["fe80"] + ["0000"] * 7))
-"""No address, or the link-local prefix without an interface identifier."""
-
-
-_TYPES = ("IB/RoCE v1", "RoCE v2")
-"""All that the kernel prints (drivers/infiniband/core/cache.c, gid_type_str)."""
-
-
-def read_gids(files: RdmaFiles, port: str) -> tuple[Gid, ...]:
-    """Return the entries that are set of the port whose directory is *port*, by index."""
-    names = files.names(f"{port}/gids") or ()
-    indexes = sorted(int(name) for name in names if _INDEX.fullmatch(name))
-    found = (_gid(files, port, index) for index in indexes)
-    return tuple(gid for gid in found if gid is not None)
-
-
-def _gid(files: RdmaFiles, port: str, index: int) -> Gid | None:
-    place = f"{port}/gids/{index}"
-    text = files.offered(place)
-    if text is None or text in _UNSET:
-        return None
-    if _GID.fullmatch(text) is None:
-        files.report(place, f"not a GID: {text[:40]!r}")
-        return None
-    return Gid(
-        index=index,
-        gid=text,
-        type=_type(files, f"{port}/gid_attrs/types/{index}"),
-        netdev=files.interface(f"{port}/gid_attrs/ndevs/{index}"),
-    )
-
-
-def _type(files: RdmaFiles, path: str) -> str | None:
-    text = files.offered(path)
-    if text is None or text in _TYPES:
-        return text
-    files.report(path, f"not a GID type that we know: {text[:40]!r}")
-    return None
-
-
-_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
-
-
-_STATE = re.compile(r"-?[0-9]+: *(\S.*)")
-
-
-_NAMELESS = ("UNKNOWN", "<unknown>")
-"""How the kernel prints a number that it has no name for."""
-
-
-_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9])?) Gb/sec .*")
-
-
-_LID = re.compile(r"0x[0-9a-f]{1,8}")
-
-
-_COUNT = re.compile(r"[0-9]{1,20}")
-
-
-_NEITHER_LAYER = "Unknown"
-"""What the kernel prints for a device of neither layer, like AWS's EFA."""
-
 
 LINK_COUNTERS = (
     "VL15_dropped",
@@ -141,8 +26,7 @@ LINK_COUNTERS = (
     "port_xmit_discards",
     "symbol_error",
 )
-"""Of ``counters``: those of the InfiniBand port counters that count faults."""
-
+"""The InfiniBand port counters in ``counters`` that count faults."""
 
 HARDWARE_COUNTERS = (
     "duplicate_request",
@@ -171,42 +55,121 @@ HARDWARE_COUNTERS = (
     "unrecoverable_err",
     "unresponsive_remote_events",
 )
-"""Of ``hw_counters``: those that count faults, by the names of the drivers mlx5, bnxt_re and
+"""The counters in ``hw_counters`` that count faults, by the names of the drivers mlx5, bnxt_re and
 efa (kernel drivers/infiniband/hw/{mlx5/counters.c,bnxt_re/hw_counters.c,efa/efa_verbs.c})."""
+
+_REFUSED = (EINVAL, EOPNOTSUPP)
+"""How drivers answer for what a device, or this function of it, does not have: EINVAL for
+counters of restricted functions and for unset GIDs (kernel drivers/infiniband/core/sysfs.c),
+EOPNOTSUPP for attributes of network interfaces (net/core/net-sysfs.c)."""
+
+_INTERFACE = re.compile(r"[^\s/\x00-\x1f\x7f]{1,15}")
+"""Length: IFNAMSIZ less the closing zero (kernel include/uapi/linux/if.h)."""
+
+_UNSET_GIDS = (":".join(["0000"] * 8), ":".join(["fe80"] + ["0000"] * 7))
+"""No address, or the link-local prefix without an interface identifier."""
+
+_GID_TYPES = ("IB/RoCE v1", "RoCE v2")
+"""All that the kernel prints (drivers/infiniband/core/cache.c, gid_type_str)."""
+
+_NAMELESS = ("UNKNOWN", "<unknown>")
+"""What the kernel prints for a number that it has no name for."""
+
+_NEITHER_LAYER = "Unknown"
+"""What the kernel prints for a device of neither layer, like AWS's EFA."""
+
+_INDEX = re.compile(r"[0-9]{1,5}")
+_GID = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+_STATE = re.compile(r"-?[0-9]+: *(\S.*)")
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9])?) Gb/sec .*")
+_LID = re.compile(r"0x[0-9a-f]{1,8}")
+_COUNT = re.compile(r"[0-9]{1,20}")
+
+
+class RdmaFiles(Files):
+    """The files of RDMA devices, some of which drivers refuse to read."""
+
+    def __init__(self, root: Root) -> None:
+        super().__init__("rdma", root)
+
+    def word(self, path: str) -> str | None:
+        """Return the text of a file; ``None`` for an empty one too."""
+        return self.text(path) or None
+
+    def offered(self, path: str) -> str | None:
+        """Return the text of a file; ``None`` and no issue where the driver refuses it."""
+        try:
+            return self._tree.content(path).decode("utf-8", "replace").strip()
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                self._failed(path, error)
+            return None
+
+    def interface(self, path: str) -> str | None:
+        """Return the name of a network interface; ``None`` where the driver gives none."""
+        name = self.offered(path)
+        if not name:
+            return None
+        if _INTERFACE.fullmatch(name) is None or name in (".", ".."):
+            self.report(path, f"not the name of an interface: {name[:40]!r}")
+            return None
+        return name
 
 
 def read_ports(files: RdmaFiles, device: str, *, counters: bool) -> tuple[HcaPort, ...]:
     """Return the ports of the RDMA device whose directory is *device*, by number."""
     names = files.names(f"{device}/ports") or ()
-    numbers = sorted(int(name) for name in names if _NUMBER.fullmatch(name))
-    return tuple(_port(files, device, number, counters=counters) for number in numbers)
+    ports = []
+    for number in sorted(int(name) for name in names if _NUMBER.fullmatch(name)):
+        place = f"{device}/ports/{number}"
+        layer = _layer(files, f"{place}/link_layer")
+        has_lid = layer is not LinkLayer.ETHERNET
+        state = _match(files, f"{place}/state", _STATE)
+        physical_state = _match(files, f"{place}/phys_state", _STATE)
+        rate = _match(files, f"{place}/rate", _RATE)
+        ports.append(
+            HcaPort(
+                number=number,
+                state=None if state in _NAMELESS else state,
+                physical_state=None if physical_state in _NAMELESS else physical_state,
+                layer=layer,
+                rate_gbps=None if rate is None else float(rate),
+                lid=_lid(files, f"{place}/lid") if has_lid else None,
+                sm_lid=_lid(files, f"{place}/sm_lid") if has_lid else None,
+                gids=read_gids(files, place),
+                counters=_counters(files, place) if counters else None,
+            )
+        )
+    return tuple(ports)
 
 
-def _port(files: RdmaFiles, device: str, number: int, *, counters: bool) -> HcaPort:
-    place = f"{device}/ports/{number}"
-    layer = _layer(files, f"{place}/link_layer")
-    has_lid = layer is not LinkLayer.ETHERNET
-    return HcaPort(
-        number=number,
-        state=_state(files, f"{place}/state"),
-        physical_state=_state(files, f"{place}/phys_state"),
-        layer=layer,
-        rate_gbps=_rate(files, f"{place}/rate"),
-        lid=_lid(files, f"{place}/lid") if has_lid else None,
-        sm_lid=_lid(files, f"{place}/sm_lid") if has_lid else None,
-        gids=read_gids(files, place),
-        counters=_counters(files, place) if counters else None,
-    )
+def read_gids(files: RdmaFiles, port: str) -> tuple[Gid, ...]:
+    """Return the set entries of a port's GID table, by index: the addresses that it answers to.
 
+    Files: kernel Documentation/ABI/stable/sysfs-class-infiniband, ``gids`` and ``gid_attrs``.
 
-def _state(files: RdmaFiles, path: str) -> str | None:
-    state = _match(files, path, _STATE)
-    return None if state in _NAMELESS else state
-
-
-def _rate(files: RdmaFiles, path: str) -> float | None:
-    rate = _match(files, path, _RATE)
-    return None if rate is None else float(rate)
+    Args:
+        port: the port's directory.
+    """
+    names = files.names(f"{port}/gids") or ()
+    gids = []
+    for index in sorted(int(name) for name in names if _INDEX.fullmatch(name)):
+        place = f"{port}/gids/{index}"
+        text = files.offered(place)
+        if text is None or text in _UNSET_GIDS:
+            continue
+        if _GID.fullmatch(text) is None:
+            files.report(place, f"not a GID: {text[:40]!r}")
+            continue
+        kind = files.offered(f"{port}/gid_attrs/types/{index}")
+        if kind is not None and kind not in _GID_TYPES:
+            path = f"{port}/gid_attrs/types/{index}"
+            files.report(path, f"not a GID type that we know: {kind[:40]!r}")
+            kind = None
+        netdev = files.interface(f"{port}/gid_attrs/ndevs/{index}")
+        gids.append(Gid(index=index, gid=text, type=kind, netdev=netdev))
+    return tuple(gids)
 
 
 def _match(files: RdmaFiles, path: str, pattern: re.Pattern[str]) -> str | None:

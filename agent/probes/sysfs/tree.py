@@ -1,8 +1,8 @@
-"""One root directory as scans see it: each thing read once a scan, or once for many scans.
+"""A root directory read through a cache: each path once a scan, or once for many scans.
 
-Everything that probes learn from `/sys`, `/proc` and the host's files passes through a
-:class:`Tree`. It counts the reads, keeps what they gave, and so knows three things: what a
-scan cost, what has to be read again, and what an archive of this node must hold.
+All probes read `/sys`, `/proc` and the host's files through a :class:`Tree`. It counts the reads
+and keeps their results, and so knows three things: what a scan cost, what has to be read
+again, and what an archive of this node must hold.
 """
 
 import os
@@ -26,13 +26,13 @@ ENOMEM (kernel fs/proc/proc_sysctl.c, proc_sys_call_handler)."""
 
 
 class Act(Enum):
-    """What was asked about a path; the values name the answers' types."""
+    """What is read of a path; the values describe the results."""
 
     CONTENT = "bytes"
     NAMES = "the sorted names in a directory"
     REAL = "the real path, relative to the root"
-    LINK = "what a symbolic link says"
-    FOLDER = "whether it is a directory itself, no link to one"
+    LINK = "the text of a symbolic link"
+    FOLDER = "whether it is a directory itself, not a link to one"
     MODIFIED = "when it was last written to, in nanoseconds of the epoch"
 
 
@@ -44,16 +44,16 @@ class Refusal:
 
 
 Key: TypeAlias = tuple[Act, str]
+Outcome: TypeAlias = bytes | tuple[str, ...] | str | bool | int | Refusal
 
-
-Outcome: TypeAlias = "bytes | tuple[str, ...] | str | bool | int | Refusal"
+T = TypeVar("T")
 
 
 class Tree:
     """The files below *root*; paths are relative to it, ``.`` is the root itself.
 
     Args:
-        changing: paths whose content may differ at the next scan; those of all others is
+        changing: paths whose content may differ at the next scan; that of all others is
             kept until :meth:`forget`. ``None``: nothing is read twice.
     """
 
@@ -72,7 +72,7 @@ class Tree:
 
     @property
     def known(self) -> Mapping[Key, Outcome]:
-        """All that was read, and not forgotten since."""
+        """Everything read and not forgotten since."""
         return self._known
 
     def content(self, path: str) -> bytes:
@@ -82,9 +82,7 @@ class Tree:
             OSError: it cannot be read; ENOTSUP where it is neither file nor directory, ESTALE
                 where the host has another one by now than a container that mounts it.
         """
-        found = self._answer((Act.CONTENT, path))
-        assert isinstance(found, bytes)
-        return found
+        return self._answer(Act.CONTENT, path, bytes)
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return the sorted names in a directory.
@@ -92,9 +90,7 @@ class Tree:
         Raises:
             OSError: it cannot be listed.
         """
-        found = self._answer((Act.NAMES, path))
-        assert isinstance(found, tuple)
-        return found
+        return self._answer(Act.NAMES, path, tuple)
 
     def real(self, path: str) -> str:
         """Return where *path* really is, relative to the root.
@@ -103,29 +99,23 @@ class Tree:
             OSError: it is not there.
             ValueError: it leads out of the tree, or in a circle.
         """
-        found = self._answer((Act.REAL, path))
-        assert isinstance(found, str)
-        return found
+        return self._answer(Act.REAL, path, str)
 
     def link(self, path: str) -> str:
         """Return the text of a symbolic link.
 
         Raises:
-            OSError: it is none, or hidden from us.
+            OSError: it is no link, or hidden from us.
         """
-        found = self._answer((Act.LINK, path))
-        assert isinstance(found, str)
-        return found
+        return self._answer(Act.LINK, path, str)
 
     def is_folder(self, path: str) -> bool:
-        """Tell whether *path* is a directory, and not a link to one.
+        """Return whether *path* is a directory, and not a link to one.
 
         Raises:
             OSError: it is not there.
         """
-        found = self._answer((Act.FOLDER, path))
-        assert isinstance(found, bool)
-        return found
+        return self._answer(Act.FOLDER, path, bool)
 
     def modified(self, path: str) -> int:
         """Return when the file that *path* leads to was last written to, in ns of the epoch.
@@ -133,25 +123,23 @@ class Tree:
         Raises:
             OSError: it is not there.
         """
-        found = self._answer((Act.MODIFIED, path))
-        assert isinstance(found, int)
-        return found
+        return self._answer(Act.MODIFIED, path, int)
 
     def renew(self) -> Self:
-        """Begin another scan: what may change is read anew when it is asked for."""
+        """Begin another scan: what may change is read again on demand."""
         self._fresh.clear()
         self.reads = 0
         return self
 
     def forget(self, below: str = "") -> None:
-        """Read again, when asked, whatever path begins with *below* and was kept until now."""
+        """Drop what earlier scans read of the paths that begin with *below*."""
         for key in [key for key in self._known if key[1].startswith(below)]:
             if key not in self._fresh:
                 del self._known[key]
 
     @contextmanager
     def watched(self) -> Iterator[Mapping[Key, Outcome]]:
-        """Collect what is asked of this tree inside the block, with its outcome."""
+        """Collect what is read of this tree inside the block, with its outcome."""
         watch: dict[Key, Outcome] = {}
         self._watches.append(watch)
         try:
@@ -160,11 +148,11 @@ class Tree:
             self._watches.remove(watch)
 
     def differs(self, watch: Mapping[Key, Outcome]) -> bool:
-        """Tell whether anything watched has another outcome in this scan."""
+        """Return whether anything watched has another outcome in this scan."""
         return any(self.outcome(key) != outcome for key, outcome in watch.items())
 
     def outcome(self, key: Key) -> Outcome:
-        """Return what *key* gives in this scan, from the disk if need be."""
+        """Return the outcome of *key* in this scan, from the disk if need be."""
         is_kept = key in self._known and (key in self._fresh or not self.may_change(key))
         if not is_kept:
             self.reads += 1
@@ -173,22 +161,57 @@ class Tree:
         return self._known[key]
 
     def may_change(self, key: Key) -> bool:
-        """Tell whether *key* is read again in each scan."""
+        """Return whether *key* is read again in each scan."""
         return self._changing is not None and self._changing.fullmatch(key[1]) is not None
 
-    def _answer(self, key: Key) -> Outcome:
-        found = self.outcome(key)
+    def _answer(self, act: Act, path: str, kind: type[T]) -> T:
+        key = (act, path)
+        outcome = self.outcome(key)
         for watch in self._watches:
-            watch[key] = found
-        if not isinstance(found, Refusal):
-            return found
-        if found.errno:
-            raise OSError(found.errno, os.strerror(found.errno))
+            watch[key] = outcome
+        if isinstance(outcome, kind):
+            return outcome
+        assert isinstance(outcome, Refusal)
+        if outcome.errno:
+            raise OSError(outcome.errno, os.strerror(outcome.errno))
         raise ValueError("leads out of the tree, or in a circle")
 
 
 Root: TypeAlias = Path | Tree
 """A directory to read: by its path, or as a tree that other probes read too."""
+
+
+class Memo:
+    """Remembers what functions of *trees* returned, with all that they read there.
+
+    A function is called again when one of its reads has another outcome than before, so its
+    result is always that of a call now, as far as the trees read again.
+    """
+
+    def __init__(self, *trees: Tree) -> None:
+        self._trees = trees
+        self._kept: dict[str, _Result] = {}
+
+    def part(self, name: str, inputs: object, read: Callable[[], T]) -> T:
+        """Return ``read()``, from memory where neither *inputs* nor its reads differ."""
+        kept = self._kept.get(name)
+        if kept is not None and kept.inputs == inputs:
+            pairs = zip(self._trees, kept.watches, strict=True)
+            if not any(tree.differs(watch) for tree, watch in pairs):
+                known: T = kept.value
+                return known
+        with ExitStack() as stack:
+            watches = tuple(stack.enter_context(tree.watched()) for tree in self._trees)
+            result = read()
+        self._kept[name] = _Result(inputs, result, watches)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    inputs: object
+    value: Any
+    watches: tuple[Mapping[Key, Outcome], ...]
 
 
 def _read(root: Path, act: Act, path: str) -> Outcome:
@@ -218,59 +241,18 @@ def _content(place: Path) -> bytes:
     # Without O_NONBLOCK, opening a FIFO that has no writer would wait for ever.
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = os.fstat(descriptor)
-        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):  # a directory fails
+        status = os.fstat(descriptor)
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a directory fails
             raise OSError(ENOTSUP, os.strerror(ENOTSUP))
         # Mounted by itself and replaced since: what the path leads to has no name any more.
-        if found.st_nlink == 0 and os.path.samestat(found, place.stat()):
+        if status.st_nlink == 0 and os.path.samestat(status, place.stat()):
             raise OSError(ESTALE, os.strerror(ESTALE))
-        return b"".join(_chunks(descriptor))
+        content = bytearray()
+        while len(content) < MAX_BYTES:
+            chunk = os.read(descriptor, min(MAX_BYTES - len(content), _CHUNK_BYTES))
+            if not chunk:
+                break
+            content += chunk
+        return bytes(content)
     finally:
         os.close(descriptor)
-
-
-def _chunks(descriptor: int) -> Iterator[bytes]:
-    left = MAX_BYTES
-    while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK_BYTES))):
-        left -= len(chunk)
-        yield chunk
-
-
-# Results that stand as long as what they were computed from.
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    inputs: object
-    result: Any
-    watches: tuple[Mapping[Key, Outcome], ...]
-
-
-class Memo:
-    """Remembers what functions of *trees* returned, with all that they read there.
-
-    A function is called again when one of its reads has another outcome than it had: so its
-    result is always that of a call now, as far as the trees read again.
-    """
-
-    def __init__(self, *trees: Tree) -> None:
-        self._trees = trees
-        self._kept: dict[str, _Kept] = {}
-
-    def part(self, name: str, inputs: object, read: Callable[[], T]) -> T:
-        """Return ``read()``, from memory where neither *inputs* nor its reads differ."""
-        kept = self._kept.get(name)
-        if kept is not None and kept.inputs == inputs and not self._differs(kept):
-            result: T = kept.result
-            return result
-        with ExitStack() as stack:
-            watches = tuple(stack.enter_context(tree.watched()) for tree in self._trees)
-            result = read()
-        self._kept[name] = _Kept(inputs, result, watches)
-        return result
-
-    def _differs(self, kept: _Kept) -> bool:
-        pairs = zip(self._trees, kept.watches, strict=True)
-        return any(tree.differs(watch) for tree, watch in pairs)

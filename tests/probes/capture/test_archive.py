@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agent.errors import DecodeError, InputError
 from agent.probes.capture.archive import Entry, pack, parse, render, unpack
+from tests.budget import cases
 
 EXAMPLE = """\
 sys/bus/
@@ -64,6 +65,7 @@ CONTENT = st.one_of(st.binary(max_size=80), st.text(max_size=80).map(str.encode)
 NAME = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=8)
 
 
+@settings(max_examples=cases(40, 400))
 @given(st.dictionaries(NAME.filter(lambda name: name not in (".", "..")), CONTENT, min_size=1))
 def test_any_names_and_contents_survive(files: dict[str, bytes]) -> None:
     entries = {Entry(path=f"sys/{name}", content=content) for name, content in files.items()}
@@ -133,7 +135,7 @@ LINK = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(50, 400), deadline=None)
 @given(links=st.lists(LINK, min_size=1, max_size=6))
 def test_no_link_of_an_accepted_archive_leads_out(
     links: list[tuple[str, str, list[str]]],

@@ -14,10 +14,8 @@ from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.supervisor import with_last_known
 from tests.fake_nvml.fake import FakeNvml
-from tests.probes.conftest import Supervise
+from tests.probes.conftest import SHAPES, Supervise
 from tests.probes.nvml.nvml_pair import ANSWERS, READING
-
-NODES = sorted((Path(__file__).parents[2] / "nodes").glob("*/nvml.txt"))
 
 
 def _issue(subject: str, reason: str) -> ProbeIssue:
@@ -82,7 +80,7 @@ def test_a_gpu_lost_after_a_good_scan_keeps_what_was_known_of_it(
     assert supervisor.scan().gpus == (replace(READING.gpus[0], is_lost=True), READING.gpus[1])
 
 
-def test_a_gpu_that_said_it_is_lost_stays_so_whatever_comes_after(
+def test_a_gpu_once_lost_stays_lost_for_the_whole_reading(
     nvml_fake: FakeNvml,
     nvml_supervise: Supervise,
 ) -> None:
@@ -150,7 +148,7 @@ def test_a_number_beyond_the_last_link_is_no_link_however_it_is_refused(
     )
 
 
-def test_links_are_unknown_when_no_gpu_lets_us_ask(
+def test_links_are_unknown_when_every_gpu_refuses_them(
     nvml_fake: FakeNvml,
     nvml_supervise: Supervise,
 ) -> None:
@@ -242,18 +240,18 @@ def test_a_driver_that_serves_nothing_is_unavailable(
     assert caught.value.cause == cause
 
 
-@pytest.mark.parametrize("answers", NODES, ids=[path.parent.name for path in NODES])
-def test_a_composed_machine_says_the_same_as_its_snapshot(
+@pytest.mark.parametrize("directory", SHAPES, ids=lambda path: path.name)
+def test_the_reading_of_a_composed_machine_matches_its_snapshot(
     nvml_supervise: Supervise,
     monkeypatch: pytest.MonkeyPatch,
-    answers: Path,
+    directory: Path,
 ) -> None:
-    snapshot = answers.with_name("snapshot.json")
-    monkeypatch.setenv("NODETOPO_FAKE_NVML", str(answers.parent))
+    snapshot = directory / "snapshot.json"
+    monkeypatch.setenv("NODETOPO_FAKE_NVML", str(directory))
     assert nvml_supervise().scan() == _nvml_part(decode(snapshot.read_text()).snapshot)
 
 
-def test_the_bundled_nvswitch_machine_is_what_its_answers_say(
+def test_the_bundled_nvswitch_machine_matches_its_answers(
     nvml_supervise: Supervise,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,9 +18,8 @@ from agent.probes.nvml.reading import NvmlReading, read_nvml, refresh_nvml
 from agent.probes.nvml.supervisor import with_last_known
 from tests.fake_nvml.build import NAME
 from tests.fake_nvml.fake import FakeNvml
+from tests.probes.conftest import SHAPES
 from tests.probes.nvml.nvml_pair import ANSWERS
-
-NODES = sorted((Path(__file__).parents[2] / "nodes").glob("*/nvml.txt"))
 
 CALLS = sorted(
     {line.split(" ", 1)[0] for line in ANSWERS.splitlines() if line.startswith("nvml")}
@@ -67,19 +66,19 @@ def _both() -> tuple[NvmlReading | str, NvmlReading | str]:
     return whole, refresh_nvml(whole)
 
 
-@pytest.fixture(params=NODES, ids=[path.parent.name for path in NODES])
+@pytest.fixture(params=SHAPES, ids=lambda path: path.name)
 def node(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> FakeNvml:
     """Return each composed machine in turn."""
-    fake = FakeNvml(tmp_path / "nvml", request.param.read_text("utf-8"))
+    fake = FakeNvml(tmp_path / "nvml", (request.param / "nvml.txt").read_text("utf-8"))
     monkeypatch.setenv("NODETOPO_FAKE_NVML", str(fake.directory))
     return fake
 
 
-def test_a_refreshed_reading_of_a_node_that_stays_is_the_whole_one(node: FakeNvml) -> None:
+def test_refreshed_and_whole_readings_of_an_unchanged_node_are_equal(node: FakeNvml) -> None:
     whole, refreshed = _both()
     assert refreshed == whole
     assert isinstance(whole, NvmlReading)
@@ -102,7 +101,9 @@ def test_a_refreshed_reading_of_a_node_that_stays_is_the_whole_one(node: FakeNvm
         max_size=6,
     ),
 )
-def test_so_it_is_under_any_faults(nvml_fake: FakeNvml, faults: list[str]) -> None:
+def test_refreshed_and_whole_readings_are_equal_under_any_faults(
+    nvml_fake: FakeNvml, faults: list[str]
+) -> None:
     nvml_fake.fail(*faults)
     whole, refreshed = _both()
     assert refreshed == whole
@@ -150,7 +151,7 @@ def test_what_can_change_is_read_anew_and_nothing_else(
         ("GpuFabricInfoV 1 = 0 3", "GpuFabricInfoV 1 = 0 2"),
     ],
 )
-def test_a_change_of_what_was_taken_for_granted_has_everything_read(
+def test_a_change_of_what_a_refresh_takes_over_has_everything_read(
     nvml_fake: FakeNvml, old: str, new: str
 ) -> None:
     before = read_nvml()
@@ -214,7 +215,7 @@ def test_a_refusal_that_ended_is_no_issue_any_more(nvml_fake: FakeNvml) -> None:
     ],
     ids=["asleep", "refused", "unknown"],
 )
-def test_only_the_call_that_told_a_links_state_can_change_it(
+def test_only_the_call_that_read_a_links_state_can_change_it(
     nvml_fake: FakeNvml, change: Callable[[str], str]
 ) -> None:
     before = read_nvml()
@@ -222,7 +223,7 @@ def test_only_the_call_that_told_a_links_state_can_change_it(
     assert refresh_nvml(before) == before  # the name shows that not all was read
 
 
-def test_both_depths_count_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_and_refreshed_readings_count_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     directory = Path(__file__).parents[2] / "nodes" / "h100x8-nvswitch-2numa-8cx7"
     monkeypatch.setenv("NODETOPO_FAKE_NVML", str(directory))
     whole = read_nvml()

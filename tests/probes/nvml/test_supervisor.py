@@ -65,9 +65,9 @@ def test_no_second_child_is_started_while_one_is_stuck(
     clock = Clock()
     nvml_fake.fail("hang nvmlDeviceGetName")
     supervisor = nvml_supervise(timeout_s=1.0, clock=clock)
-    with monkeypatch.context() as immortal:  # as in uninterruptible sleep: signals do nothing
-        immortal.setattr(subprocess.Popen, "send_signal", lambda *_: None)
-        immortal.setattr(_Child, "end_input", lambda _: None)  # nor does its end
+    with monkeypatch.context() as unkillable:  # as in uninterruptible sleep: signals do nothing
+        unkillable.setattr(subprocess.Popen, "send_signal", lambda *_: None)
+        unkillable.setattr(_Child, "end_input", lambda _: None)  # nor does its end
         _cause(supervisor)
         pid = _child_pid(supervisor)
         clock.now += 3600.0

@@ -21,9 +21,9 @@ def test_a_child_that_outlives_close_is_freed_when_it_ends(
     assert supervisor.scan() == READING
     child = supervisor._child
     assert child is not None
-    with monkeypatch.context() as immortal:
-        immortal.setattr(subprocess.Popen, "send_signal", lambda *_: None)
-        immortal.setattr(_Child, "end_input", lambda _: None)
+    with monkeypatch.context() as unkillable:
+        unkillable.setattr(subprocess.Popen, "send_signal", lambda *_: None)
+        unkillable.setattr(_Child, "end_input", lambda _: None)
         supervisor.close()
         assert child._process.poll() is None
     child.kill()
@@ -38,10 +38,10 @@ def test_a_child_that_a_scan_leaves_after_close_is_freed_when_it_ends(
     child = supervisor._child
     assert child is not None
     nvml_fake.fail("hang nvmlDeviceGetName")
-    with monkeypatch.context() as immortal:
-        immortal.setattr(subprocess.Popen, "send_signal", lambda *_: None)
-        immortal.setattr(_Child, "end_input", lambda _: None)
-        immortal.setattr(supervisor, "_timeout_s", 2.0)
+    with monkeypatch.context() as unkillable:
+        unkillable.setattr(subprocess.Popen, "send_signal", lambda *_: None)
+        unkillable.setattr(_Child, "end_input", lambda _: None)
+        unkillable.setattr(supervisor, "_timeout_s", 2.0)
         scan = threading.Thread(target=_fails, args=(supervisor,))
         scan.start()
         assert eventually(supervisor._lock.locked)

@@ -21,7 +21,7 @@ from agent.probes.nvml.supervisor import _Child
 _STEP_S = 30.0  # for one step of building or clearing away; each takes milliseconds
 
 
-class Immortal(Protocol):
+class UninterruptibleCall(Protocol):
     """A fault of the fake library."""
 
     def fault(self, function: str) -> str:
@@ -35,7 +35,7 @@ class Immortal(Protocol):
 
 
 @contextmanager
-def immortal(directory: Path) -> Iterator[Immortal]:
+def uninterruptible_call(directory: Path) -> Iterator[UninterruptibleCall]:
     """Yield the strongest that this machine can do; clears everything away."""
     with ExitStack() as stack:
         frozen = None

@@ -71,7 +71,7 @@ def test_a_function_is_read_whole(host_tree: Callable[[str], Path]) -> None:
     )
 
 
-def test_what_a_function_does_not_tell_is_unknown(tmp_path: Path) -> None:
+def test_what_a_function_has_no_file_for_is_unknown(tmp_path: Path) -> None:
     found = functions(tmp_path / "sys", {"0000:15:01.0": {}})
     assert (placed(found, PORT).facts, found.issues) == (PciFunction(), ())
 

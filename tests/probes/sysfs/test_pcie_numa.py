@@ -63,5 +63,5 @@ def test_a_kernel_that_prints_cpus_as_a_mask_only_is_understood(
     assert (found.numa_node, found.facts.local_cpus) == (1, CpuSet.parse("4-5"))
 
 
-def test_a_numa_node_that_nothing_tells_is_unknown(tree: Callable[[str], PciTree]) -> None:
+def test_a_numa_node_without_any_source_is_unknown(tree: Callable[[str], PciTree]) -> None:
     assert placed(tree(NOWHERE)).numa_node is None

@@ -50,7 +50,7 @@ def test_the_driver_of_the_host_is_in_the_record_of_number_0(records: bytes) -> 
         space(bytes([0, 22]) + bytes(20)),
     ],
 )
-def test_everything_else_tells_of_no_host(config: bytes) -> None:
+def test_any_other_bytes_name_no_host(config: bytes) -> None:
     assert vgpu_host(config) is None
 
 
@@ -62,12 +62,12 @@ def test_bytes_that_are_no_text_are_marked() -> None:
 
 
 @given(st.binary(max_size=120))
-def test_no_records_whatever_are_a_trap(records: bytes) -> None:
+def test_no_records_make_the_parser_fail_or_hang(records: bytes) -> None:
     found = vgpu_host(space(records[: 256 - AT - 5]))
     assert found is None or len(found.driver_version) <= 10
 
 
-def test_the_tree_tells_it_of_a_gpu(host_tree: Callable[[str], Path]) -> None:
+def test_the_tree_reads_the_host_of_a_vgpu(host_tree: Callable[[str], Path]) -> None:
     root = host_tree(TREE)
     (root / "sys" / GPU_PLACE / "config").write_bytes(space(DRIVER))
     assert placed(PciTree(root / "sys")).facts.vgpu_host == FOUND

@@ -11,6 +11,7 @@ from agent.model.hca import Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
 from agent.model.pci import PciFunction
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.rdma import RdmaReading
+from tests.budget import cases
 from tests.probes.sysfs.rdma_host import IB, ROCE, RdmaHost, placed
 
 
@@ -223,7 +224,11 @@ FILES = (
         st.sampled_from([b"0x" + b"f" * 5000, b"9" * 5000, b"../../../../etc\n", b"..\n", b"a\0b"]),
     ),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=cases(30, 300),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+)
 def test_no_bytes_in_any_file_stop_the_reader(
     tmp_path_factory: pytest.TempPathFactory,
     file: str,

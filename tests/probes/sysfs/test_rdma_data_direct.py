@@ -47,7 +47,7 @@ def test_virtual_functions_and_subfunctions_are_not_served(host: RdmaHost) -> No
     assert found.hcas == ("mlx5_0", "mlx5_1")
 
 
-def test_of_two_functions_on_one_card_none_is_said_to_serve_any(host: RdmaHost) -> None:
+def test_two_functions_on_one_card_serve_no_known_hca(host: RdmaHost) -> None:
     for bus in ("51", "52"):
         host.function(bus, vpd=vpd(V3=UUID), **CLASS)
     found = host.read().data_directs or ()

@@ -65,7 +65,7 @@ def test_a_device_without_hardware_is_software(host: RdmaHost, parent: str | Non
 
 
 @pytest.mark.parametrize("files", [{"parent": "eth0"}, {"node_desc": "Software iWARP stack"}])
-def test_a_software_device_has_no_place_even_where_the_kernel_gives_it_its_interfaces_one(
+def test_a_software_device_has_no_place_even_with_its_interfaces_parent(
     host: RdmaHost,
     files: dict[str, str],
 ) -> None:

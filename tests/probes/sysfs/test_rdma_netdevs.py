@@ -33,7 +33,7 @@ def test_an_interface_belongs_to_the_port_that_dev_port_counts_from_zero(host: R
     assert ports(host) == {"eth0": 1, "eth1": 2, "eth2": None, "eth3": None}
 
 
-def test_old_kernels_tell_the_port_of_ip_over_infiniband_in_dev_id(host: RdmaHost) -> None:
+def test_old_kernels_give_the_port_of_ip_over_infiniband_in_dev_id(host: RdmaHost) -> None:
     function = host.function("41")
     hca = host.hca("mlx4_0", function)
     for number in (1, 2):
@@ -51,7 +51,7 @@ def test_the_only_port_owns_an_interface_whatever_its_driver_counts(host: RdmaHo
     assert ports(host) == {"eth1": 1}
 
 
-def test_a_gid_tells_the_port_of_an_interface_before_its_driver(host: RdmaHost) -> None:
+def test_a_gid_decides_the_port_of_an_interface_before_its_driver(host: RdmaHost) -> None:
     function = host.function("41")
     hca = host.hca("mlx4_0", function)
     for number in (1, 2):

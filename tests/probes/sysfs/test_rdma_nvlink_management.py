@@ -59,7 +59,7 @@ def test_vpd_marks_the_hcas_of_the_fabric(host: RdmaHost) -> None:
 
 
 @pytest.mark.parametrize("files", [{"vendor": "0x14e4"}, {"device": "0x1023"}])
-def test_only_connectx_7_is_asked(host: RdmaHost, files: dict[str, str]) -> None:
+def test_only_the_vpd_of_connectx_7_is_read(host: RdmaHost, files: dict[str, str]) -> None:
     add(host, "mlx5_0", "41", MARKED, **files)
     assert split(host) == (["mlx5_0"], [])
 

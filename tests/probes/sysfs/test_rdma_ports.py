@@ -194,7 +194,7 @@ def test_what_cannot_name_an_interface_leads_nowhere(host: RdmaHost, hca: str, n
     ]
 
 
-def test_counters_are_read_only_when_asked_for(host: RdmaHost, hca: str) -> None:
+def test_counters_are_read_on_request_only(host: RdmaHost, hca: str) -> None:
     host.port(hca, 1, IB)
     host.write(f"{hca}/ports/1/counters", {"symbol_error": "0", "link_downed": "2"})
     host.write(f"{hca}/ports/1/hw_counters", {"out_of_sequence": "18446744073709551615"})

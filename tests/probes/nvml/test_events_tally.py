@@ -1,7 +1,7 @@
 """Events joined by what they are."""
 
 from agent.model.nvml_event import EventKind, NvmlEvent
-from agent.probes.nvml.event_pipe import MAX_KEYS, UNKNOWN_XID, EventTally
+from agent.probes.nvml.events import MAX_KEYS, UNKNOWN_XID, EventTally
 
 
 def _xid(gpu: str | None, code: int, count: int = 1) -> NvmlEvent:
