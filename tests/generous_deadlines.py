@@ -1,50 +1,44 @@
-"""Limits in time that a node needs and a busy machine breaks, lifted for a test."""
+"""Deadlines for tests: a node needs the real ones, and a busy machine misses them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from agent.deviceplugin import (
-    allocation_log,
-    conflict,
-    fake_kubelet,
-    registration,
-    service,
-)
-from agent.deviceplugin import (
-    fake_kubelet as stand_in_endpoint,
-)
-from agent.deviceplugin import (
-    registration as way,
-)
+from agent.deviceplugin import settings
+from agent.deviceplugin.settings import Deadlines
 
 PATIENCE_S = 60.0
-"""Costs nothing when things go well; none of it is what a test proves."""
+"""Seconds; no test waits this long unless it fails."""
 
+GENEROUS = Deadlines(
+    choice_s=PATIENCE_S,
+    register_s=PATIENCE_S,
+    first_stream_s=2 * PATIENCE_S,
+    competitor_answer_s=PATIENCE_S,
+    stop_grace_s=PATIENCE_S,
+    log_close_s=PATIENCE_S,
+    fake_kubelet_dial_s=PATIENCE_S,
+    fake_kubelet_call_s=PATIENCE_S,
+    fake_kubelet_stop_s=PATIENCE_S,
+)
+"""For plugins and fake kubelets whose threads may be scheduled late.
 
-@pytest.fixture(scope="module", autouse=True)
-def lift_limits() -> Iterator[None]:
-    """Do that for a module that imports this."""
-    with unhurried():
-        yield
+With the real deadlines a late answer is another answer, a stop cuts off what it should have sent,
+and a line of the log is left out.
+"""
 
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """Let plugins and stand-in kubelets that begin now wait for a thread that comes late.
+    """Make them the default, for tests in which the daemon makes plugins and kubelets."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "DEADLINES", GENEROUS)
+        yield
 
-    Otherwise an answer that was late is another answer, a stop cuts off what it should have
-    sent, and a line of the log is left out.
-    """
-    with pytest.MonkeyPatch.context() as limits:
-        limits.setattr(service, "CHOICE_LIMIT_S", PATIENCE_S)
-        limits.setattr(allocation_log, "CLOSE_S", PATIENCE_S)
-        limits.setattr(way, "STOP_GRACE_S", PATIENCE_S)
-        limits.setattr(way, "STREAM_DUE_S", 2 * PATIENCE_S)
-        limits.setattr(conflict, "ASK_TIMEOUT_S", PATIENCE_S)
-        limits.setattr(registration, "DEADLINE_S", PATIENCE_S)
-        limits.setattr(fake_kubelet, "STOP_TIMEOUT_S", PATIENCE_S)
-        limits.setattr(stand_in_endpoint, "CALL_TIMEOUT_S", PATIENCE_S)
-        limits.setattr(stand_in_endpoint, "DIAL_TIMEOUT_S", PATIENCE_S)
+
+@pytest.fixture(scope="module", autouse=True)
+def lift_limits() -> Iterator[None]:
+    """Make them the default for a module that imports this."""
+    with unhurried():
         yield

@@ -1,7 +1,7 @@
-"""One line of the log for each real allocation: what was handed out, its worth, and why.
+"""Log one line for each allocation: the devices, their bandwidth, and why they were chosen.
 
-The kubelet says nothing of whom a set is for, and asks for a preference only where it has a
-choice: it takes the devices of a NUMA node unasked where they are exactly as many as the pod
+The kubelet does not say which pod a set is for, and asks for a preference only if it has a
+choice: it takes the devices of a NUMA node without asking if they are exactly as many as the pod
 wants (kubelet 1.36 pkg/kubelet/cm/devicemanager, devicesToAllocate). So a set that equals a
 recent answer of ours was chosen by us, and any other by the kubelet.
 """
@@ -18,19 +18,16 @@ ANSWERS = 32
 so one for each container of a pod is enough."""
 
 WAITING = 64
-"""Allocations that may wait for their line; the lines of more say what, but not why."""
+"""Allocations that may wait for their line; beyond these, lines have no reasons."""
 
 QUIET_S = 0.1
 """How long the worker lets a call that woke it finish: Python runs one thread at a time, and
 the answer to the kubelet comes first."""
 
-CLOSE_S = 0.5
-"""How long a stop waits for the last lines; the whole plugin leaves within a second."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question of the kubelet that was answered, and the time that took."""
+    """A request of the kubelet for a preferred set, and the milliseconds that the answer took."""
 
     available: tuple[str, ...]
     required: tuple[str, ...]
@@ -39,7 +36,7 @@ class Asked:
 
 
 Explain = Callable[[Sequence[str], Asked | None], Mapping[str, object]]
-"""(ids handed out, the question; ``None`` where the kubelet chose itself) → keys of the line."""
+"""(ids allocated, the request; ``None`` if the kubelet chose itself) → keys of the line."""
 
 
 def no_reasons(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
@@ -49,11 +46,15 @@ def no_reasons(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
 
 
 class AllocationLog:
-    """Write the lines in a thread of its own: nothing here makes a call of the kubelet wait."""
+    """Write the lines in a thread of its own: nothing here makes a call of the kubelet wait.
 
-    def __init__(self, explain: Explain, log: FilteringBoundLogger) -> None:
+    *close_s* is how long :meth:`close` waits for the last lines, in seconds.
+    """
+
+    def __init__(self, explain: Explain, log: FilteringBoundLogger, close_s: float) -> None:
         self._explain = explain
         self._log = log
+        self._close_s = close_s
         self._changed = Condition()  # guards everything below
         self._answers: OrderedDict[frozenset[str], Asked] = OrderedDict()
         self._waiting: deque[tuple[tuple[str, ...], Asked | None]] = deque()
@@ -73,7 +74,7 @@ class AllocationLog:
         return self._dropped
 
     def answered(self, asked: Asked, chosen: Sequence[str]) -> None:
-        """Remember what the kubelet was told."""
+        """Remember the answer *chosen* to the request *asked*."""
         key = frozenset(chosen)
         with self._changed:
             self._answers[key] = asked
@@ -82,31 +83,28 @@ class AllocationLog:
                 self._answers.popitem(last=False)
 
     def allocated(self, ids: Sequence[str]) -> None:
-        """Log that *ids* were handed out; the line comes a moment later."""
+        """Log that *ids* were allocated; the line is written a moment later."""
         with self._changed:
             self._count += 1
             asked = self._answers.pop(frozenset(ids), None)
             is_full = self._is_closing or len(self._waiting) >= WAITING
             if not is_full:
                 self._waiting.append((tuple(ids), asked))
-                self._start()
+                if self._thread is None:
+                    self._thread = Thread(target=self._run, name="allocation log", daemon=True)
+                    self._thread.start()
                 self._changed.notify()
                 return
             self._dropped += 1
         self._log.warning("devices allocated", chosen=list(ids), unexplained=self._dropped)
 
     def close(self) -> None:
-        """Write what still waits, and end the thread."""
+        """Write the lines that still wait, and end the thread."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()
         if self._thread is not None:
-            self._thread.join(CLOSE_S)
-
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="allocation log", daemon=True)
-            self._thread.start()
+            self._thread.join(self._close_s)
 
     def _run(self) -> None:
         is_last = False
@@ -117,20 +115,15 @@ class AllocationLog:
                 batch, is_last = tuple(self._waiting), self._is_closing
                 self._waiting.clear()
             for ids, asked in batch:
-                self._write(ids, asked)
-
-    def _write(self, ids: tuple[str, ...], asked: Asked | None) -> None:
-        try:
-            reasons = self._explain(ids, asked)
-        except Exception:  # noqa: BLE001 - a fault in the reasons must not end the log
-            self._log.error("allocation not explained", chosen=list(ids), exc_info=True)
-            return
-        self._log.info(
-            "devices allocated",
-            **{
-                "chosen": list(ids),
-                **reasons,
-                "chosen_by": "us" if asked else "kubelet",
-                "took_ms": asked.took_ms if asked else None,
-            },
-        )
+                try:
+                    reasons = self._explain(ids, asked)
+                except Exception:  # noqa: BLE001 - a fault in the reasons must not end the log
+                    self._log.error("allocation not explained", chosen=list(ids), exc_info=True)
+                    continue
+                line = {
+                    "chosen": list(ids),
+                    **reasons,
+                    "chosen_by": "us" if asked else "kubelet",
+                    "took_ms": asked.took_ms if asked else None,
+                }
+                self._log.info("devices allocated", **line)

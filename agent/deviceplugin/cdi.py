@@ -7,27 +7,27 @@ from hashlib import blake2s
 from agent.errors import InputError
 
 KIND = "nvidia.com/gpu"
-"""What ``nvidia-ctk cdi generate`` calls NVIDIA's GPUs unless told otherwise."""
+"""The kind of NVIDIA's GPUs in specifications of ``nvidia-ctk cdi generate``, by default."""
 
 OWN_KIND = "device-plugin.nodetopo.io/gpu"
-"""What GPUs are called in a specification of ours.
+"""The kind of GPUs in a specification of ours.
 
-It is not NVIDIA's name: when two specifications in directories of one rank name the same device,
-runtimes refuse that device altogether (CDI v1.1.0, pkg/cdi/cache.go), and the toolkit writes
+It is not NVIDIA's: when two specifications in directories of equal priority define the same
+device, runtimes refuse that device altogether (CDI v1.1.0, pkg/cdi/cache.go). The toolkit writes
 ``nvidia.com`` into the same directory at boot."""
 
 OTHERS_VENDORS = ("nvidia.com", "k8s.device-plugin.nvidia.com")
-"""Whose specifications NVIDIA's toolkit and NVIDIA's device plugin write."""
+"""Vendors in the specifications of NVIDIA's toolkit and NVIDIA's device plugin."""
 
 ANNOTATION_PREFIX = "cdi.k8s.io/"
-"""What a container runtime looks for (CDI v1.1.0, pkg/cdi/annotations.go)."""
+"""The prefix that container runtimes look for (CDI v1.1.0, pkg/cdi/annotations.go)."""
 
 _PLUGIN = "nvidia-device-plugin"
-"""The plugin's part of the key, as NVIDIA's has it (k8s-device-plugin v0.19.0,
-internal/plugin/server.go), for what is matched by it."""
+"""The plugin's part of the key, as in NVIDIA's (k8s-device-plugin v0.19.0,
+internal/plugin/server.go), for programs that match it."""
 
 _DIGEST_BYTES = 16
-"""Of the key's last part: as much as the UUID that NVIDIA's puts there."""
+"""Of the key's last part: as long as the UUID in NVIDIA's key."""
 
 _KIND = re.compile(
     r"(?P<vendor>[A-Za-z](?:[\w.-]*[A-Za-z0-9])?)/(?P<class>[A-Za-z](?:[\w.-]*[A-Za-z0-9])?)",
@@ -60,28 +60,28 @@ def sibling_kind(kind: str, name: str) -> str:
 
 
 def checked_kind(kind: str) -> str:
-    """Return *kind* if it is ``vendor/class`` as the specification spells it.
+    """Return *kind* if it is a valid ``vendor/class``.
 
     Raises:
         InputError: it is not.
     """
-    found = _KIND.fullmatch(kind)
+    match = _KIND.fullmatch(kind)
     if (
-        found is None
-        or len(found["vendor"]) > _LONGEST_VENDOR
-        or len(found["class"]) > _LONGEST_CLASS
+        match is None
+        or len(match["vendor"]) > _LONGEST_VENDOR
+        or len(match["class"]) > _LONGEST_CLASS
     ):
         raise InputError(f"not a CDI kind: {kind!r}", f"write vendor/class, such as {KIND}")
     return kind
 
 
 def written_kind(kind: str) -> str:
-    """Return the kind of the GPUs in a specification of ours, where *kind* was asked for.
+    """Return the kind of the GPUs in a specification of ours if *kind* is configured.
 
-    :data:`KIND`, which is what an operator who says nothing has, becomes :data:`OWN_KIND`.
+    :data:`KIND`, the default of the setting, becomes :data:`OWN_KIND`.
 
     Raises:
-        InputError: it is no kind, or another one that NVIDIA's programs write.
+        InputError: it is invalid, or another kind that NVIDIA's programs write.
     """
     chosen = OWN_KIND if kind == KIND else checked_kind(kind)
     if chosen.partition("/")[0] in OTHERS_VENDORS:
@@ -94,22 +94,22 @@ def written_kind(kind: str) -> str:
 
 
 def is_device(name: str) -> bool:
-    """Tell whether a device may be called *name*."""
+    """Return whether *name* is a valid name of a device."""
     return _DEVICE.fullmatch(name) is not None
 
 
 def annotation_key(prefix: str, names: Sequence[str]) -> str:
-    """Return the key that asks for the devices *names*: the same for the same devices.
+    """Return the key that requests the devices *names*: the same for the same devices.
 
-    It differs from that of other devices, because the kubelet puts the annotations of all
-    resources of a container together.
+    Other devices have another key, because the kubelet merges the annotations of all resources
+    of a container.
     """
     digest = blake2s(",".join(names).encode(), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{prefix}{_PLUGIN}_{digest}"
 
 
 def checked_annotation_prefix(prefix: str) -> str:
-    """Return *prefix* if the keys that begin with it are keys of annotations.
+    """Return *prefix* if keys that begin with it are valid keys of annotations.
 
     Raises:
         InputError: they are not.

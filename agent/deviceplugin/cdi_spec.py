@@ -1,4 +1,4 @@
-"""Specifications of the Container Device Interface for GPUs and what goes with them: pure.
+"""Specifications of the Container Device Interface for GPUs and what goes with them.
 
 They are JSON documents as CNCF CDI's SPEC.md 1.1.0 describes them, and give a container what
 NVIDIA's own give for computing (nvidia-container-toolkit v1.19.0, pkg/nvcdi): device nodes, the
@@ -6,7 +6,7 @@ driver's libraries, programs and sockets, and hooks that make the libraries know
 """
 
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
@@ -17,62 +17,32 @@ from agent.deviceplugin.host_files import below, link_target, resolved
 from agent.deviceplugin.host_nodes import CONTROL_NODES, channel_node
 from agent.model.gpu import Gpu
 
-# Which files of the driver a container needs, found on the host; the rules are NVIDIA's.
-#
-# Sources in nvidia-container-toolkit v1.19.0: directories in pkg/lookup/library.go, libraries and
-# programs in pkg/nvcdi/driver-nvml.go, sockets in internal/discover/ipc.go, links in
-# internal/discover/symlinks.go. Left out are the firmware, which the kernel loads, and what only
-# graphics needs.
+Spec: TypeAlias = Mapping[str, Any]
+"""A specification, to be written as JSON."""
 
-LIBRARY_DIRECTORIES = (
-    "/usr/lib64",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
-    "/usr/lib/aarch64-linux-gnu/nvidia/current",
-    "/lib64",
-    "/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/lib/x86_64-linux-gnu/nvidia/current",
-    "/lib/aarch64-linux-gnu/nvidia/current",
-    "/usr/lib",
-)
-"""Where distributions put libcuda; the last is Arch Linux's, which NVIDIA finds otherwise."""
+ALL = "all"
+"""The device that is everything of its kind at once."""
+
+_LOWEST_VERSION = "0.3.0"
+"""The version of a specification that uses nothing that was added later."""
+
+_FILE_OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
+_SOCKET_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
 
 
-PROGRAM_DIRECTORIES = (
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """Where things are for the container runtime, which sees the host's file system.
 
+    Attributes:
+        driver: the driver's files are below it.
+        dev: its ``dev/`` holds the device nodes.
+        hook: the program ``nvidia-cdi-hook``, or ``nvidia-ctk``; ``None`` if there is none.
+    """
 
-PROGRAMS = (
-    "nvidia-smi",
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
-)
-
-
-SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
-"""Below ``/run``, or ``/var/run`` where that is a directory of its own."""
-
-
-MPS = "/tmp/nvidia-mps"  # noqa: S108 - the MPS daemon's own choice
-"""Of NVIDIA's MPS control daemon, if it runs."""
-
-
-_ALWAYS_LINKED = (
-    ("libcuda.so.", "libcuda.so.1", "libcuda.so"),
-    ("libnvidia-opticalflow.so.", "libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so"),
-)
-"""(Beginning of a library's name, what a link says, the link): programs open it, though not
-every host has it."""
+    driver: Path = Path("/")
+    dev: Path = Path("/")
+    hook: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,12 +55,12 @@ class HostPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFiles:
-    """What of a driver a container needs, each part sorted by path.
+    """The files of a driver that a container needs, each part sorted by path.
 
     Attributes:
-        libraries: those of the driver's version; none where there is no driver.
-        links: (what it says, path in the container) of the symbolic links beside them that lead
-            to one.
+        libraries: those of the driver's version; none if there is no driver.
+        links: (target, path in the container) of the symbolic links next to them that lead to
+            a library.
         programs, sockets: those that exist; the directory of MPS is among the sockets.
     """
 
@@ -100,129 +70,9 @@ class DriverFiles:
     sockets: tuple[HostPath, ...] = ()
 
 
-def driver_files(root: Path, version: str) -> DriverFiles:
-    """Return what the driver of *version* has below *root*, as this process sees that root."""
-    home = next((one for one in LIBRARY_DIRECTORIES if _has_driver(root, one, version)), None)
-    directories = () if home is None else (home, f"{home}/vdpau")
-    libraries = [found for one in directories for found in _libraries(root, one, version)]
-    links = {link for one in directories for link in _links(root, one, libraries)}
-    return DriverFiles(
-        libraries=tuple(sorted(libraries)),
-        links=tuple(sorted(links, key=lambda link: link[1])),
-        programs=tuple(sorted(_programs(root))),
-        sockets=tuple(sorted(_sockets(root))),
-    )
-
-
-def has_program(root: Path, path: str) -> bool:
-    """Tell whether *path* below *root* is a file that may be executed."""
-    at = resolved(root, path)
-    try:
-        mode = 0 if at is None else below(root, at).stat().st_mode
-    except OSError:
-        return False
-    return stat.S_ISREG(mode) and bool(mode & 0o111)
-
-
-def _has_driver(root: Path, directory: str, version: str) -> bool:
-    names = (f"libcuda.so.{version}", f"libnvidia-ml.so.{version}")
-    return any(resolved(root, f"{directory}/{name}") is not None for name in names)
-
-
-def _libraries(root: Path, directory: str, version: str) -> Iterator[HostPath]:
-    for name in _names(root, directory):
-        if name.startswith("lib") and name.endswith(f".so.{version}"):
-            at = resolved(root, f"{directory}/{name}")
-            if at is not None:
-                yield HostPath(f"{directory}/{name}", at)
-
-
-def _links(root: Path, directory: str, libraries: Sequence[HostPath]) -> Iterator[tuple[str, str]]:
-    """Yield the links of *directory* that lead to one of its *libraries*, some over others."""
-    said = dict(_said(root, directory))
-    split = (found.path.rpartition("/") for found in libraries)
-    names = frozenset(name for parent, _, name in split if parent == directory)
-    reached = names
-    while found := {name for name, target in said.items() if target in reached} - reached:
-        reached |= found
-        yield from ((said[name], f"{directory}/{name}") for name in found)
-    for beginning, target, link in _ALWAYS_LINKED:
-        if link not in reached and any(name.startswith(beginning) for name in names):
-            yield target, f"{directory}/{link}"
-
-
-def _said(root: Path, directory: str) -> Iterator[tuple[str, str]]:
-    """Yield name and target of each library in *directory* that is a link."""
-    at = resolved(root, directory)
-    for name in _names(root, directory):
-        if ".so" in name:
-            target = link_target(below(root, f"{at}/{name}"))
-            if target is not None:
-                yield name, target
-
-
-def _programs(root: Path) -> Iterator[HostPath]:
-    for name in PROGRAMS:
-        paths = (f"{directory}/{name}" for directory in PROGRAM_DIRECTORIES)
-        path = next((path for path in paths if has_program(root, path)), None)
-        if path is not None:
-            yield HostPath(path, resolved(root, path) or path)
-
-
-def _sockets(root: Path) -> Iterator[HostPath]:
-    for name in SOCKETS:
-        paths = ((path, resolved(root, path)) for path in (f"/run/{name}", f"/var/run/{name}"))
-        found = (HostPath(path, at) for path, at in paths if at and below(root, at).is_socket())
-        yield from list(found)[:1]
-    at = resolved(root, MPS)
-    if at is not None and below(root, at).is_dir():
-        yield HostPath(MPS, at)
-
-
-def _names(root: Path, directory: str) -> list[str]:
-    at = resolved(root, directory)
-    try:
-        return [] if at is None else sorted(one.name for one in below(root, at).iterdir())
-    except OSError:
-        return []
-
-
-Spec: TypeAlias = Mapping[str, Any]
-"""A specification, to be written as JSON."""
-
-
-ALL = "all"
-"""The device that is everything of its kind at once."""
-
-
-_LOWEST = "0.3.0"
-"""The version of a specification that uses nothing that was added later."""
-
-
-_FILE_OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
-
-
-_SOCKET_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roots:
-    """Where things are for the container runtime, which sees the host's file system.
-
-    Attributes:
-        driver: the driver's files are below it.
-        dev: its ``dev/`` holds the device nodes.
-        hook: the program ``nvidia-cdi-hook``, or ``nvidia-ctk``; ``None`` where there is none.
-    """
-
-    driver: Path = Path("/")
-    dev: Path = Path("/")
-    hook: Path | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A specification with what a person should know of it."""
+    """A specification with warnings for an operator."""
 
     spec: Spec = field(hash=False)
     warnings: tuple[str, ...] = ()
@@ -243,26 +93,53 @@ def gpu_spec(
     lost. A GPU in MIG mode is its device node alone, as the MIG strategy ``none`` offers it.
     *nodes* are the device nodes that the host has, below ``/dev``.
     """
-    found, refused = _by_uuid(gpus, minors)
-    if not found:
+    nodes_by_uuid: dict[str, list[str]] = {}
+    lost: set[str] = set()
+    warnings: list[str] = []
+    for gpu in gpus:
+        if gpu.uuid is None:
+            continue  # never offered
+        instances = gpu.mig.instances if gpu.mig else ()
+        if gpu.is_lost:
+            lost |= {gpu.uuid, *(one.uuid for one in instances)}
+        if gpu.minor is None or not is_device(gpu.uuid):
+            what = f"{gpu.name} ({gpu.uuid}) has no known minor number, or no CDI name"
+            warnings.append(f"not in the CDI specification: {what}")
+            continue
+        nodes_by_uuid[gpu.uuid] = [f"nvidia{gpu.minor}"]
+        for one in instances:
+            numbers = capabilities(minors, gpu.minor, one.gpu_instance, one.compute_instance)
+            if numbers is None or not is_device(one.uuid):
+                what = f"{one.uuid} of {gpu.name} has no known capabilities, or no CDI name"
+                warnings.append(f"not in the CDI specification: {what}")
+            else:
+                caps = (f"nvidia-caps/nvidia-cap{number}" for number in numbers)
+                nodes_by_uuid[one.uuid] = [f"nvidia{gpu.minor}", *caps]
+    if not nodes_by_uuid:
         return None
-    lost = {gpu.uuid for gpu in gpus if gpu.is_lost} | {
-        one.uuid for gpu in gpus if gpu.is_lost and gpu.mig for one in gpu.mig.instances
-    }
-    every = dict.fromkeys(node for name, own in found.items() if name not in lost for node in own)
-    devices = [_device(name, _node_edits(own, roots.dev)) for name, own in found.items()]
-    if every:
+
+    devices = [_device(uuid, _node_edits(own, roots.dev)) for uuid, own in nodes_by_uuid.items()]
+    present = (own for uuid, own in nodes_by_uuid.items() if uuid not in lost)
+    if every := dict.fromkeys(node for own in present for node in own):
         devices.append(_device(ALL, _node_edits(every, roots.dev)))
-    control = [name for name in CONTROL_NODES if name in set(nodes)]
+
+    host_nodes = set(nodes)
     edits: dict[str, Any] = {
         "env": ["NVIDIA_VISIBLE_DEVICES=void"],  # or NVIDIA's hook would add GPUs of its own
-        **_node_edits(control, roots.dev),
-        "mounts": list(_driver_mounts(files, roots)),
+        **_node_edits([name for name in CONTROL_NODES if name in host_nodes], roots.dev),
     }
-    if hooks := list(_hooks(files, roots.hook)):
+    if mounts := _driver_mounts(files, roots):
+        edits["mounts"] = mounts
+    if roots.hook is not None and (hooks := list(_hooks(files, roots.hook))):
         edits["hooks"] = hooks
-    warnings = (*refused, *_hook_warning(files, roots))
-    return Written(_spec(kind, devices, {k: v for k, v in edits.items() if v}), warnings)
+    if not files.libraries:
+        warnings.append("the CDI specification has no library of the driver, for none was found")
+    elif roots.hook is None:
+        warnings.append(
+            "the CDI specification has no hook: the host has no nvidia-cdi-hook, and only images "
+            f"whose loader looks into {files.libraries[0].path.rpartition('/')[0]} find the driver"
+        )
+    return Written(_spec(kind, devices, edits), tuple(warnings))
 
 
 def channel_spec(kind: str, channels: Iterable[int], roots: Roots) -> Spec | None:
@@ -278,16 +155,16 @@ def feature_spec(
     if not nodes:
         return None
     edits: dict[str, Any] = _node_edits(nodes, roots.dev)
-    if found := [_mount(file, roots.driver, _FILE_OPTIONS) for file in mounts]:
-        edits["mounts"] = found
+    if mounted := [_mount(file, roots.driver, _FILE_OPTIONS) for file in mounts]:
+        edits["mounts"] = mounted
     return _spec(kind, [_device(ALL, edits)], {})
 
 
 def lowest_version(kind: str, devices: Sequence[Mapping[str, Any]], edits: Spec) -> str:
-    """Return the first version of CDI that knows all that is used (SPEC.md, "Released versions").
+    """Return the first version of CDI with everything that is used (SPEC.md, "Released versions").
 
     A runtime refuses a specification of a version that it does not know, and containerd 1.7.0
-    (CDI's library v0.5.4) knows none after 0.5.0. What we never write is not looked for.
+    (CDI's library v0.5.4) knows none after 0.5.0. Only what is ever written here is checked.
     """
     every = [edits, *(device["containerEdits"] for device in devices)]
     if "." in kind.partition("/")[2]:
@@ -295,7 +172,7 @@ def lowest_version(kind: str, devices: Sequence[Mapping[str, Any]], edits: Spec)
     has_host_path = any("hostPath" in node for one in every for node in one.get("deviceNodes", ()))
     if has_host_path or any(device["name"][0].isdigit() for device in devices):
         return "0.5.0"
-    return _LOWEST
+    return _LOWEST_VERSION
 
 
 def _spec(kind: str, devices: Sequence[Mapping[str, Any]], edits: Spec) -> Spec:
@@ -304,93 +181,187 @@ def _spec(kind: str, devices: Sequence[Mapping[str, Any]], edits: Spec) -> Spec:
     return {**spec, "containerEdits": edits} if edits else spec
 
 
-def _by_uuid(gpus: Sequence[Gpu], minors: Minors) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the device nodes of each GPU and MIG device, and what has none that are known."""
-    found: dict[str, list[str]] = {}
-    refused: list[str] = []
-    for gpu in gpus:
-        if gpu.uuid is None:
-            continue  # never offered
-        if gpu.minor is None or not is_device(gpu.uuid):
-            refused.append(f"{gpu.name} ({gpu.uuid}) has no known minor number, or no CDI name")
-            continue
-        found[gpu.uuid] = [f"nvidia{gpu.minor}"]
-        for one in gpu.mig.instances if gpu.mig else ():
-            numbers = capabilities(minors, gpu.minor, one.gpu_instance, one.compute_instance)
-            if numbers is None or not is_device(one.uuid):
-                refused.append(
-                    f"{one.uuid} of {gpu.name} has no known capabilities, or no CDI name"
-                )
-            else:
-                caps = (f"nvidia-caps/nvidia-cap{number}" for number in numbers)
-                found[one.uuid] = [f"nvidia{gpu.minor}", *caps]
-    return found, [f"not in the CDI specification: {what}" for what in refused]
-
-
 def _device(name: str, edits: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "containerEdits": edits}
 
 
 def _node_edits(names: Iterable[str], dev_root: Path) -> dict[str, Any]:
-    nodes = [_node(name, dev_root) for name in names]
+    """Return device nodes; their numbers are left to the runtime, which looks at the host's."""
+    nodes = []
+    for name in names:
+        path, host_path = f"/dev/{name}", str(dev_root / "dev" / name)
+        node = {"path": path, "permissions": "rw"}  # no "m": nothing in a container makes nodes
+        nodes.append(node if host_path == path else {**node, "hostPath": host_path})
     return {"deviceNodes": nodes} if nodes else {}
 
 
-def _node(name: str, dev_root: Path) -> dict[str, str]:
-    """Return a device node; its numbers are left to the runtime, which looks at the host's."""
-    path, host = f"/dev/{name}", str(dev_root / "dev" / name)
-    node = {"path": path, "permissions": "rw"}  # no "m": nothing in a container makes nodes
-    return node if host == path else {**node, "hostPath": host}
-
-
-def _driver_mounts(files: DriverFiles, roots: Roots) -> Iterator[dict[str, Any]]:
-    for file in (*files.libraries, *files.programs):
-        yield _mount(file, roots.driver, _FILE_OPTIONS)
-    if roots.hook is None:
-        for file in _as_linked(files):
-            yield _mount(file, roots.driver, _FILE_OPTIONS)
-    for file in files.sockets:
-        yield _mount(file, roots.driver, _SOCKET_OPTIONS)
-
-
-def _as_linked(files: DriverFiles) -> Iterator[HostPath]:
-    """Yield each library once more at each of its links, for want of a hook to make them."""
-    known = {file.path: file.at for file in files.libraries}
-    waiting = {path: str(PurePosixPath(path).with_name(said)) for said, path in files.links}
-    while found := {path: known[to] for path, to in waiting.items() if to in known}:
-        yield from (HostPath(path, at) for path, at in sorted(found.items()))
-        known |= found  # for links to links
-        waiting = {path: to for path, to in waiting.items() if path not in found}
-
-
 def _mount(file: HostPath, root: Path, options: Sequence[str]) -> dict[str, Any]:
-    host = str(root / file.at.removeprefix("/"))
-    return {"hostPath": host, "containerPath": file.path, "options": list(options)}
+    host_path = str(root / file.at.removeprefix("/"))
+    return {"hostPath": host_path, "containerPath": file.path, "options": list(options)}
 
 
-def _hooks(files: DriverFiles, hook: Path | None) -> Iterator[dict[str, Any]]:
-    """Yield calls that every version of the toolkit knows that has the program."""
-    if hook is None:
-        return
-    links = [word for said, path in files.links for word in ("--link", f"{said}::{path}")]
+def _driver_mounts(files: DriverFiles, roots: Roots) -> list[dict[str, Any]]:
+    mounted = [*files.libraries, *files.programs]
+    if roots.hook is None:
+        # Without a hook to make the links, each library is mounted at each of its links.
+        known = {file.path: file.at for file in files.libraries}
+        waiting = {path: str(PurePosixPath(path).with_name(to)) for to, path in files.links}
+        while reached := {path: known[to] for path, to in waiting.items() if to in known}:
+            mounted += [HostPath(path, at) for path, at in sorted(reached.items())]
+            known |= reached  # for links to links
+            waiting = {path: to for path, to in waiting.items() if path not in reached}
+    return [
+        *(_mount(file, roots.driver, _FILE_OPTIONS) for file in mounted),
+        *(_mount(file, roots.driver, _SOCKET_OPTIONS) for file in files.sockets),
+    ]
+
+
+def _hooks(files: DriverFiles, hook: Path) -> Iterator[dict[str, Any]]:
+    """Yield the calls that every version of the toolkit with the program supports."""
+    command = [hook.name, "hook"] if hook.name == "nvidia-ctk" else [hook.name]
+    links = [word for target, path in files.links for word in ("--link", f"{target}::{path}")]
     folders = dict.fromkeys(file.path.rpartition("/")[0] for file in files.libraries)
-    if links:
-        yield _hook(hook, "create-symlinks", links)
-    if folders:
-        words = [word for folder in folders for word in ("--folder", folder)]
-        yield _hook(hook, "update-ldcache", words)
+    folder_words = [word for folder in folders for word in ("--folder", folder)]
+    for name, words in (("create-symlinks", links), ("update-ldcache", folder_words)):
+        if words:
+            yield {
+                "hookName": "createContainer",
+                "path": str(hook),
+                "args": [*command, name, *words],
+            }
 
 
-def _hook(hook: Path, name: str, words: Sequence[str]) -> dict[str, Any]:
-    called = [hook.name, "hook"] if hook.name == "nvidia-ctk" else [hook.name]
-    return {"hookName": "createContainer", "path": str(hook), "args": [*called, name, *words]}
+# Which files of the driver a container needs, found on the host by NVIDIA's rules.
+#
+# Sources in nvidia-container-toolkit v1.19.0: directories in pkg/lookup/library.go, libraries and
+# programs in pkg/nvcdi/driver-nvml.go, sockets in internal/discover/ipc.go, links in
+# internal/discover/symlinks.go. Left out are the firmware, which the kernel loads, and files that
+# only graphics needs.
+
+LIBRARY_DIRECTORIES = (
+    "/usr/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib/aarch64-linux-gnu/nvidia/current",
+    "/lib64",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/lib/x86_64-linux-gnu/nvidia/current",
+    "/lib/aarch64-linux-gnu/nvidia/current",
+    "/usr/lib",
+)
+"""Where distributions put libcuda; the last is Arch Linux's, which NVIDIA finds otherwise."""
+
+PROGRAM_DIRECTORIES = (
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+)
+
+PROGRAMS = (
+    "nvidia-smi",
+    "nvidia-debugdump",
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+)
+
+SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
+"""Below ``/run``, or ``/var/run`` where that is a directory of its own."""
+
+MPS = "/tmp/nvidia-mps"  # noqa: S108 - the MPS daemon's own choice
+"""Of NVIDIA's MPS control daemon, if it runs."""
+
+_ALWAYS_LINKED = (
+    ("libcuda.so.", "libcuda.so.1", "libcuda.so"),
+    ("libnvidia-opticalflow.so.", "libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so"),
+)
+"""(Beginning of a library's name, a link's target, the link): programs open the link, though not
+every host has it."""
 
 
-def _hook_warning(files: DriverFiles, roots: Roots) -> Iterator[str]:
-    if not files.libraries:
-        yield "the CDI specification has no library of the driver, for none was found"
-    elif roots.hook is None:
-        yield (
-            "the CDI specification has no hook: the host has no nvidia-cdi-hook, and only images "
-            f"whose loader looks into {files.libraries[0].path.rpartition('/')[0]} find the driver"
-        )
+def driver_files(root: Path, version: str) -> DriverFiles:
+    """Return the files of the driver of *version* below *root*, as this process sees that root."""
+    names = (f"libcuda.so.{version}", f"libnvidia-ml.so.{version}")
+    home = next(
+        (
+            directory
+            for directory in LIBRARY_DIRECTORIES
+            if any(resolved(root, f"{directory}/{name}") is not None for name in names)
+        ),
+        None,
+    )
+    libraries: list[HostPath] = []
+    links: set[tuple[str, str]] = set()
+    for directory in () if home is None else (home, f"{home}/vdpau"):
+        own = {
+            name: at
+            for name in _names(root, directory)
+            if name.startswith("lib") and name.endswith(f".so.{version}")
+            if (at := resolved(root, f"{directory}/{name}")) is not None
+        }
+        libraries += [HostPath(f"{directory}/{name}", at) for name, at in own.items()]
+        links |= set(_links(root, directory, own.keys()))
+
+    programs = []
+    for name in PROGRAMS:
+        paths = (f"{directory}/{name}" for directory in PROGRAM_DIRECTORIES)
+        path = next((path for path in paths if has_program(root, path)), None)
+        if path is not None:
+            programs.append(HostPath(path, resolved(root, path) or path))
+
+    sockets = []
+    for name in SOCKETS:
+        for path in (f"/run/{name}", f"/var/run/{name}"):
+            at = resolved(root, path)
+            if at is not None and below(root, at).is_socket():
+                sockets.append(HostPath(path, at))
+                break
+    at = resolved(root, MPS)
+    if at is not None and below(root, at).is_dir():
+        sockets.append(HostPath(MPS, at))
+    return DriverFiles(
+        libraries=tuple(sorted(libraries)),
+        links=tuple(sorted(links, key=lambda link: link[1])),
+        programs=tuple(sorted(programs)),
+        sockets=tuple(sorted(sockets)),
+    )
+
+
+def has_program(root: Path, path: str) -> bool:
+    """Return whether *path* below *root* is a file that may be executed."""
+    at = resolved(root, path)
+    try:
+        mode = 0 if at is None else below(root, at).stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and bool(mode & 0o111)
+
+
+def _links(root: Path, directory: str, libraries: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield (target, path) of the links of *directory* to its *libraries*, also over others."""
+    at = resolved(root, directory)
+    targets = {
+        name: target
+        for name in _names(root, directory)
+        if ".so" in name and (target := link_target(below(root, f"{at}/{name}"))) is not None
+    }
+    reached = set(libraries)
+    while more := {name for name, target in targets.items() if target in reached} - reached:
+        reached |= more
+        yield from ((targets[name], f"{directory}/{name}") for name in more)
+    for beginning, target, link in _ALWAYS_LINKED:
+        if link not in reached and any(name.startswith(beginning) for name in libraries):
+            yield target, f"{directory}/{link}"
+
+
+def _names(root: Path, directory: str) -> list[str]:
+    at = resolved(root, directory)
+    try:
+        return [] if at is None else sorted(entry.name for entry in below(root, at).iterdir())
+    except OSError:
+        return []

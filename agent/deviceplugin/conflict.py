@@ -1,23 +1,24 @@
-"""Another maker's plugin that serves the same resource, and how to tell one from a bad day.
+"""Detect another vendor's device plugin that serves the same resource.
 
-A kubelet takes whoever registered last and says nothing to the one before: up to 1.36 it even
-keeps that one's stream open and takes its lists too, and at the end of any of the streams it
-drops the newest plugin (plugin/v1beta1/handler.go; since 1.37 it drops the one that ended).
-Two plugins that each register again whenever they are dropped would go on for ever, and pods
-get devices of the one by the word of the other. So ours steps back:
+A kubelet uses the plugin that registered last and does not notify the one before. Up to 1.36 it
+even keeps the earlier stream open and applies its lists too, and at the end of any of the
+streams it drops the newest plugin (plugin/v1beta1/handler.go; since 1.37 it drops the one whose
+stream ended). Two plugins that each register again whenever they are dropped would never stop,
+and pods would get devices of one as the other describes them. So this plugin yields:
 
-- Sockets whose name begins as ours do are other starts of this program. They are no conflict:
-  an overlap heals by registering again.
-- A socket in the kubelet's directory that has the name a known plugin gives to its socket for
-  this resource (:func:`known_maker`), and that somebody listens on, is a conflict at once.
-- Other sockets are left alone until the kubelet, without having restarted, has dropped us
-  :data:`FIGHT_LOSSES` times within :data:`FIGHT_S`. Then each is asked for its devices, once:
-  one of ours among them is the proof. Asking is not free (plugins written after NVIDIA's lose
-  their next change of health to a second stream), which is why it takes a reason.
-- In a conflict we do not register, and say so. What is registered stays: to leave would make
-  kubelets up to 1.36 drop the other plugin. Every :data:`RETRY_S` we register once all the
-  same, because a plugin may live and listen and be registered no more.
-- When nobody listens on that socket any longer, we register within a second.
+- Sockets with our prefix belong to other starts of this program. They are no conflict: an
+  overlap resolves itself by registering again.
+- A socket in the kubelet's directory that is named as a known plugin names its socket for this
+  resource (:func:`known_maker`), and that accepts connections, is a conflict at once.
+- Other sockets are left alone until the kubelet, without a restart, has dropped us
+  :data:`FIGHT_LOSSES` times within :data:`FIGHT_S`. Then each is asked for its devices, once: one
+  of our devices in its list proves a conflict. Asking has a price (plugins derived from NVIDIA's
+  lose their next health change to a second stream), so it needs this reason.
+- During a conflict the plugin does not register, and reports the conflict. An existing
+  registration stays: leaving would make kubelets up to 1.36 drop the other plugin. Every
+  :data:`RETRY_S` it registers once nevertheless, because another plugin may run and listen
+  without being registered any more.
+- As soon as nothing listens on that socket, the plugin registers within a second.
 """
 
 from collections import deque
@@ -38,40 +39,104 @@ from agent.deviceplugin.registration import CHANNEL_OPTIONS
 
 FIGHT_LOSSES = 3
 FIGHT_S = 60.0
-"""So many streams lost within so many seconds are more than an overlap at a roll-out costs."""
+"""This many streams lost within this many seconds are more than an overlap at a rollout costs."""
 
 SAME_LOSS_S = 0.1
-"""Streams of two ways that end within so short a time were lost together."""
+"""Streams of two registrars that end within this time were lost together."""
 
 RETRY_S = 300.0
-"""How often we register in spite of a conflict: a choice between peace and a node whose GPUs
-nobody serves. It is also how long the kubelet keeps a plugin's devices without it
-(1.36 pkg/kubelet/cm/devicemanager, endpointStopGracePeriod)."""
+"""How often the plugin registers despite a conflict: a compromise between leaving the other plugin
+alone and a node whose GPUs nobody serves. It is also how long the kubelet keeps the devices of a
+plugin that is gone (1.36 pkg/kubelet/cm/devicemanager, endpointStopGracePeriod)."""
 
-ASK_TIMEOUT_S = 2.0
 MOST_ASKED = 16
-"""What one question may take, and how many sockets are asked: a node has a handful."""
+"""Sockets that are asked at once; a node has a handful."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
-    """A plugin that serves our resource; *identity* tells one start of it from the next."""
+class CompetingPlugin:
+    """Another plugin that serves our resource; *identity* differs after each of its starts."""
 
     path: Path
     identity: sockets.Identity
     proof: str
 
     def sentence(self, resource: str) -> str:
-        """Return what an operator should know."""
+        """Return the conflict as a sentence for an operator."""
         return f"{self.proof} serves {resource} on {self.path}: remove it, or this one"
 
 
+class CompetingPlugins:
+    """Look for competing plugins of one resource; all methods are called by one thread.
+
+    Args:
+        devices: returns the devices that we offer.
+        answer_s: how long another plugin may take to send its device list.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        directory: Path,
+        devices: Callable[[], Sequence[PluginDevice]],
+        log: FilteringBoundLogger,
+        answer_s: float,
+    ) -> None:
+        self._resource = resource
+        self._directory = directory
+        self._devices = devices
+        self._log = log
+        self._answer_s = answer_s
+        self._losses: deque[float] = deque(maxlen=FIGHT_LOSSES)
+        self._proven: frozenset[tuple[Path, sockets.Identity]] = frozenset()
+        self._asking: Thread | None = None
+
+    def look(self) -> CompetingPlugin | None:
+        """Return the first competing plugin that is alive now."""
+        for path in sockets.foreign(self._directory):
+            identity = sockets.identity(path)
+            is_proven = identity is not None and (path, identity) in self._proven
+            proof = "another device plugin" if is_proven else known_maker(self._resource, path.name)
+            if identity and proof and sockets.is_listening(path):
+                return CompetingPlugin(path, identity, proof)
+        return None
+
+    def lost(self, now: float) -> None:
+        """Record that the kubelet dropped us; repeated losses start the search for a competitor."""
+        if self._losses and now - self._losses[-1] < SAME_LOSS_S:
+            return
+        self._losses.append(now)
+        is_fight = len(self._losses) == FIGHT_LOSSES and now - self._losses[0] <= FIGHT_S
+        if is_fight and (self._asking is None or not self._asking.is_alive()):
+            self._losses.clear()
+            self._asking = Thread(target=self._ask, name="competing plugins", daemon=True)
+            self._asking.start()
+
+    def forget_losses(self) -> None:
+        """Forget the losses so far: the kubelet restarted, which explains them."""
+        self._losses.clear()
+
+    def _ask(self) -> None:
+        """Ask the plugins on unknown sockets for their devices, in a thread of its own."""
+        ours = {device.uuid for device in self._devices()}
+        proven = set()
+        for path in sockets.foreign(self._directory)[:MOST_ASKED]:
+            identity = sockets.identity(path)
+            if identity is None or known_maker(self._resource, path.name):
+                continue
+            if offers(path, ours, self._answer_s):
+                proven.add((path, identity))
+        self._proven = frozenset(proven)
+        names = sorted(path.name for path, _ in proven)
+        self._log.warning("dropped by the kubelet repeatedly", competitors=names)
+
+
 def known_maker(resource: str, socket_name: str) -> str | None:
-    """Return whose socket for *resource* has that name, if it is a known one's.
+    """Return which known plugin names its socket for *resource* like that; ``None`` for none.
 
     Sources: NVIDIA's device plugin (k8s-device-plugin v0.19.0, internal/plugin/server.go,
-    getPluginSocketPath), whose name others kept that began as it; GKE's
-    (container-engine-accelerators, cmd/nvidia_gpu/nvidia_gpu.go), which has one resource.
+    getPluginSocketPath), whose name its forks kept; GKE's (container-engine-accelerators,
+    cmd/nvidia_gpu/nvidia_gpu.go), which has one resource.
     """
     domain, _, name = resource.partition("/")
     if domain != "nvidia.com":
@@ -83,74 +148,15 @@ def known_maker(resource: str, socket_name: str) -> str | None:
     return None
 
 
-class Rivals:
-    """Look for a rival; one thread calls all this."""
-
-    def __init__(
-        self,
-        resource: str,
-        directory: Path,
-        devices: Callable[[], Sequence[PluginDevice]],
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._resource = resource
-        self._directory = directory
-        self._devices = devices
-        self._log = log
-        self._losses: deque[float] = deque(maxlen=FIGHT_LOSSES)
-        self._proven: frozenset[tuple[Path, sockets.Identity]] = frozenset()
-        self._asking: Thread | None = None
-
-    def look(self) -> Rival | None:
-        """Return the first rival that lives now."""
-        for path in sockets.foreign(self._directory):
-            identity = sockets.identity(path)
-            proof = self._proof(path, identity)
-            if identity and proof and sockets.is_listening(path):
-                return Rival(path, identity, proof)
-        return None
-
-    def lost(self, now: float) -> None:
-        """Take note that the kubelet dropped us; the third time soon asks who the others are."""
-        if self._losses and now - self._losses[-1] < SAME_LOSS_S:
-            return
-        self._losses.append(now)
-        is_fight = len(self._losses) == FIGHT_LOSSES and now - self._losses[0] <= FIGHT_S
-        if is_fight and (self._asking is None or not self._asking.is_alive()):
-            self._losses.clear()
-            self._asking = Thread(target=self._ask, name="rivals", daemon=True)
-            self._asking.start()
-
-    def forget_losses(self) -> None:
-        """Take note that the kubelet is another one, which explains them."""
-        self._losses.clear()
-
-    def _proof(self, path: Path, identity: sockets.Identity | None) -> str | None:
-        if identity and (path, identity) in self._proven:
-            return "another device plugin"
-        return known_maker(self._resource, path.name)
-
-    def _ask(self) -> None:
-        ours = {device.uuid for device in self._devices()}
-        proven = set()
-        for path in sockets.foreign(self._directory)[:MOST_ASKED]:
-            identity = sockets.identity(path)
-            if identity and not known_maker(self._resource, path.name) and offers(path, ours):
-                proven.add((path, identity))
-        self._proven = frozenset(proven)
-        names = sorted(path.name for path, _ in proven)
-        self._log.warning("dropped by the kubelet again and again", rivals=names)
-
-
-def offers(socket: Path, uuids: Collection[str]) -> bool:
-    """Ask the plugin on *socket* for its devices; tell whether one of *uuids* is among them."""
+def offers(socket: Path, uuids: Collection[str], timeout_s: float) -> bool:
+    """Ask the plugin on *socket* for its devices; return whether one of *uuids* is among them."""
     target = f"unix://{socket.absolute()}"
     with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
-        stream = service.DevicePluginStub(channel).ListAndWatch(pb.Empty(), timeout=ASK_TIMEOUT_S)
+        stream = service.DevicePluginStub(channel).ListAndWatch(pb.Empty(), timeout=timeout_s)
         try:
             first = next(stream, pb.ListAndWatchResponse())
         except grpc.RpcError:
-            return False  # no device plugin, or one that does not answer
+            return False  # not a device plugin, or one that does not answer
         finally:
             stream.cancel()
     return any(device.ID.partition(SEPARATOR)[0] in uuids for device in first.devices)

@@ -1,14 +1,16 @@
-"""A stand-in for the kubelet, for machines that have none: the device manager's half.
+"""A fake kubelet for machines that have none: the device manager, without admission of pods.
 
-It speaks the real protocol over real sockets (kubelet 1.36 pkg/kubelet/cm/devicemanager):
-it empties the directory of sockets, serves Registration, dials who registers, asks for
-options and watches the devices. It admits no pods.
+It speaks the real protocol over real sockets (kubelet 1.36 pkg/kubelet/cm/devicemanager): it
+removes all sockets from the directory, serves Registration, dials each plugin that registers,
+asks for its options and watches its devices.
 
-Like that kubelet it takes the newest of several plugins of a resource, leaves the streams of
-the others open and takes their lists too, and drops the newest when any of the streams ends.
-With *keyed_by_socket* it does as 1.37 does: it drops the plugin whose stream ended, and
-refuses a socket that it is connected to.
+Like that kubelet it uses the newest of several plugins of a resource, leaves the streams of
+the others open and applies their lists too, and drops the newest when any of the streams ends.
+With *keyed_by_socket* it behaves like 1.37: it drops the plugin whose stream ended, and refuses
+a socket that it is connected to.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,118 +19,25 @@ from pathlib import Path
 from threading import Condition, Thread, current_thread
 from time import monotonic, sleep
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import grpc
 
+from agent.deviceplugin import settings as defaults
 from agent.deviceplugin import sockets
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.registration import CHANNEL_OPTIONS, VERSION
+from agent.deviceplugin.settings import Deadlines
 from agent.deviceplugin.stream import HEALTHY
 from agent.errors import InputError, UnreadableError
-
-# What a stand-in kubelet holds of one plugin: a connection and the stream of its devices.
-
-DIAL_TIMEOUT_S = 10.0
-"""What a kubelet gives a plugin to answer the connection."""
-
-
-CALL_TIMEOUT_S = 5.0
-"""A kubelet sets none; a stand-in must not hang with whoever runs it."""
-
-
-Received: TypeAlias = Callable[["Endpoint", tuple[PluginDevice, ...]], None]
-
-
-Ended: TypeAlias = Callable[["Endpoint"], None]
-
-
-class Endpoint:
-    """The connection of a stand-in to one plugin.
-
-    *received* is called with each device list, and *ended* when the stream is over, both in a
-    thread of the endpoint's own.
-    """
-
-    def __init__(self, resource: str, path: Path, received: Received, ended: Ended) -> None:
-        self.resource = resource
-        self.path = path
-        self._received = received
-        self._ended = ended
-        self._channel = grpc.insecure_channel(f"unix://{path.absolute()}", options=CHANNEL_OPTIONS)
-        self._stub: Any = service.DevicePluginStub(self._channel)
-        self._stream: Any = None
-        self._thread = Thread(target=self._follow, name=f"watch {path.name}", daemon=True)
-
-    def connect(self) -> None:
-        """Dial and read the options.
-
-        Raises:
-            UnreadableError: no answer in time.
-        """
-        try:
-            self._stub.GetDevicePluginOptions(pb.Empty(), timeout=DIAL_TIMEOUT_S)
-        except grpc.RpcError as error:
-            self._channel.close()
-            raise UnreadableError(f"failed to dial device plugin: {_words(error)}") from error
-
-    def watch(self) -> None:
-        """Begin to follow the device list."""
-        self._stream = self._stub.ListAndWatch(pb.Empty())
-        self._thread.start()
-
-    def call(self, method: str, request: Any) -> Any:
-        """Call *method* and return its answer.
-
-        Raises:
-            UnreadableError: the plugin answered with an error.
-        """
-        try:
-            return getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_S)
-        except grpc.RpcError as error:
-            raise UnreadableError(f"{self.resource} {method}: {_words(error)}") from error
-
-    def close(self) -> None:
-        """Hang up and wait until the watching thread has seen it, unless that is the caller."""
-        self._stream.cancel()
-        if self._thread is not current_thread():
-            self._thread.join()
-        self._channel.close()
-
-    def _follow(self) -> None:
-        try:
-            for message in self._stream:
-                self._received(self, tuple(map(_device, message.devices)))
-        except grpc.RpcError:
-            pass  # every way a stream ends is one of these, our own cancel included
-        self._ended(self)
-        self.close()
-
-
-def _device(message: pb.Device) -> PluginDevice:
-    return PluginDevice(
-        id=message.ID,
-        is_healthy=message.health == HEALTHY,
-        numa_nodes=tuple(node.ID for node in message.topology.nodes),
-    )
-
-
-def _words(error: Any) -> str:
-    return f"{error.code().name}: {error.details()}"
-
-
-STOP_TIMEOUT_S = 1.0
-"""How long gRPC may take to remove the socket file of a server that has stopped."""
-
-
-GPU = "nvidia.com/gpu"
+from agent.model.kubernetes import GPU_RESOURCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandInView:
-    """What the kubelet knows of a resource: who serves it, and its devices as listed."""
+class ResourceView:
+    """A resource as the kubelet knows it: the plugin's socket name, and the devices as listed."""
 
     resource: str
     endpoint: str
@@ -147,12 +56,21 @@ class AllocateView:
 class StandInKubelet(service.RegistrationServicer):
     """Serve ``kubelet.sock`` in *socket_dir* until :meth:`stop`; a context manager too.
 
+    ``None`` for *deadlines* is the default.
+
     Raises:
         InputError: a kubelet serves there already.
     """
 
-    def __init__(self, socket_dir: Path, *, keyed_by_socket: bool = False) -> None:
+    def __init__(
+        self,
+        socket_dir: Path,
+        *,
+        keyed_by_socket: bool = False,
+        deadlines: Deadlines | None = None,
+    ) -> None:
         self._keyed_by_socket = keyed_by_socket
+        self._deadlines = deadlines or defaults.DEADLINES
         self._socket = socket_dir / sockets.KUBELET_SOCKET
         if sockets.is_listening(self._socket):
             raise InputError(f"a kubelet serves {self._socket}", "use a directory of its own")
@@ -162,7 +80,7 @@ class StandInKubelet(service.RegistrationServicer):
         self._endpoints: dict[str, list[Endpoint]] = {}  # newest last; one, unless by socket
         self._devices: dict[str, tuple[PluginDevice, ...]] = {}  # as listed last
         self._streaming: set[Endpoint] = set()
-        self._pool = ThreadPoolExecutor(4, thread_name_prefix="stand-in kubelet")
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="fake kubelet")
         self._server = grpc.server(self._pool)
         service.add_RegistrationServicer_to_server(self, self._server)
         self._server.add_insecure_port(f"unix://{self._socket.absolute()}")
@@ -177,7 +95,7 @@ class StandInKubelet(service.RegistrationServicer):
     def Register(  # noqa: N802 - the service's own name
         self, request: pb.RegisterRequest, context: grpc.ServicerContext
     ) -> pb.Empty:
-        """Dial the plugin, then take it in the place of an earlier one of its resource."""
+        """Connect to the plugin, which replaces an earlier one of its resource."""
         if request.version != VERSION:
             context.abort(grpc.StatusCode.UNKNOWN, f"version {request.version!r} is not {VERSION}")
         try:
@@ -187,12 +105,12 @@ class StandInKubelet(service.RegistrationServicer):
         return pb.Empty()
 
     def connect(self, resource: str, path: Path) -> None:
-        """Take the plugin that serves *resource* on *path* for the newest.
+        """Connect to the plugin that serves *resource* on *path*, as the newest one.
 
         Raises:
             UnreadableError: it does not answer, or it is connected already.
         """
-        endpoint = Endpoint(resource, path, self._received, self._ended)
+        endpoint = Endpoint(resource, path, self._received, self._ended, self._deadlines)
         endpoint.connect()
         with self._changed:
             connected = self._endpoints.get(resource, [])
@@ -203,11 +121,11 @@ class StandInKubelet(service.RegistrationServicer):
             self._streaming.add(endpoint)
             endpoint.watch()
 
-    def wait_registered(self, timeout_s: float, resource: str = GPU) -> StandInView:
-        """Return the first device list of *resource*, waiting for it if need be.
+    def wait_registered(self, timeout_s: float, resource: str = GPU_RESOURCE) -> ResourceView:
+        """Return the first device list of *resource*, waiting for it if necessary.
 
         Raises:
-            TimeoutError: none came in time.
+            TimeoutError: there was none in time.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._view(resource) is not None, timeout_s):
@@ -216,8 +134,8 @@ class StandInKubelet(service.RegistrationServicer):
         assert view is not None
         return view
 
-    def view(self, resource: str = GPU) -> StandInView | None:
-        """Return what is known of *resource* now; ``None`` unless a plugin is connected."""
+    def view(self, resource: str = GPU_RESOURCE) -> ResourceView | None:
+        """Return the current view of *resource*; ``None`` unless a plugin has sent its devices."""
         with self._changed:
             return self._view(resource)
 
@@ -226,9 +144,9 @@ class StandInKubelet(service.RegistrationServicer):
         size: int,
         available: Sequence[str] | None = None,
         required: Sequence[str] = (),
-        resource: str = GPU,
+        resource: str = GPU_RESOURCE,
     ) -> tuple[str, ...]:
-        """Ask which *size* devices to take; *available* defaults to all healthy ones.
+        """Ask the plugin which *size* devices to take; *available* defaults to all healthy ones.
 
         Raises:
             UnreadableError: no plugin, or it answered with an error.
@@ -245,8 +163,8 @@ class StandInKubelet(service.RegistrationServicer):
         answer = endpoint.call("GetPreferredAllocation", request)
         return tuple(answer.container_responses[0].deviceIDs)
 
-    def allocate(self, ids: Sequence[str], resource: str = GPU) -> AllocateView:
-        """Ask how a container gets to see *ids*.
+    def allocate(self, ids: Sequence[str], resource: str = GPU_RESOURCE) -> AllocateView:
+        """Ask the plugin how a container gets to see *ids*.
 
         Raises:
             UnreadableError: no plugin, or it answered with an error.
@@ -262,12 +180,12 @@ class StandInKubelet(service.RegistrationServicer):
             ),
         )
 
-    def disconnect(self, resource: str = GPU) -> None:
-        """Drop the connection to the newest plugin, as a kubelet does that lost or mistook it."""
+    def disconnect(self, resource: str = GPU_RESOURCE) -> None:
+        """Drop the connection to the newest plugin, as a kubelet does that loses it."""
         self._endpoint(resource).close()
 
     def stop(self) -> None:
-        """End, leaving no socket behind; plugins see what a killed kubelet leaves them."""
+        """Stop and remove the socket; to plugins it looks as if the kubelet was killed."""
         self._server.stop(None).wait()
         self._pool.shutdown()
         with self._changed:
@@ -275,8 +193,8 @@ class StandInKubelet(service.RegistrationServicer):
             self._endpoints.clear()
         for endpoint in streaming:
             endpoint.close()
-        # gRPC removes the file when it gets to it, and by name: the next kubelet's, if late.
-        until = monotonic() + STOP_TIMEOUT_S
+        # gRPC removes the file some time later, and by name: if late, the next kubelet's.
+        until = monotonic() + self._deadlines.fake_kubelet_stop_s
         while self._socket.exists() and monotonic() < until:
             sleep(0.005)
 
@@ -286,7 +204,7 @@ class StandInKubelet(service.RegistrationServicer):
             self._changed.notify_all()
 
     def _ended(self, endpoint: Endpoint) -> None:
-        """Drop whom a kubelet would drop, because the stream of *endpoint* is over."""
+        """Drop the plugins that a kubelet would drop at the end of the stream of *endpoint*."""
         with self._changed:
             self._streaming.discard(endpoint)
             connected = self._endpoints.get(endpoint.resource, [])
@@ -299,11 +217,11 @@ class StandInKubelet(service.RegistrationServicer):
         for one in dropped:
             one.close()
 
-    def _view(self, resource: str) -> StandInView | None:
+    def _view(self, resource: str) -> ResourceView | None:
         connected, devices = self._endpoints.get(resource), self._devices.get(resource)
         if not connected or devices is None:
             return None
-        return StandInView(resource=resource, endpoint=connected[-1].path.name, devices=devices)
+        return ResourceView(resource=resource, endpoint=connected[-1].path.name, devices=devices)
 
     def _endpoint(self, resource: str) -> Endpoint:
         with self._changed:
@@ -311,3 +229,85 @@ class StandInKubelet(service.RegistrationServicer):
         if not connected:
             raise UnreadableError(f"no plugin serves {resource}", "wait until it has registered")
         return connected[-1]
+
+
+Received = Callable[["Endpoint", tuple[PluginDevice, ...]], None]
+Ended = Callable[["Endpoint"], None]
+
+
+class Endpoint:
+    """The connection to one plugin.
+
+    *received* is called with each device list, and *ended* when the stream is over, both in a
+    thread of the endpoint's own.
+    """
+
+    def __init__(
+        self, resource: str, path: Path, received: Received, ended: Ended, deadlines: Deadlines
+    ) -> None:
+        self.resource = resource
+        self.path = path
+        self._received = received
+        self._ended = ended
+        self._deadlines = deadlines
+        self._channel = grpc.insecure_channel(f"unix://{path.absolute()}", options=CHANNEL_OPTIONS)
+        self._stub: Any = service.DevicePluginStub(self._channel)
+        self._stream: Any = None
+        self._thread = Thread(target=self._watch_devices, name=f"watch {path.name}", daemon=True)
+
+    def connect(self) -> None:
+        """Connect and read the options.
+
+        Raises:
+            UnreadableError: no answer in time.
+        """
+        try:
+            dial_s = self._deadlines.fake_kubelet_dial_s
+            self._stub.GetDevicePluginOptions(pb.Empty(), timeout=dial_s)
+        except grpc.RpcError as error:
+            self._channel.close()
+            raise UnreadableError(f"failed to dial device plugin: {_words(error)}") from error
+
+    def watch(self) -> None:
+        """Start to watch the device list, in the endpoint's thread."""
+        self._stream = self._stub.ListAndWatch(pb.Empty())
+        self._thread.start()
+
+    def call(self, method: str, request: Any) -> Any:
+        """Call *method* and return its answer.
+
+        Raises:
+            UnreadableError: the plugin answered with an error.
+        """
+        try:
+            return getattr(self._stub, method)(request, timeout=self._deadlines.fake_kubelet_call_s)
+        except grpc.RpcError as error:
+            raise UnreadableError(f"{self.resource} {method}: {_words(error)}") from error
+
+    def close(self) -> None:
+        """Hang up and wait for the end of the watching thread, unless that is the caller."""
+        self._stream.cancel()
+        if self._thread is not current_thread():
+            self._thread.join()
+        self._channel.close()
+
+    def _watch_devices(self) -> None:
+        try:
+            for message in self._stream:
+                devices = tuple(
+                    PluginDevice(
+                        id=device.ID,
+                        is_healthy=device.health == HEALTHY,
+                        numa_nodes=tuple(node.ID for node in device.topology.nodes),
+                    )
+                    for device in message.devices
+                )
+                self._received(self, devices)
+        except grpc.RpcError:
+            pass  # every way a stream ends is one of these, our own cancel included
+        self._ended(self)
+        self.close()
+
+
+def _words(error: Any) -> str:
+    return f"{error.code().name}: {error.details()}"

@@ -1,13 +1,13 @@
 """The device nodes that the host has besides those of its GPUs: looked up outside of any RPC."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from agent.deviceplugin.settings import Feature, PluginSettings
 
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
-"""Device nodes that every CUDA process opens beside its GPU's own (NVIDIA driver)."""
+"""Device nodes that every CUDA process opens besides its GPU's own (NVIDIA driver)."""
 
 FEATURE_NODES: Mapping[Feature, tuple[str, ...]] = MappingProxyType(
     {
@@ -20,6 +20,27 @@ FEATURE_NODES: Mapping[Feature, tuple[str, ...]] = MappingProxyType(
 internal/discover/gdrcopy.go, gds.go, mofed.go)."""
 
 
+def present_nodes(settings: PluginSettings) -> tuple[str, ...]:
+    """Return the nodes that *settings* may hand out and the host has now, below ``/dev``.
+
+    Control nodes come first, then IMEX channels, then each feature's, sorted. Reads the file
+    system.
+    """
+    dev = _host_dev(settings.host_root, settings.dev_root)
+    control = (name for name in CONTROL_NODES if (dev / name).exists())
+    channels = (channel_node(channel) for channel in settings.imex_channels)
+    features: list[str] = []
+    for feature in sorted(settings.features):
+        paths: list[Path] = []
+        for pattern in FEATURE_NODES[feature]:
+            try:
+                paths += list(dev.glob(pattern))
+            except OSError:
+                continue  # a directory that cannot be listed
+        features += sorted(str(path.relative_to(dev)) for path in paths)
+    return (*control, *(node for node in channels if _is_character_device(dev / node)), *features)
+
+
 def channel_node(channel: int) -> str:
     """Return the node of an IMEX channel, below ``/dev``.
 
@@ -28,57 +49,34 @@ def channel_node(channel: int) -> str:
     return f"nvidia-caps-imex-channels/channel{channel}"
 
 
-def host_dev(host_root: Path, dev_root: Path) -> Path:
-    """Return the directory of the device nodes as this process sees it."""
-    return host_root / dev_root.relative_to("/") / "dev"
-
-
-def present_nodes(settings: PluginSettings) -> tuple[str, ...]:
-    """Return those nodes that *settings* may hand out and the host has now, below ``/dev``.
-
-    Control nodes come first, then IMEX channels, then each feature's. It asks the file system.
-    """
-    dev = host_dev(settings.host_root, settings.dev_root)
-    control = (name for name in CONTROL_NODES if (dev / name).exists())
-    channels = (channel_node(channel) for channel in settings.imex_channels)
-    features = (node for one in sorted(settings.features) for node in feature_nodes(dev, one))
-    return (*control, *(node for node in channels if _is_character_device(dev / node)), *features)
-
-
-def feature_nodes(dev: Path, feature: Feature) -> tuple[str, ...]:
-    """Return the nodes of *feature* that *dev* has, sorted."""
-    found = (path for pattern in FEATURE_NODES[feature] for path in _matches(dev, pattern))
-    return tuple(sorted(str(path.relative_to(dev)) for path in found))
-
-
-def features_with_nodes(features: Iterable[Feature], nodes: Iterable[str]) -> Iterator[Feature]:
-    """Yield, in alphabetical order, those of *features* that have one of *nodes* at least."""
-    named = [Path(node) for node in nodes]
-    for feature in sorted(features):
-        if any(node.match(pattern) for node in named for pattern in FEATURE_NODES[feature]):
-            yield feature
+def features_with_nodes(features: Iterable[Feature], nodes: Iterable[str]) -> tuple[Feature, ...]:
+    """Return, in alphabetical order, the *features* that have at least one of *nodes*."""
+    paths = [Path(node) for node in nodes]
+    return tuple(
+        feature
+        for feature in sorted(features)
+        if any(path.match(pattern) for path in paths for pattern in FEATURE_NODES[feature])
+    )
 
 
 def imex_problems(
     channels: Iterable[int], *, is_required: bool, host_root: Path, dev_root: Path
 ) -> tuple[str, ...]:
-    """Say which of *channels* are no character devices of the host, once, at start.
+    """Return a sentence for each of *channels* that is no character device of the host.
 
-    NVIDIA's plugin does not start then if channels are required, and goes on without the
-    channel if not (internal/imex/imex.go); :func:`present_nodes` goes on without it. The text
-    says which of both *is_required* asks for.
+    NVIDIA's plugin does not start then if channels are required, and otherwise continues without
+    the channel (internal/imex/imex.go), as :func:`present_nodes` does. *is_required* only chooses
+    the text.
     """
-    dev = host_dev(host_root, dev_root)
+    dev = _host_dev(host_root, dev_root)
     missing = [n for n in channels if not _is_character_device(dev / channel_node(n))]
     outcome = "and imex-required is set" if is_required else "containers go without it"
     return tuple(f"{dev / channel_node(n)} is no character device: {outcome}" for n in missing)
 
 
-def _matches(dev: Path, pattern: str) -> list[Path]:
-    try:
-        return list(dev.glob(pattern))
-    except OSError:
-        return []  # a directory that cannot be listed
+def _host_dev(host_root: Path, dev_root: Path) -> Path:
+    """Return the directory of the device nodes as this process sees it."""
+    return host_root / dev_root.relative_to("/") / "dev"
 
 
 def _is_character_device(path: Path) -> bool:

@@ -1,8 +1,8 @@
-"""The topology file for NCCL that containers find in a mount of a host's directory.
+"""The topology file for NCCL, in a directory of the host that is mounted into containers.
 
-The directory is mounted, not the file: a runtime that finds no file makes a directory in its
-place, and a file that is replaced would stay the old one in a container. NCCL goes on without
-where the directory is empty.
+The directory is mounted, not the file: a runtime that finds no file creates a directory in its
+place, and a container would keep the old file when it is replaced. NCCL goes on without the file
+if the directory is empty.
 """
 
 from pathlib import Path
@@ -14,17 +14,17 @@ from agent.nccl.container import FILE_NAME, container_xml
 
 
 class NcclHints:
-    """Keep the file true to the node; one thread calls it, and no RPC does."""
+    """Keep the file up to date; one thread calls it, and no RPC does."""
 
     def __init__(self, directory: Path, *, host_root: Path) -> None:
         """Touch nothing yet; *directory* is on the host."""
         self._file = HostFile(seen(host_root, directory) / FILE_NAME)
 
     def update(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Write what *snapshot* says, as far as it changed; return what a person should know.
+        """Write the topology of *snapshot*, if it changed; return problems, a sentence each.
 
-        A snapshot without GPUs is no news. One that does not suffice has the file deleted: what
-        NCCL finds out for itself is better than what was true once.
+        A snapshot without GPUs changes nothing. For one that is not sufficient the file is
+        deleted: what NCCL detects itself is better than an outdated topology.
         """
         if not snapshot.gpus:
             return ()

@@ -1,135 +1,129 @@
-"""What a kubelet asks a socket in ``plugins_registry``, answered from memory.
+"""Registration by ``plugins_registry``: the kubelet finds the plugin's socket and calls it.
 
-It gives GetInfo one second (1.36 pkg/kubelet/pluginmanager/operationexecutor).
+The kubelet watches that directory below its ``--root-dir`` for sockets, asks each what it is, and
+connects to it. It removes nothing there; a kubelet that starts walks the directory and asks
+again, so the socket outlives it, and a notification and a new stream show that it is back.
+
+A kubelet that only ended the stream does not ask again by itself. A socket file that appears
+under the same name makes it close the old connection and open another, one after the other,
+within two rounds of one second (1.36 pkg/kubelet/pluginmanager/reconciler). So the file is hidden
+behind a dot and shown again. It is also bound behind the dot, and shown once it answers: a socket
+that is visible can be used.
 """
+
+from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
-from structlog.typing import FilteringBoundLogger
 
 from agent.deviceplugin import sockets
 from agent.deviceplugin.pb import pluginregistration_pb2 as pb
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
-from agent.deviceplugin.registration import VERSION, Way
-from agent.deviceplugin.server import Served
-from agent.deviceplugin.service import GpuServicer
+from agent.deviceplugin.registration import VERSION, Registrar
+from agent.deviceplugin.server import PluginServer
 
 TYPE = "DevicePlugin"
-"""What the kubelet calls the kind of plugin that offers devices."""
+"""The kubelet's name for plugins that offer devices."""
+
+NOTIFICATION_DUE_S = 30.0
+"""A kubelet asks within seconds; one that starts asks when the API server has answered it."""
+
+
+class PluginWatcherRegistrar(Registrar):
+    """Keep one resource's socket in the directory that the kubelet watches."""
+
+    _announcer: Announcer | None = None  # of the current socket
+    _streams_before = 0
+
+    def kubelet_changed(self, now: float, *, is_present: bool) -> None:
+        """Only reset the delays: the next kubelet finds the socket by itself."""
+        del now, is_present
+        self._backoff.reset()
+
+    def check_streams(self, now: float) -> bool:
+        """Process the kubelet's notification, then return whether it has dropped the resource."""
+        server = self._server
+        notification = self._announcer.take_notification() if self._announcer else None
+        if notification is not None and server is not None:
+            if notification.problem is not None:  # the kubelet retries by itself
+                self.last_problem = f"the kubelet refused {self._resource}: {notification.problem}"
+                self._log.warning("registration failed", problem=self.last_problem)
+            elif self._accepted is None:
+                self._succeeded(server, self._streams_before, now)
+        return super().check_streams(now)
+
+    def withdraw(self) -> None:
+        """Hide the socket, unless a kubelet is connected to it."""
+        server = self._server
+        if server is not None and not server.streams.open and not _is_hidden(server):
+            with suppress(OSError):
+                _hide(server)
+
+    def _new_server(self) -> PluginServer:
+        name = sockets.HIDDEN + sockets.endpoint_name(self._resource)
+        self._announcer = Announcer(self._resource)  # a notification is about one socket
+        return PluginServer(self._servicer, self.directory / name, self._announcer)
+
+    def _attempt(self, server: PluginServer, now: float) -> bool:
+        """Show the socket; the kubelet does the rest."""
+        self._next_attempt = now + NOTIFICATION_DUE_S
+        self._streams_before = server.streams.opened
+        was_shown = not _is_hidden(server)
+        try:
+            if was_shown:
+                _hide(server)
+            server.rename(server.path.with_name(server.path.name.removeprefix(sockets.HIDDEN)))
+        except OSError as error:  # if the file is gone, the next check makes another
+            self._failed(f"cannot show a socket in {self.directory}: {error}", now)
+            return True
+        self._log.info("resource announced", endpoint=server.path.name, is_again=was_shown)
+        return True
+
+
+def _hide(server: PluginServer) -> None:
+    server.rename(server.path.with_name(sockets.HIDDEN + server.path.name))
+
+
+def _is_hidden(server: PluginServer) -> bool:
+    return server.path.name.startswith(sockets.HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """What a kubelet told after it tried; *problem* is ``None`` if it took the resource."""
+class Notification:
+    """How a registration ended; *problem* is ``None`` if the kubelet took the resource."""
 
     problem: str | None
 
 
 class Announcer(service.RegistrationServicer):
-    """Tell which resource is served on this socket, and keep the latest notice."""
+    """Answer what a kubelet asks of a socket in ``plugins_registry``, from memory.
+
+    It gives GetInfo one second (1.36 pkg/kubelet/pluginmanager/operationexecutor).
+    """
 
     def __init__(self, resource: str) -> None:
         self._resource = resource
-        self._notice: Notice | None = None
+        self._notification: Notification | None = None
 
-    def take_notice(self) -> Notice | None:
-        """Return a notice that was not returned before, if there is one."""
-        notice, self._notice = self._notice, None
-        return notice
+    def take_notification(self) -> Notification | None:
+        """Return the latest notification, once; ``None`` if there is no new one."""
+        notification, self._notification = self._notification, None
+        return notification
 
     def GetInfo(  # noqa: N802 - the service's own name
         self, request: pb.InfoRequest, context: grpc.ServicerContext
     ) -> pb.PluginInfo:
-        """Name the resource; without an endpoint the kubelet goes on with this socket."""
+        """Return the resource; without an endpoint the kubelet continues with this socket."""
         del request, context
         return pb.PluginInfo(type=TYPE, name=self._resource, supported_versions=[VERSION])
 
     def NotifyRegistrationStatus(  # noqa: N802 - the service's own name
         self, request: pb.RegistrationStatus, context: grpc.ServicerContext
     ) -> pb.RegistrationStatusResponse:
-        """Remember how it went."""
+        """Remember the result of the registration."""
         del context
         problem = None if request.plugin_registered else request.error or "no reason given"
-        self._notice = Notice(problem)
+        self._notification = Notification(problem)
         return pb.RegistrationStatusResponse()
-
-
-# Registration by ``plugins_registry``: the kubelet finds the socket and calls the plugin.
-#
-# The kubelet watches that directory below its ``--root-dir`` for sockets, asks each for what it
-# is, and connects to it. It empties nothing there; one that starts walks the directory and asks
-# again, so the socket outlives it, and a notice and a new stream say that it came back.
-#
-# A kubelet that only ended our stream does not ask again by itself. A socket file that appears
-# under the same name makes it leave the old connection and connect anew, one after the other,
-# within two rounds of one second (1.36 pkg/kubelet/pluginmanager/reconciler): so the file is
-# hidden behind a dot and shown again. It is also bound behind the dot, and shown when it
-# answers: whoever sees it can use it.
-
-NOTICE_DUE_S = 30.0
-"""A kubelet asks within seconds; one that starts does so when it has heard from the API server."""
-
-
-class WatcherWay(Way):
-    """Keep one resource's socket in the directory that the kubelet watches."""
-
-    def __init__(
-        self, resource: str, directory: Path, servicer: GpuServicer, log: FilteringBoundLogger
-    ) -> None:
-        super().__init__(resource, directory, servicer, log)
-        self._announcer = Announcer(resource)
-        self._streams_before = 0
-
-    def see_kubelet(self, kubelet: sockets.Identity | None, now: float) -> None:
-        """Leave it at that: the next kubelet finds the socket by itself."""
-        del kubelet, now
-        self._backoff.reset()
-
-    def see_streams(self, now: float) -> bool:
-        """Tell whether the kubelet has just left; take its notice first."""
-        notice, served = self._announcer.take_notice(), self._served
-        if notice is not None and served is not None:
-            if notice.problem is not None:  # it tries again by itself
-                self.last_problem = f"the kubelet refused {self._resource}: {notice.problem}"
-                self._log.warning("registration failed", problem=self.last_problem)
-            elif self._standing is None:
-                self._accepted(served, self._streams_before, now)
-        return super().see_streams(now)
-
-    def hold(self) -> None:
-        """Hide the socket, unless a kubelet is connected to it."""
-        served = self._served
-        if served is not None and not served.streams.open and not _is_hidden(served):
-            with suppress(OSError):
-                _hide(served)
-
-    def _open(self) -> Served:
-        name = sockets.HIDDEN + sockets.endpoint_name(self._resource)
-        self._announcer = Announcer(self._resource)  # a notice is about one socket
-        return Served(self._servicer, self._directory / name, self._announcer)
-
-    def _attempt(self, served: Served, now: float) -> bool:
-        """Show the socket; the rest is up to the kubelet."""
-        self._next_attempt = now + NOTICE_DUE_S
-        self._streams_before = served.streams.opened
-        was_shown = not _is_hidden(served)
-        try:
-            if was_shown:
-                _hide(served)
-            served.rename(served.path.with_name(served.path.name.removeprefix(sockets.HIDDEN)))
-        except OSError as error:  # where the file is gone, the next look makes another
-            self._failed(f"cannot show a socket in {self._directory}: {error}", now)
-            return True
-        self._log.info("resource announced", endpoint=served.path.name, is_again=was_shown)
-        return True
-
-
-def _hide(served: Served) -> None:
-    served.rename(served.path.with_name(sockets.HIDDEN + served.path.name))
-
-
-def _is_hidden(served: Served) -> bool:
-    return served.path.name.startswith(sockets.HIDDEN)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -21,7 +20,7 @@ STUCK_S = 0.2
 """What a call that outlives its grace gets before it is left behind."""
 
 
-class Served:
+class PluginServer:
     """A server on the socket *path*, from its construction to :meth:`stop`.
 
     Attributes:
@@ -35,10 +34,10 @@ class Served:
         path: Path,
         announcer: registration.RegistrationServicer | None = None,
     ) -> None:
-        """Serve *servicer*, and *announcer* beside it.
+        """Serve *servicer*, and *announcer* besides it.
 
         Raises:
-            RuntimeError: the socket cannot be bound (grpcio's word for it).
+            RuntimeError: the socket cannot be bound (as grpcio reports it).
         """
         self.path = path
         self.streams = Streams()
@@ -56,7 +55,7 @@ class Served:
         self._identity = sockets.identity(path)
 
     def rename(self, path: Path) -> None:
-        """Give the socket file the name *path*, on the same file system.
+        """Rename the socket file to *path*, on the same file system.
 
         Raises:
             OSError: the file vanished.
@@ -65,7 +64,7 @@ class Served:
         self.path = path
 
     def is_reachable(self) -> bool:
-        """Tell whether the socket file is still the one that was bound."""
+        """Return whether the socket file is still the one that was bound."""
         now = sockets.identity(self.path)
         if now is None or self._identity is None:
             return False
@@ -75,7 +74,7 @@ class Served:
         """End all calls within *grace_s* and remove the socket file, if it is still ours."""
         self._server.stop(grace_s).wait(grace_s + STUCK_S)
         self._pool.shutdown(wait=False)
-        self.path.unlink(missing_ok=True)  # its name is unique, so nobody else's
+        self.path.unlink(missing_ok=True)  # its name is unique, so it is nobody else's
 
 
 class Streams(grpc.ServerInterceptor):
@@ -83,7 +82,7 @@ class Streams(grpc.ServerInterceptor):
 
     Attributes:
         open: how many there are now.
-        opened: how many there ever were.
+        opened: how many there have ever been.
     """
 
     def __init__(self) -> None:
@@ -92,30 +91,23 @@ class Streams(grpc.ServerInterceptor):
         self._lock = Lock()
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Hand every call on; gRPC asks this once for each."""
+        """Pass every call on, counted if it is a stream; gRPC calls this once for each."""
         handler = continuation(details)
         if handler is None or not details.method.endswith("/ListAndWatch"):
             return handler
+
+        def ended() -> None:
+            with self._lock:
+                self.open -= 1
+
+        def counted(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            with self._lock:
+                if not context.add_callback(ended):  # called once, whichever side ends the stream
+                    return  # the client is gone already
+                self.open += 1
+                self.opened += 1
+            yield from handler.unary_stream(request, context)
+
         return grpc.unary_stream_rpc_method_handler(
-            partial(self._counted, handler.unary_stream),
-            handler.request_deserializer,
-            handler.response_serializer,
+            counted, handler.request_deserializer, handler.response_serializer
         )
-
-    def _counted(
-        self,
-        behaviour: Callable[[Any, grpc.ServicerContext], Iterator[Any]],
-        request: Any,
-        context: grpc.ServicerContext,
-    ) -> Iterator[Any]:
-        with self._lock:
-            if not context.add_callback(self._end):
-                return  # the client is gone already
-            self.open += 1
-            self.opened += 1
-        yield from behaviour(request, context)
-
-    def _end(self) -> None:
-        """Called by gRPC once for each stream, whichever side ended it."""
-        with self._lock:
-            self.open -= 1

@@ -1,12 +1,12 @@
-"""The DevicePlugin service of one resource: answers from memory only.
+"""The DevicePlugin service of one resource: every answer comes from memory.
 
 The kubelet sets no deadline on Allocate and GetPreferredAllocation and admits one pod at a
 time, so a call that waited for the driver or the disk would stop the whole node
-(kubernetes issues 117435, 129249, 130855). The choice among devices is the one thing here
-that computes; it is given :data:`CHOICE_LIMIT_S`, then any valid set is the answer.
+(kubernetes issues 117435, 129249, 130855). Only the choice among devices computes; it has a
+deadline (:attr:`Deadlines.choice_s`), after which any valid set is the answer.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic, perf_counter
@@ -21,137 +21,17 @@ from agent.deviceplugin.host_nodes import present_nodes
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.response import container_response
-from agent.deviceplugin.settings import PluginSettings
+from agent.deviceplugin.settings import Deadlines, PluginSettings
 from agent.deviceplugin.stream import DeviceStream
 from agent.errors import UnreadableError
 
-# The last word on a preferred allocation: whatever was chosen, the answer is valid.
-
-
-def complete(
-    chosen: Sequence[str], *, available: Sequence[str], required: Sequence[str], size: int
-) -> tuple[str, ...]:
-    """Return exactly *size* distinct ids out of *available*, or all where there are fewer.
-
-    *required* is kept first, then *chosen*, then the rest in the order offered. The kubelet
-    takes an arbitrary part of an answer that is too long, and fills one that is too short
-    with arbitrary devices (kubelet 1.36 pkg/kubelet/cm/devicemanager, devicesToAllocate).
-    """
-    offered: Collection[str] = dict.fromkeys(available)
-    wanted = dict.fromkeys((*required, *chosen, *available))
-    return tuple(device for device in wanted if device in offered)[: max(size, 0)]
-
-
-# A function that is given so much time and no more, so that its caller can always answer.
-
-T = TypeVar("T")
-
+MOST_NAMED = 4
+MOST_NAME_CHARS = 80
+"""Unknown ids in an error, and characters of each: gRPC carries the text in a header, which has
+8 KiB at most."""
 
 MOST_WORKERS = 16
 """As many as gRPC has threads to call from; each call that hangs keeps one."""
-
-
-class Timely:
-    """Call functions in threads of its own, which are kept for the next call.
-
-    Python cannot end a thread. A call that came too late goes on to its end unheard, and the
-    threads are daemons, so that one that never ends does not keep the process.
-    """
-
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-        self._lock = Lock()  # guards the three below
-        self._idle: list[_Worker] = []
-        self._count = 0
-        self._is_closed = False
-
-    def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return what *function* returns, or raise what it raises.
-
-        Raises:
-            TimeoutError: it took longer than the limit, or too many earlier calls still do.
-            RuntimeError: no thread is to be had.
-        """
-        answers: SimpleQueue[tuple[T | None, Exception | None]] = SimpleQueue()
-        self._worker().jobs.put((function, arguments, answers))
-        try:
-            answer, problem = answers.get(timeout=self._limit_s)
-        except Empty:
-            raise TimeoutError(f"no answer within {self._limit_s} s") from None
-        if problem is not None:
-            raise problem
-        return answer  # type: ignore[return-value]  # one of the two is what the function gave
-
-    def close(self) -> None:
-        """End the threads that wait for a call; each other one ends with its call."""
-        with self._lock:
-            self._is_closed = True
-            idle, self._idle = self._idle, []
-        for worker in idle:
-            self._end(worker)
-
-    def _worker(self) -> "_Worker":
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-            if self._count >= MOST_WORKERS:
-                raise TimeoutError(f"{MOST_WORKERS} earlier calls have not ended")
-            self._count += 1
-        try:
-            return _Worker(self._take_back)
-        except RuntimeError:
-            with self._lock:
-                self._count -= 1
-            raise
-
-    def _take_back(self, worker: "_Worker") -> None:
-        with self._lock:
-            if not self._is_closed:
-                self._idle.append(worker)
-                return
-        self._end(worker)
-
-    def _end(self, worker: "_Worker") -> None:
-        with self._lock:
-            self._count -= 1
-        worker.jobs.put(None)
-
-
-class _Worker:
-    """One thread, and the calls that it is given: one at a time, ``None`` for the end."""
-
-    def __init__(self, take_back: Callable[["_Worker"], None]) -> None:
-        self.jobs: SimpleQueue[Any] = SimpleQueue()
-        self._take_back = take_back
-        Thread(target=self._run, name="timely call", daemon=True).start()
-
-    def _run(self) -> None:
-        while (job := self.jobs.get()) is not None:
-            function, arguments, answers = job
-            answer, problem = None, None
-            try:
-                answer = function(*arguments)
-            except Exception as error:  # noqa: BLE001 - raised again where the call was made
-                problem = error
-            self._take_back(self)  # before the answer: who has it may call at once
-            answers.put((answer, problem))
-
-
-CHOICE_LIMIT_S = 1.0
-"""What a choice may take before the kubelet, and every pod behind this one, is answered."""
-
-
-NODES_S = 1.0
-"""How long the host's device nodes are taken as seen: a storm of changes of health must not
-become one of file look-ups."""
-
-
-MOST_NAMED = 4
-
-
-MOST_NAME_CHARS = 80
-"""Of unknown ids in an error: gRPC carries its text in a header, which has 8 KiB at most."""
-
 
 Prefer = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
 """(available ids, required ids, size) → the ids to take."""
@@ -166,6 +46,7 @@ class GpuServicer(service.DevicePluginServicer):
         prefer: Prefer,
         settings: PluginSettings,
         log: FilteringBoundLogger,
+        deadlines: Deadlines,
         *,
         explain: Explain = no_reasons,
     ) -> None:
@@ -173,15 +54,16 @@ class GpuServicer(service.DevicePluginServicer):
         self._prefer = prefer
         self._settings = settings
         self._log = log
+        self._node_lookup_s = deadlines.node_lookup_s
         self._present_nodes = present_nodes(settings)
         self._nodes_seen_at = monotonic()
-        self._allocations = AllocationLog(explain, log)
-        self._choices = Timely(CHOICE_LIMIT_S)
-        self._stream = DeviceStream(settings.numa)
+        self._allocations = AllocationLog(explain, log, deadlines.log_close_s)
+        self._choices = DeadlineExecutor(deadlines.choice_s)
+        self._stream = DeviceStream(settings.numa, deadlines.list_interval_s)
 
     @property
     def devices(self) -> tuple[PluginDevice, ...]:
-        """The list as last taken by :meth:`update`; empty before."""
+        """The list last accepted by :meth:`update`; empty before."""
         return self._stream.devices
 
     @property
@@ -191,16 +73,16 @@ class GpuServicer(service.DevicePluginServicer):
 
     @property
     def refusal(self) -> str | None:
-        """Why the last list given to :meth:`update` was not taken; ``None`` if it was."""
+        """Why the last list given to :meth:`update` was refused; ``None`` if it was not."""
         return self._stream.refusal
 
     def update(self, devices: Sequence[PluginDevice]) -> bool:
-        """Replace the list; return whether watchers learn of it, because it differs.
+        """Replace the list; return whether it differs, so that watchers are sent it.
 
-        The host's device nodes are looked up here as well, now and then: the driver makes some
-        on first use.
+        The host's device nodes are looked up here as well, from time to time: the driver creates
+        some on first use.
         """
-        if monotonic() - self._nodes_seen_at >= NODES_S:
+        if monotonic() - self._nodes_seen_at >= self._node_lookup_s:
             self._present_nodes = present_nodes(self._settings)
             self._nodes_seen_at = monotonic()
         return self._stream.update(devices)
@@ -237,29 +119,48 @@ class GpuServicer(service.DevicePluginServicer):
     ) -> pb.PreferredAllocationResponse:
         """Choose for each container; always a valid answer, because an error rejects the pod."""
         del context
-        return pb.PreferredAllocationResponse(
-            container_responses=(
-                pb.ContainerPreferredAllocationResponse(deviceIDs=self._preferred(container))
-                for container in request.container_requests
-            )
-        )
+        response = pb.PreferredAllocationResponse()
+        for container in request.container_requests:
+            started = perf_counter()
+            available = tuple(container.available_deviceIDs)
+            required = tuple(container.must_include_deviceIDs)
+            size = container.allocation_size
+            preferred: list[str] = []
+            try:
+                ids = self._choices.call(self._prefer, available, required, size)
+                preferred = [name for name in ids if isinstance(name, str)]
+            except TimeoutError as error:
+                self._log.error("preferred allocation came too late", problem=str(error))
+            except Exception:  # noqa: BLE001 - a fault in the choice must not reject the pod
+                self._log.error("preferred allocation failed", exc_info=True)
+            chosen = complete(preferred, available=available, required=required, size=size)
+            took_ms = round((perf_counter() - started) * 1000, 3)
+            asked = Asked(available=available, required=required, size=size, took_ms=took_ms)
+            self._allocations.answered(asked, chosen)
+            self._log.debug("preferred allocation chosen", chosen=chosen, took_ms=took_ms)
+            response.container_responses.add(deviceIDs=chosen)
+        return response
 
     def Allocate(  # noqa: N802 - the service's own name
         self, request: pb.AllocateRequest, context: grpc.ServicerContext
     ) -> pb.AllocateResponse:
-        """Say how the containers get to see their devices; an unknown id is an error."""
+        """Return how the containers get to see their devices; an unknown id is an error."""
         devices = self._stream.devices
         response = pb.AllocateResponse()
         for container in request.container_requests:
             wanted = set(container.devices_ids)
-            unknown = wanted.difference(device.id for device in devices)
+            unknown = sorted(wanted.difference(device.id for device in devices))
             if unknown:
+                names = ", ".join(name[:MOST_NAME_CHARS] for name in unknown[:MOST_NAMED])
+                more = len(unknown) - MOST_NAMED
                 context.abort(
                     grpc.StatusCode.INVALID_ARGUMENT,
-                    f"{self._resource} has no device {_named(unknown)}",
+                    f"{self._resource} has no device {names}"
+                    + (f" and {more} more" if more > 0 else ""),
                 )
             chosen = [device for device in devices if device.id in wanted]
-            if self._settings.fails_requests_greater_than_one and _are_replicas(chosen):
+            is_limited = self._settings.fails_requests_greater_than_one
+            if is_limited and len(chosen) > 1 and any(device.is_replica for device in chosen):
                 context.abort(
                     grpc.StatusCode.INVALID_ARGUMENT,
                     f"{self._resource} is shared, and {len(chosen)} of it are no more of a GPU "
@@ -280,44 +181,93 @@ class GpuServicer(service.DevicePluginServicer):
         del request, context
         return pb.PreStartContainerResponse()
 
-    def _preferred(self, asked: pb.ContainerPreferredAllocationRequest) -> tuple[str, ...]:
-        started = perf_counter()
-        available = tuple(asked.available_deviceIDs)
-        required = tuple(asked.must_include_deviceIDs)
-        size = asked.allocation_size
-        wish = self._wish(available, required, size)
-        chosen = complete(wish, available=available, required=required, size=size)
-        took_ms = round((perf_counter() - started) * 1000, 3)
-        self._allocations.answered(
-            Asked(available=available, required=required, size=size, took_ms=took_ms), chosen
-        )
-        self._log.debug("preferred allocation chosen", chosen=chosen, took_ms=took_ms)
-        return chosen
 
-    def _wish(self, available: tuple[str, ...], required: tuple[str, ...], size: int) -> list[str]:
-        """Return what is preferred; nothing, where that fails or takes too long."""
+def complete(
+    chosen: Sequence[str], *, available: Sequence[str], required: Sequence[str], size: int
+) -> tuple[str, ...]:
+    """Return exactly *size* distinct ids out of *available*, or all if there are fewer.
+
+    *required* is kept first, then *chosen*, then the rest in the order offered. The kubelet
+    takes an arbitrary part of an answer that is too long, and fills up an answer that is too
+    short with arbitrary devices (kubelet 1.36 pkg/kubelet/cm/devicemanager, devicesToAllocate).
+    """
+    offered: Collection[str] = dict.fromkeys(available)
+    wanted = dict.fromkeys((*required, *chosen, *available))
+    return tuple(device for device in wanted if device in offered)[: max(size, 0)]
+
+
+T = TypeVar("T")
+
+
+class DeadlineExecutor:
+    """Call functions with a deadline of *limit_s* seconds, in threads that are reused.
+
+    Python cannot end a thread. A call that misses the deadline runs to its end unheard, and the
+    threads are daemons, so that a call that never ends does not keep the process alive.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._lock = Lock()  # guards the three below
+        self._idle: list[SimpleQueue[Any]] = []  # the queue of each thread that waits for a call
+        self._count = 0
+        self._is_closed = False
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return what *function* returns, or raise what it raises.
+
+        Raises:
+            TimeoutError: it took longer than the limit, or too many earlier calls still run.
+            RuntimeError: no thread can be started.
+        """
+        jobs = None
+        with self._lock:
+            if self._idle:
+                jobs = self._idle.pop()
+            elif self._count >= MOST_WORKERS:
+                raise TimeoutError(f"{MOST_WORKERS} earlier calls have not ended")
+            else:
+                self._count += 1
+        if jobs is None:
+            jobs = SimpleQueue()
+            try:
+                Thread(target=self._work, args=(jobs,), name="deadline call", daemon=True).start()
+            except RuntimeError:
+                with self._lock:
+                    self._count -= 1
+                raise
+        answers: SimpleQueue[tuple[T | None, Exception | None]] = SimpleQueue()
+        jobs.put((function, arguments, answers))
         try:
-            return _texts(self._choices.call(self._prefer, available, required, size))
-        except TimeoutError as error:
-            self._log.error("preferred allocation came too late", problem=str(error))
-        except Exception:  # noqa: BLE001 - a fault in the choice must not reject the pod
-            self._log.error("preferred allocation failed", exc_info=True)
-        return []
+            answer, problem = answers.get(timeout=self._limit_s)
+        except Empty:
+            raise TimeoutError(f"no answer within {self._limit_s} s") from None
+        if problem is not None:
+            raise problem
+        return answer  # type: ignore[return-value]  # without a problem it is the function's
 
+    def close(self) -> None:
+        """End the threads that wait for a call; each other thread ends with its call."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            self._count -= len(idle)
+        for jobs in idle:
+            jobs.put(None)
 
-def _texts(wish: Iterable[object]) -> list[str]:
-    """Return the texts of *wish*: whatever else a faulty choice holds is no id."""
-    return [one for one in wish if isinstance(one, str)]
-
-
-def _named(unknown: Iterable[str]) -> str:
-    """Return *unknown* as an error can hold them: a few, and none without end."""
-    names = sorted(unknown)
-    shown = [name[:MOST_NAME_CHARS] for name in names[:MOST_NAMED]]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _are_replicas(devices: Sequence[PluginDevice]) -> bool:
-    """Tell whether there are several, and replicas among them."""
-    return len(devices) > 1 and any(device.is_replica for device in devices)
+    def _work(self, jobs: SimpleQueue[Any]) -> None:
+        """Run the calls of one thread, one at a time; ``None`` ends it."""
+        while (job := jobs.get()) is not None:
+            function, arguments, answers = job
+            answer, problem = None, None
+            try:
+                answer = function(*arguments)
+            except Exception as error:  # noqa: BLE001 - raised again where the call was made
+                problem = error
+            with self._lock:  # before the answer: the caller may call again at once
+                if self._is_closed:
+                    self._count -= 1
+                    jobs.put(None)
+                else:
+                    self._idle.append(jobs)
+            answers.put((answer, problem))

@@ -13,17 +13,17 @@ from time import time_ns
 from agent.errors import InputError
 
 KUBELET_SOCKET = "kubelet.sock"
-"""Where the kubelet serves Registration, beside the plugins' own sockets."""
+"""Where the kubelet serves Registration, next to the plugins' own sockets."""
 
 MAX_PATH_BYTES = 107
 """``sun_path`` is 108 bytes with its closing zero (linux/un.h)."""
 
 HIDDEN = "."
-"""What the name of a socket begins with that a kubelet shall not see yet: it skips such files
-in plugins_registry (1.36 pkg/kubelet/pluginmanager/pluginwatcher)."""
+"""Prefix of a socket that a kubelet must not see yet: it skips such files in plugins_registry
+(1.36 pkg/kubelet/pluginmanager/pluginwatcher)."""
 
 OURS = "nodetopo-"
-"""What the names of all our sockets begin with, whichever the resource, process or version."""
+"""Prefix of all our sockets, whichever the resource, process or version."""
 
 _LONGEST_SUFFIX = "-4194304-00000000.sock"
 """4194304 is the largest process id (PID_MAX_LIMIT, linux/threads.h)."""
@@ -32,7 +32,7 @@ SETTLED_NS = 100_000_000
 """Ten times the longest kernel tick (CONFIG_HZ=100)."""
 
 Identity = tuple[int, int, int]
-"""Device, inode, ctime in ns: a file made anew differs, even where the inode is used again."""
+"""Device, inode, ctime in ns: a recreated file differs, even if the inode is reused."""
 
 
 def endpoint_name(resource: str) -> str:
@@ -44,34 +44,25 @@ def endpoint_name(resource: str) -> str:
     return f"{_stem(resource)}-{os.getpid()}-{token_hex(4)}.sock"
 
 
-def check_path_length(resource: str, directory: Path) -> None:
-    """Refuse a directory in which a socket for *resource* could not be bound.
-
-    Raises:
-        InputError: the path would be longer than a unix socket's may be.
-    """
-    longest = directory.absolute() / (HIDDEN + _stem(resource) + _LONGEST_SUFFIX)
-    length = len(os.fsencode(longest))
-    if length > MAX_PATH_BYTES:
-        raise InputError(
-            f"the socket path {longest} has {length} bytes; a unix socket may have "
-            f"{MAX_PATH_BYTES}",
-            "choose a shorter path for the directory",
-        )
-
-
 def check_path_lengths(resource: str, directories: Iterable[Path]) -> None:
-    """Refuse *directories* in one of which a socket for *resource* could not be bound.
+    """Check that a socket for *resource* can be bound in each of *directories*.
 
     Raises:
         InputError: a path would be longer than a unix socket's may be.
     """
     for directory in directories:
-        check_path_length(resource, directory)
+        longest = directory.absolute() / (HIDDEN + _stem(resource) + _LONGEST_SUFFIX)
+        length = len(os.fsencode(longest))
+        if length > MAX_PATH_BYTES:
+            raise InputError(
+                f"the socket path {longest} has {length} bytes; a unix socket may have "
+                f"{MAX_PATH_BYTES}",
+                "choose a shorter path for the directory",
+            )
 
 
 def identity(path: Path) -> Identity | None:
-    """Return what tells *path* from an earlier file of its name; ``None`` if there is none."""
+    """Return what distinguishes *path* from an earlier file of that name; ``None`` without one."""
     try:
         status = path.stat()
     except OSError:
@@ -80,14 +71,14 @@ def identity(path: Path) -> Identity | None:
 
 
 class Entries:
-    """Notice cheaply that something was made or removed in *directory*."""
+    """Notice cheaply that an entry of *directory* was created or removed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._seen: tuple[int, ...] | None = None
 
     def may_have_changed(self) -> bool:
-        """Tell whether an entry came or went since the last call, or may have.
+        """Return whether an entry was or may have been created or removed since the last call.
 
         The kernel stamps directories with its tick (1…10 ms), so a second change in the tick
         of the first leaves no trace; a stamp younger than :data:`SETTLED_NS` proves nothing.
@@ -103,7 +94,7 @@ class Entries:
 
 
 def is_deleted_directory(directory: Path) -> bool:
-    """Tell whether *directory* lives on only because something, such as a mount, holds it."""
+    """Return whether *directory* was deleted, and exists only because a mount, say, holds it."""
     try:
         return directory.stat().st_nlink == 0
     except OSError:
@@ -111,7 +102,7 @@ def is_deleted_directory(directory: Path) -> bool:
 
 
 def is_listening(path: Path) -> bool:
-    """Tell whether some process accepts connections on the socket *path*."""
+    """Return whether some process accepts connections on the socket *path*."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:
@@ -124,10 +115,10 @@ def is_listening(path: Path) -> bool:
 
 
 def remove_leftovers(resource: str, directory: Path) -> tuple[str, ...]:
-    """Remove sockets of ours for *resource* that nobody listens on; return their names.
+    """Remove our sockets for *resource* that nobody listens on; return their names.
 
-    Listening is asked of the socket, not of the process id in its name, which means nothing
-    in another container.
+    The socket is asked, not the process id in its name, which means nothing in another
+    container.
     """
     ours = re.compile(r"\.?" + re.escape(_stem(resource)) + r"-[0-9]+-[0-9a-f]+\.sock")
     removed = []
@@ -159,14 +150,12 @@ def _sockets(directory: Path) -> tuple[Path, ...]:
         paths = sorted(directory.iterdir())
     except OSError:
         return ()
-    return tuple(path for path in paths if _is_socket(path))
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.lstat().st_mode)
-    except OSError:
-        return False
+    existing = []
+    for path in paths:
+        with suppress(OSError):
+            if stat.S_ISSOCK(path.lstat().st_mode):
+                existing.append(path)
+    return tuple(existing)
 
 
 def _stem(resource: str) -> str:

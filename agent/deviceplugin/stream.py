@@ -1,8 +1,8 @@
-"""The device list of a resource, and the streams that carry it to whoever watches.
+"""The device list of a resource, and the streams that carry it to the clients that watch it.
 
-A kubelet writes its checkpoint for each message, so a list goes out when it differs from the
-last one, and at most once in :data:`PUSH_INTERVAL_S`: the first change at once, the latest
-of a storm when the interval is over.
+A kubelet writes its checkpoint for each message, so a list is sent only when it differs from the
+last one, and at most once in :attr:`Deadlines.list_interval_s`: the first change at once, the
+latest of many changes when the interval is over.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,12 +20,9 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 """The kubelet takes every text but ``Healthy`` for unhealthy; this one is by convention."""
 
-PUSH_INTERVAL_S = 1.0
-"""Between two changes on one stream: a choice. The kubelet has a failed GPU within that time."""
-
 MOST_BYTES = 3 << 20
-"""Of one list. A kubelet takes messages of 4 MiB (gRPC's default; kubernetes issue 109304), and
-drops a plugin that sends more."""
+"""Size limit of one list. A kubelet takes messages of 4 MiB (gRPC's default; kubernetes issue
+109304), and drops a plugin that sends more."""
 
 DEVICE_BYTES = 32
 NODE_BYTES = 5
@@ -33,11 +30,34 @@ NODE_BYTES = 5
 form; node numbers below 16384)."""
 
 
-class DeviceStream:
-    """Hold the list; every method may be called from many threads at once."""
+@dataclass(slots=True)
+class _Watcher:
+    """One stream.
 
-    def __init__(self, numa: NumaReport) -> None:
+    Attributes:
+        serial: 1 for the first stream, 2 for the second, and so on.
+        seen: the generation that was last compared with what the stream carried.
+        sent: the list that it carried last; ``None`` before the first.
+        next_push: when it may carry another, by the monotonic clock.
+    """
+
+    context: grpc.ServicerContext
+    serial: int
+    seen: int | None = None
+    sent: tuple[PluginDevice, ...] | None = None
+    next_push: float = 0.0
+
+
+class DeviceStream:
+    """Hold the list; every method may be called from many threads at once.
+
+    Attributes:
+        refusal: why the last list given to :meth:`update` was refused; ``None`` if it was not.
+    """
+
+    def __init__(self, numa: NumaReport, interval_s: float) -> None:
         self._numa = numa
+        self._interval_s = interval_s
         # One lock, two conditions: a storm of changes must not wake the streams that hold back.
         lock = RLock()
         self._changed = Condition(lock)
@@ -51,22 +71,29 @@ class DeviceStream:
 
     @property
     def devices(self) -> tuple[PluginDevice, ...]:
-        """The list as last taken by :meth:`update`; empty before."""
+        """The list last accepted by :meth:`update`; empty before."""
         return self._devices
 
     def update(self, devices: Sequence[PluginDevice]) -> bool:
-        """Replace the list; return whether watchers learn of it, because it differs.
+        """Replace the list; return whether it differs, so that watchers are sent it.
 
-        One that no kubelet would take is refused: the last one stays, and :attr:`refusal`
-        says so until a list is taken again.
+        A list that no kubelet would take is refused: the last one stays, and :attr:`refusal`
+        says why until a list is accepted again.
         """
         with self._changed:
             if self._devices == tuple(devices):
                 self.refusal = None
                 return False
-            self.refusal = _refusal(devices, self._numa)
-            if self.refusal is not None:
+            nodes = sum(len(device.reported_nodes(self._numa)) for device in devices)
+            names = sum(len(device.id.encode()) for device in devices)
+            size = names + len(devices) * DEVICE_BYTES + nodes * NODE_BYTES
+            if size > MOST_BYTES:
+                self.refusal = (
+                    f"a list of {len(devices)} devices takes {size} bytes, and a kubelet takes "
+                    f"{MOST_BYTES}: lower the number of replicas, or report no NUMA nodes"
+                )
                 return False
+            self.refusal = None
             self._devices = tuple(devices)
             self._generation += 1
             self._changed.notify_all()
@@ -75,7 +102,7 @@ class DeviceStream:
     def close(self) -> None:
         """End all streams, and every stream opened from now on.
 
-        One that has not sent the latest list sends it first.
+        A stream that has not sent the latest list sends it first.
         """
         with self._changed:
             self._is_closing = True
@@ -97,77 +124,44 @@ class DeviceStream:
         while (devices := self._next(watcher)) is not None:
             yield device_list(devices, self._numa)
 
-    def _next(self, watcher: "_Watcher") -> tuple[PluginDevice, ...] | None:
-        """Wait for what is to be sent next; ``None`` if nothing more is."""
+    def _next(self, watcher: _Watcher) -> tuple[PluginDevice, ...] | None:
+        """Wait for the next list to send; ``None`` at the end of the stream."""
+
+        def is_over() -> bool:
+            return self._hung_up >= watcher.serial or not watcher.context.is_active()
 
         def is_urgent() -> bool:
-            return self._is_closing or self._is_over(watcher)
+            return self._is_closing or is_over()
 
         with self._changed:
             while True:
                 self._changed.wait_for(lambda: is_urgent() or self._generation != watcher.seen)
                 self._ended.wait_for(is_urgent, max(0.0, watcher.next_push - monotonic()))
                 watcher.seen = self._generation
-                has_all = watcher.sent in (None, self._devices)
-                if self._is_over(watcher) or (self._is_closing and has_all):
+                has_latest = watcher.sent in (None, self._devices)
+                if is_over() or (self._is_closing and has_latest):
                     return None
                 if watcher.sent != self._devices:
-                    return watcher.send(self._devices)
-
-    def _is_over(self, watcher: "_Watcher") -> bool:
-        return self._hung_up >= watcher.serial or not watcher.context.is_active()
+                    if watcher.sent is not None:  # the first change may follow the list at once
+                        watcher.next_push = monotonic() + self._interval_s
+                    watcher.sent = self._devices
+                    return watcher.sent
 
     def _wake(self) -> None:
-        """Called by gRPC too, once for each stream, whichever side ended it."""
+        """Let every stream look whether it is over; gRPC calls this at the end of each, too."""
         with self._changed:
             self._changed.notify_all()
             self._ended.notify_all()
 
 
-@dataclass(slots=True)
-class _Watcher:
-    """One stream.
-
-    Attributes:
-        seen: the generation that was compared last with what the stream carried.
-        sent: the list that it carried last; ``None`` before the first.
-        next_push: when it may carry another, by the monotonic clock.
-    """
-
-    context: grpc.ServicerContext
-    serial: int
-    seen: int | None = None
-    sent: tuple[PluginDevice, ...] | None = None
-    next_push: float = 0.0
-
-    def send(self, devices: tuple[PluginDevice, ...]) -> tuple[PluginDevice, ...]:
-        """Return *devices*, as sent now; the first list leaves the next one its way at once."""
-        if self.sent is not None:
-            self.next_push = monotonic() + PUSH_INTERVAL_S
-        self.sent = devices
-        return devices
-
-
 def device_list(devices: Sequence[PluginDevice], numa: NumaReport) -> pb.ListAndWatchResponse:
     """Return the message that offers *devices*, in their order."""
-    return pb.ListAndWatchResponse(devices=[_device(device, numa) for device in devices])
-
-
-def _device(device: PluginDevice, numa: NumaReport) -> pb.Device:
-    message = pb.Device(ID=device.id, health=HEALTHY if device.is_healthy else UNHEALTHY)
-    if nodes := device.reported_nodes(numa):
-        # Node 0 is an empty submessage on the wire; repeated fields keep it.
-        message.topology.nodes.extend(pb.NUMANode(ID=node) for node in nodes)
-    return message
-
-
-def _refusal(devices: Sequence[PluginDevice], numa: NumaReport) -> str | None:
-    nodes = sum(len(device.reported_nodes(numa)) for device in devices)
-    names = sum(len(device.id.encode()) for device in devices)
-    size = names + len(devices) * DEVICE_BYTES + nodes * NODE_BYTES
-    if size <= MOST_BYTES:
-        return None
-    return (
-        f"a list of {len(devices)} devices takes {size} bytes, and a kubelet takes {MOST_BYTES}: "
-        "lower the number of replicas, or report no NUMA nodes"
-    )
+    response = pb.ListAndWatchResponse()
+    for device in devices:
+        message = response.devices.add(
+            ID=device.id, health=HEALTHY if device.is_healthy else UNHEALTHY
+        )
+        if nodes := device.reported_nodes(numa):
+            # Node 0 is an empty submessage on the wire; repeated fields keep it.
+            message.topology.nodes.extend(pb.NUMANode(ID=node) for node in nodes)
+    return response

@@ -1,1 +1,1 @@
-"""Writers: everything that tells others what was found."""
+"""Everything that is published: labels, metrics, Events and zones."""

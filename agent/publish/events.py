@@ -1,11 +1,10 @@
-"""Events about the Node, as ``kubectl describe node`` shows them, written by server-side apply.
+"""Events about the Node and about pods, as ``kubectl describe`` shows them.
 
-The object is a ``v1`` Event, which every reader of Events knows. Its name follows from what it is
-about, so that one write both creates it and counts it up, and an answer that was lost does no harm.
-The Node is named as the kubelet names it in its own Events: the uid is the name, the namespace of
-the Event is ``default`` (kubernetes 1.36, pkg/kubelet/kubelet.go, nodeRef; API validation of Events
-demands that namespace for an object that has none).
+The objects are ``v1`` Events, which every reader of Events knows. The name of an Event follows
+from its subject, so that a write whose answer was lost does no harm when it is repeated.
 """
+
+from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
@@ -26,42 +25,55 @@ from agent.formats.responses import part, parts
 from agent.kubeapi.backoff import RETRY_S, RetryPause
 from agent.kubeapi.client import Answer, Api
 
-# Events that wait to be written: joined by what they are about, limited in number and rate.
+COMPONENT = "nodetopo"
+
+POLL_S = 0.4
+"""How often the loop looks for Events, and for the end."""
+
+MESSAGE_BYTES = 1024
+"""The limit of the newer Event API (kubernetes, pkg/apis/core/validation/events.go,
+NoteLengthLimit), so that no reader has to truncate."""
+
+NAME_LENGTH = 253
+"""Of any object's name (kubernetes, DNS subdomain, RFC 1123)."""
 
 WAITING = 64
 """Events that may wait; of more, the oldest is dropped. A node has 16 GPUs at most, and few of
-the things that can befall one last."""
-
+the things that can happen to one last."""
 
 QUIET_S = 600.0
-"""One Event in ten minutes says that a thing goes on."""
-
+"""One Event in ten minutes reports that something goes on."""
 
 BUDGET = 10
-
-
 BUDGET_S = 3600.0
 """Writes in an hour, whatever happens: the API server keeps an Event for an hour by default
 (kube-apiserver, ``--event-ttl``), and 15,000 nodes may fail at once."""
 
-
 EXPIRY_S = 3600.0
-"""An Event that could not be written for this long is no news any more."""
-
+"""An Event that could not be written for this long is dropped as outdated."""
 
 REMEMBERED = 256
-"""Things whose last write is remembered; of one that was forgotten the next is written at once."""
+"""Subjects whose last write is remembered; the next Event of a forgotten one is written at once."""
+
+_OK = (200, 201)
+_INVALID = (400, 422)
+"""The API server will not accept it at another time either."""
+_CONFLICT = 409
+_FORBIDDEN = 403
+_NOT_FOUND = 404
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvent:
-    """What a person should learn about the node.
+    """An Event about the node.
 
     Attributes:
         reason: short, CamelCase; see the table in ``docs/operate/runbook.md``.
         message: a sentence for a person.
-        is_warning: Warning, else Normal.
-        key: what it is about, such as a GPU; Events of one reason and key are joined.
+        is_warning: of type Warning, else Normal.
+        key: the subject, such as a GPU; Events of one reason and key are joined.
     """
 
     reason: str
@@ -70,144 +82,26 @@ class NodeEvent:
     key: str
 
 
-@dataclass(slots=True)
-class Waiting:
-    """An Event that waits, the latest of those that were joined in it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEvent(NodeEvent):
+    """An Event about a pod; the key should contain its uid.
 
     Attributes:
-        count: how many were joined, 1 or more.
-        since: when the first of them came, on the queue's clock.
+        uid: of the pod; readers find the Events of a pod by it.
     """
 
-    event: NodeEvent
-    count: int
-    since: float
-
-
-class EventQueue:
-    """What waits, and what may be written now. Safe to share between threads; never blocks.
-
-    Args:
-        clock: monotonic seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._lock = Lock()  # guards everything below
-        self._waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
-        self._written: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._spent: deque[float] = deque(maxlen=BUDGET)
-        self._dropped = 0
-
-    @property
-    def dropped(self) -> int:
-        """How many Events were never written: too many, too old, or refused."""
-        return self._dropped
-
-    def put(self, event: NodeEvent) -> None:
-        """Let *event* wait; one that waits already for the same thing is replaced and counted."""
-        with self._lock:
-            waiting = self._waiting.get(_thing(event))
-            if waiting is not None:
-                waiting.event = event
-                waiting.count += 1
-                return
-            if len(self._waiting) >= WAITING:
-                _, oldest = self._waiting.popitem(last=False)
-                self._dropped += oldest.count
-            self._waiting[_thing(event)] = Waiting(event, 1, self._clock())
-
-    def take(self) -> Waiting | None:
-        """Remove and return what may be written now: warnings first, then the oldest.
-
-        ``None`` where nothing waits, the budget is spent, or all that waits was just written.
-        """
-        with self._lock:
-            now = self._clock()
-            self._expire(now)
-            if len(self._spent) == BUDGET and now - self._spent[0] < BUDGET_S:
-                return None
-            due = [one for thing, one in self._waiting.items() if self._is_due(thing, now)]
-            if not due:
-                return None
-            first = min(due, key=lambda one: not one.event.is_warning)
-            return self._waiting.pop(_thing(first.event))
-
-    def put_back(self, taken: Waiting) -> None:
-        """Let *taken* wait again, joined with what has come meanwhile."""
-        with self._lock:
-            thing = _thing(taken.event)
-            newer = self._waiting.get(thing)
-            if newer is None:
-                self._waiting[thing] = taken
-            else:
-                newer.count += taken.count
-                newer.since = taken.since
-            self._waiting.move_to_end(thing, last=False)
-
-    def wrote(self, taken: Waiting) -> None:
-        """Count the write of *taken* against the budget, and keep its thing quiet for a while."""
-        with self._lock:
-            now = self._clock()
-            self._spent.append(now)
-            self._written[_thing(taken.event)] = now
-            self._written.move_to_end(_thing(taken.event))
-            if len(self._written) > REMEMBERED:
-                self._written.popitem(last=False)
-
-    def drop(self, taken: Waiting) -> None:
-        """Give *taken* up."""
-        with self._lock:
-            self._dropped += taken.count
-
-    def _expire(self, now: float) -> None:
-        late = [thing for thing, one in self._waiting.items() if now - one.since >= EXPIRY_S]
-        for thing in late:
-            self._dropped += self._waiting.pop(thing).count
-
-    def _is_due(self, thing: tuple[str, str], now: float) -> bool:
-        return now - self._written.get(thing, float("-inf")) >= QUIET_S
-
-
-def _thing(event: NodeEvent) -> tuple[str, str]:
-    return event.reason, event.key
-
-
-# The loop that writes Events: one at a time, within the budget, later where it was refused.
-
-COMPONENT = "nodetopo"
-
-
-POLL_S = 0.4
-"""How often the loop looks for Events, and for the end."""
-
-
-MESSAGE_BYTES = 1024
-"""As much as the newer Event API takes (kubernetes, pkg/apis/core/validation/events.go,
-NoteLengthLimit), so that no reader has to cut."""
-
-
-NAME_LENGTH = 253
-"""Of any object's name (kubernetes, DNS subdomain, RFC 1123)."""
-
-
-_TAKEN = frozenset({200, 201})
-
-
-_HOPELESS = frozenset({400, 422})
-"""It will not be taken at another time either."""
-
-
-_log = structlog.get_logger()
+    namespace: str
+    pod: str
+    uid: str
 
 
 def utc_now() -> datetime:
-    """Return the time that people read."""
+    """Return the current time for people."""
     return datetime.now(UTC)
 
 
 class EventWriter(ABC):
-    """Posts what happens; any thread posts, one runs the loop.
+    """Write posted Events one at a time; any thread posts, one runs the loop.
 
     Nothing is connected before the first Event: the client of the API server costs memory.
 
@@ -215,7 +109,7 @@ class EventWriter(ABC):
         kubeconfig: how to reach the API server; ``None`` for the pod's own account.
         node: name of the Node object.
         clock: monotonic seconds, for pauses.
-        now: the time that people read.
+        now: the time in the Events.
     """
 
     def __init__(
@@ -238,12 +132,12 @@ class EventWriter(ABC):
 
     @property
     def posted(self) -> int:
-        """How many writes the API server took."""
+        """How many writes the API server accepted."""
         return self._posted
 
     @property
     def dropped(self) -> int:
-        """How many Events were given up: too many, too old, or refused."""
+        """How many Events were dropped: too many, too old, or refused."""
         return self._queue.dropped
 
     def post(self, event: NodeEvent) -> None:
@@ -251,7 +145,7 @@ class EventWriter(ABC):
         self._queue.put(event)
 
     def run(self, stopping: Event) -> None:
-        """Write what is posted until *stopping*; what then still waits is lost."""
+        """Write what is posted until *stopping*; Events that still wait then are lost."""
         while not stopping.wait(POLL_S):
             self.write_next()
 
@@ -262,162 +156,73 @@ class EventWriter(ABC):
         waiting = self._queue.take()
         if waiting is None:
             return
+        retry_after_s = None
         try:
             if self._api is None:
                 self._api = Api(self._kubeconfig)
             answer = self.write(self._api, waiting)
         except ApiUnavailable as error:
-            self._put_off(waiting, str(error), error.retry_after_s)
-            return
-        if answer.status in _TAKEN:
-            self._posted += 1
-            self._pause.reset()
-            self._queue.wrote(waiting)
-        elif self.is_told(answer):
-            self._pause.reset()
-        elif answer.status in _HOPELESS or self.is_hopeless(answer):
-            self._queue.drop(waiting)
-            _log.error("event refused", reason=waiting.event.reason, error=_said(answer))
+            problem, retry_after_s = str(error), error.retry_after_s
         else:
-            self._put_off(waiting, _said(answer), answer.retry_after_s)
-
-    @abstractmethod
-    def write(self, api: Api, waiting: Waiting) -> Answer:
-        """Write one Event; raises ApiUnavailable where no answer came."""
-
-    def is_told(self, _answer: Answer) -> bool:
-        """Return whether a refusal means that the Event is there already."""
-        return False
-
-    def is_hopeless(self, _answer: Answer) -> bool:
-        """Return whether a refusal, of another status than those that always are, is for good."""
-        return False
-
-    def _put_off(self, waiting: Waiting, problem: str, asked_s: float | None) -> None:
-        self._silent_until = self._clock() + self._pause.next_s(asked_s)
+            if answer.status in _OK:
+                self._posted += 1
+                self._pause.reset()
+                self._queue.wrote(waiting)
+                return
+            if self.is_duplicate(answer):
+                self._pause.reset()
+                return
+            problem = str(answer.body.get("message") or f"HTTP {answer.status}")
+            if answer.status in _INVALID or self.is_permanent(answer):
+                self._queue.drop(waiting)
+                _log.error("event refused", reason=waiting.event.reason, error=problem)
+                return
+            retry_after_s = answer.retry_after_s
+        self._silent_until = self._clock() + self._pause.next_s(retry_after_s)
         self._queue.put_back(waiting)
         _log.warning("event not posted", reason=waiting.event.reason, error=problem)
 
-    def body(self, waiting: Waiting) -> dict[str, Any]:
-        """Return the fields of the object that are the same for all; times and count are not."""
-        event = waiting.event
+    @abstractmethod
+    def write(self, api: Api, waiting: Waiting) -> Answer:
+        """Write one Event; raises ApiUnavailable if there was no answer."""
+
+    def is_duplicate(self, _answer: Answer) -> bool:
+        """Return whether a refusal means that the Event exists already."""
+        return False
+
+    def is_permanent(self, _answer: Answer) -> bool:
+        """Return whether a refusal, by another status than those that always are, is permanent."""
+        return False
+
+    def body(
+        self, waiting: Waiting, metadata: Mapping[str, Any], subject: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the object, except for its first time and its count."""
+        event, joined = waiting.event, waiting.count - 1
+        ending = f" ({joined} more since the last Event)" if joined else ""
+        text = event.message.encode()[: MESSAGE_BYTES - len(ending)].decode(errors="ignore")
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "type": "Warning" if event.is_warning else "Normal",
             "reason": event.reason,
-            "message": _message(event.message, waiting.count - 1),
+            "message": text + ending,
             "source": {"component": COMPONENT, "host": self._node},
             "reportingComponent": COMPONENT,
             "reportingInstance": self._node,
+            "metadata": metadata,
+            "involvedObject": subject,
+            "lastTimestamp": self._now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-
-    def time(self) -> str:
-        """Return the present time as Events have it."""
-        return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def event_name(subject: str, *facts: str) -> str:
-    """Return the name of an Event: the same for the same *subject* and *facts*, over restarts."""
-    digest = sha256("\n".join(facts).encode()).hexdigest()[:16]
-    return f"{subject[: NAME_LENGTH - 1 - len(digest)].rstrip('.-')}.{digest}"
-
-
-def causes(answer: Answer) -> tuple[str, ...]:
-    """Return the reasons of the causes that a refusal names."""
-    found: Mapping[str, Any] = part(answer.body, "details")
-    return tuple(str(cause.get("reason")) for cause in parts(found, "causes"))
-
-
-def _message(text: str, joined: int) -> str:
-    ending = f" ({joined} more since the last Event)" if joined else ""
-    room = MESSAGE_BYTES - len(ending)
-    return text.encode()[:room].decode(errors="ignore") + ending
-
-
-def _said(answer: Answer) -> str:
-    return str(answer.body.get("message") or f"HTTP {answer.status}")
-
-
-# Events about pods, as ``kubectl describe pod`` shows them: each created once, never changed.
-#
-# The name follows from the pod's uid and what is said, so that an agent that starts anew is told by
-# the API server that it has said so already. All that this takes is the right to ``create`` Events.
-
-_EXISTS = 409
-
-
-_FORBIDDEN = 403
-
-
-_NO_NAMESPACE = 404
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodEvent(NodeEvent):
-    """What a person should learn about a pod; the key is to name its uid.
-
-    Attributes:
-        uid: of the pod; readers find the Events of a pod by it.
-    """
-
-    namespace: str
-    pod: str
-    uid: str
-
-
-class PodEventPublisher(EventWriter):
-    """Posts :class:`PodEvent` and nothing else."""
-
-    def write(self, api: Api, waiting: Waiting) -> Answer:
-        """Create the Event."""
-        event, now = waiting.event, self.time()
-        assert isinstance(event, PodEvent), "an Event about something else"
-        return api.create(
-            f"/api/v1/namespaces/{quote(event.namespace, safe='')}/events",
-            {"fieldManager": COMPONENT},
-            {
-                **self.body(waiting),
-                "metadata": {
-                    "name": event_name(event.pod, event.uid, event.reason),
-                    "namespace": event.namespace,
-                },
-                "involvedObject": {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
-                    "namespace": event.namespace,
-                    "name": event.pod,
-                    "uid": event.uid,
-                },
-                "firstTimestamp": now,
-                "lastTimestamp": now,
-                "count": 1,
-            },
-        )
-
-    def is_told(self, answer: Answer) -> bool:
-        """Return whether the Event is there already, from before a restart."""
-        return answer.status == _EXISTS
-
-    def is_hopeless(self, answer: Answer) -> bool:
-        """Return whether the pod's namespace is gone or going; others must not wait for it."""
-        is_going = answer.status == _FORBIDDEN and "NamespaceTerminating" in causes(answer)
-        return is_going or answer.status == _NO_NAMESPACE
-
-
-__all__ = ["EventPublisher", "NodeEvent"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """What the API server was told of one thing so far: when it began, and how often it was."""
-
-    first: str
-    count: int
 
 
 class EventPublisher(EventWriter):
-    """Posts what happens to one node."""
+    """Write Events about one node by server-side apply, which both creates and counts them up.
+
+    The Node is named as the kubelet names it in its own Events: the uid is the name, the namespace
+    of the Event is ``default`` (kubernetes 1.36, pkg/kubelet/kubelet.go, nodeRef; API validation
+    of Events demands that namespace for an object without one).
+    """
 
     def __init__(
         self,
@@ -429,32 +234,177 @@ class EventPublisher(EventWriter):
     ) -> None:
         """Connect to nothing yet; arguments as of :class:`EventWriter`."""
         super().__init__(kubeconfig, node, clock=clock, now=now)
-        self._told: OrderedDict[str, _Told] = OrderedDict()  # by name of the Event
+        # By name of an Event: its first time, and how often it has happened.
+        self._written: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
     def write(self, api: Api, waiting: Waiting) -> Answer:
         """Create the Event, or count it up."""
-        event, now = waiting.event, self.time()
+        event = waiting.event
         name = event_name(self._node, self._node, event.reason, event.key)
-        before = self._told.get(name, _Told(first=now, count=0))
-        told = _Told(first=before.first, count=before.count + waiting.count)
+        body = self.body(
+            waiting,
+            {"name": name, "namespace": "default"},
+            {"kind": "Node", "name": self._node, "uid": self._node},
+        )
+        first, before = self._written.get(name, (body["lastTimestamp"], 0))
+        count = before + waiting.count
         answer = api.apply(
             f"/api/v1/namespaces/default/events/{name}",
             {"fieldManager": COMPONENT, "force": "true"},
-            {
-                **self.body(waiting),
-                "metadata": {"name": name, "namespace": "default"},
-                "involvedObject": {"kind": "Node", "name": self._node, "uid": self._node},
-                "firstTimestamp": told.first,
-                "lastTimestamp": now,
-                "count": told.count,
-            },
+            {**body, "firstTimestamp": first, "count": count},
         )
-        if answer.status in {200, 201}:
-            self._remember(name, told)
+        if answer.status in _OK:
+            self._written[name] = first, count
+            self._written.move_to_end(name)
+            if len(self._written) > REMEMBERED:
+                self._written.popitem(last=False)
         return answer
 
-    def _remember(self, name: str, told: _Told) -> None:
-        self._told[name] = told
-        self._told.move_to_end(name)
-        if len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+
+class PodEventPublisher(EventWriter):
+    """Write :class:`PodEvent` and nothing else; each is created once and never changed.
+
+    The name follows from the pod's uid and the reason, so that the API server tells a restarted
+    agent that the Event exists already. Only the right to ``create`` Events is needed.
+    """
+
+    def write(self, api: Api, waiting: Waiting) -> Answer:
+        """Create the Event."""
+        event = waiting.event
+        assert isinstance(event, PodEvent), "an Event about something else"
+        namespace = event.namespace
+        body = self.body(
+            waiting,
+            {"name": event_name(event.pod, event.uid, event.reason), "namespace": namespace},
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": namespace,
+                "name": event.pod,
+                "uid": event.uid,
+            },
+        )
+        return api.create(
+            f"/api/v1/namespaces/{quote(namespace, safe='')}/events",
+            {"fieldManager": COMPONENT},
+            {**body, "firstTimestamp": body["lastTimestamp"], "count": 1},
+        )
+
+    def is_duplicate(self, answer: Answer) -> bool:
+        """Return whether the Event exists already, from before a restart."""
+        return answer.status == _CONFLICT
+
+    def is_permanent(self, answer: Answer) -> bool:
+        """Return whether the pod's namespace is gone or terminating; others must not wait."""
+        causes = parts(part(answer.body, "details"), "causes")
+        is_terminating = any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+        return answer.status == _NOT_FOUND or (answer.status == _FORBIDDEN and is_terminating)
+
+
+def event_name(subject: str, *facts: str) -> str:
+    """Return the name of an Event: the same for the same *subject* and *facts*, over restarts."""
+    digest = sha256("\n".join(facts).encode()).hexdigest()[:16]
+    return f"{subject[: NAME_LENGTH - 1 - len(digest)].rstrip('.-')}.{digest}"
+
+
+@dataclass(slots=True)
+class Waiting:
+    """An Event that waits, the latest of those that were joined in it.
+
+    Attributes:
+        count: how many were joined, 1 or more.
+        since: when the first of them was posted, on the queue's clock.
+    """
+
+    event: NodeEvent
+    count: int
+    since: float
+
+
+class EventQueue:
+    """The Events that wait, joined by subject, limited in number and rate; never blocks.
+
+    Threads may share it.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = Lock()  # guards everything below
+        self._waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
+        self._written: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._spent: deque[float] = deque(maxlen=BUDGET)
+        self._dropped = 0
+
+    @property
+    def dropped(self) -> int:
+        """How many Events were never written: too many, too old, or refused."""
+        return self._dropped
+
+    def put(self, event: NodeEvent) -> None:
+        """Let *event* wait; it replaces a waiting Event of its subject, which is counted."""
+        with self._lock:
+            waiting = self._waiting.get(_subject(event))
+            if waiting is not None:
+                waiting.event = event
+                waiting.count += 1
+                return
+            if len(self._waiting) >= WAITING:
+                _, oldest = self._waiting.popitem(last=False)
+                self._dropped += oldest.count
+            self._waiting[_subject(event)] = Waiting(event, 1, self._clock())
+
+    def take(self) -> Waiting | None:
+        """Remove and return what may be written now: warnings first, then the oldest.
+
+        ``None`` if nothing waits, the budget is spent, or all that waits was just written.
+        """
+        with self._lock:
+            now = self._clock()
+            for subject, waiting in tuple(self._waiting.items()):
+                if now - waiting.since >= EXPIRY_S:
+                    self._dropped += self._waiting.pop(subject).count
+            if len(self._spent) == BUDGET and now - self._spent[0] < BUDGET_S:
+                return None
+            due = [
+                waiting
+                for subject, waiting in self._waiting.items()
+                if now - self._written.get(subject, float("-inf")) >= QUIET_S
+            ]
+            if not due:
+                return None
+            first = min(due, key=lambda waiting: not waiting.event.is_warning)
+            return self._waiting.pop(_subject(first.event))
+
+    def put_back(self, taken: Waiting) -> None:
+        """Let *taken* wait again, joined with what was posted meanwhile."""
+        with self._lock:
+            subject = _subject(taken.event)
+            newer = self._waiting.get(subject)
+            if newer is None:
+                self._waiting[subject] = taken
+            else:
+                newer.count += taken.count
+                newer.since = taken.since
+            self._waiting.move_to_end(subject, last=False)
+
+    def wrote(self, taken: Waiting) -> None:
+        """Count the write of *taken* against the budget, and keep its subject quiet for a while."""
+        with self._lock:
+            now, subject = self._clock(), _subject(taken.event)
+            self._spent.append(now)
+            self._written[subject] = now
+            self._written.move_to_end(subject)
+            if len(self._written) > REMEMBERED:
+                self._written.popitem(last=False)
+
+    def drop(self, taken: Waiting) -> None:
+        """Give *taken* up."""
+        with self._lock:
+            self._dropped += taken.count
+
+
+def _subject(event: NodeEvent) -> tuple[str, str]:
+    return event.reason, event.key

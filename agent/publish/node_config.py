@@ -1,4 +1,4 @@
-"""The label of the own Node that names its config."""
+"""The label of the own Node that names its configuration."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -13,13 +13,13 @@ from agent.kubeapi.watch import NodeWatch
 
 @dataclass(frozen=True, slots=True)
 class SeenLabel:
-    """The label as the API server last told it; *value* is ``None`` for a Node without it."""
+    """The label as last reported by the API server; *value* is ``None`` for a Node without it."""
 
     value: str | None
 
 
 class NodeConfigWatch(NodeWatch):
-    """Follows one label of one Node. One thread runs it, any may read what was seen."""
+    """Follow one label of one Node. One thread runs it, any may read the label."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class NodeConfigWatch(NodeWatch):
         label: str,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """Ask nothing yet; *on_change* is called by the thread that runs, and must be quick."""
+        """Send no request yet; *on_change* is called by the running thread, and must be quick."""
         super().__init__(kubeconfig, node)
         self._label = label
         self._on_change = on_change
@@ -38,22 +38,21 @@ class NodeConfigWatch(NodeWatch):
 
     @property
     def seen(self) -> SeenLabel | None:
-        """What was last seen; ``None`` before the first answer."""
+        """The label last seen; ``None`` before the first answer."""
         return self._seen
 
     def wait(self, timeout_s: float) -> SeenLabel | None:
-        """Return what was seen, after the first answer or *timeout_s*."""
+        """Return the label last seen, after the first answer or *timeout_s*."""
         self._is_seen.wait(timeout_s)
         return self._seen
 
     def _see(self, node: Mapping[str, Any] | None) -> None:
         labels = {} if node is None else node.get("labels") or {}
-        found = labels.get(self._label)
-        value = None if found is None else str(found)
-        seen = SeenLabel(value)
+        value = labels.get(self._label)
+        seen = SeenLabel(None if value is None else str(value))
         if seen == self._seen:
             return
         self._seen = seen
         self._is_seen.set()
-        structlog.get_logger().info("config label seen", label=self._label, value=value)
+        structlog.get_logger().info("config label seen", label=self._label, value=seen.value)
         self._on_change()

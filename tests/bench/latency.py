@@ -21,10 +21,11 @@ import structlog
 
 from agent.allocation.allocator import preferred
 from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.fake_kubelet import GPU, StandInKubelet
+from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.machines.bundled import machine
+from agent.model.kubernetes import GPU_RESOURCE
 from tests.bench.latency_rows import Asked, Row, requests, rows, whole
 from tests.bench.peer import Peer, Request
 from tests.bench.placement import duration, ratio
@@ -129,7 +130,9 @@ def through_grpc(row: Row, number: int, random: Random) -> ThroughGrpc:
         tempfile.TemporaryDirectory(prefix="nodetopo-bench-") as directory,
         StandInKubelet(Path(directory)) as kubelet,
     ):
-        plugin = DevicePlugin(GPU, Path(directory), partial(preferred, row.build()), log=silent)
+        plugin = DevicePlugin(
+            GPU_RESOURCE, Path(directory), partial(preferred, row.build()), log=silent
+        )
         plugin.start()
         plugin.update([PluginDevice(id=one) for one in row.ids])
         kubelet.wait_registered(10.0)
@@ -137,7 +140,7 @@ def through_grpc(row: Row, number: int, random: Random) -> ThroughGrpc:
             before = time.perf_counter_ns()
             kubelet.preferred(one.size, one.available, one.required)
             between = time.perf_counter_ns()
-            kubelet._endpoint(GPU).call("GetDevicePluginOptions", pb.Empty())
+            kubelet._endpoint(GPU_RESOURCE).call("GetDevicePluginOptions", pb.Empty())
             calls.append(between - before)
             empties.append(time.perf_counter_ns() - between)
         plugin.stop()

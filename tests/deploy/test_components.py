@@ -114,7 +114,7 @@ def test_components_combine_in_any_order(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_a_component_says_what_it_is_for(name: str) -> None:
+def test_a_component_describes_itself(name: str) -> None:
     text = (DEPLOY / "components" / name / "kustomization.yaml").read_text("utf-8")
     assert text.startswith("# ")
 

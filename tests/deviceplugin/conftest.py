@@ -15,12 +15,11 @@ from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.deviceplugin.settings import PluginSettings
+from agent.model.kubernetes import GPU_RESOURCE
 from tests.deviceplugin.machines import GPUS, first
-from tests.generous_deadlines import lift_limits
+from tests.generous_deadlines import GENEROUS
 
-__all__ = ["lift_limits"]
-
-RESOURCE = "nvidia.com/gpu"
+RESOURCE = GPU_RESOURCE
 
 
 @pytest.fixture
@@ -40,7 +39,10 @@ def opened() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def start_kubelet(socket_dir: Path, opened: ExitStack) -> Callable[..., StandInKubelet]:
-    return lambda **options: opened.enter_context(StandInKubelet(socket_dir, **options))
+    def start(**options: Any) -> StandInKubelet:
+        return opened.enter_context(StandInKubelet(socket_dir, deadlines=GENEROUS, **options))
+
+    return start
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def start_plugin(socket_dir: Path, opened: ExitStack) -> Callable[..., DevicePlu
         settings: PluginSettings | None = None,
         **options: Any,
     ) -> DevicePlugin:
-        plugin = DevicePlugin(RESOURCE, socket_dir, first, settings, **options)
+        plugin = DevicePlugin(RESOURCE, socket_dir, first, settings, deadlines=GENEROUS, **options)
         opened.callback(plugin.stop)
         plugin.update(devices)
         plugin.start()

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from agent.deviceplugin.resources import Offer
 from agent.model.gpu import Gpu, Mig, MigInstance
+from agent.model.kubernetes import GPU_RESOURCE
 from agent.model.snapshot import Snapshot
 from tests.deviceplugin.machines import node
 
-GPU = "nvidia.com/gpu"
+GPU = GPU_RESOURCE
 MIG = node("h100x8-nvswitch-2numa-mig")
 WHOLE = node("h100x8-nvswitch-2numa-8cx7")
 

@@ -11,9 +11,10 @@ import grpc
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration import Registrar
+from agent.deviceplugin.registration import RegistrationClient
 from agent.deviceplugin.settings import NumaReport
 from agent.deviceplugin.stream import device_list
+from tests.generous_deadlines import PATIENCE_S
 
 
 class OtherPlugin(service.DevicePluginServicer):
@@ -36,7 +37,8 @@ class OtherPlugin(service.DevicePluginServicer):
 
     def register(self, resource: str) -> None:
         """Register with the kubelet in the same directory."""
-        Registrar(self.path.with_name("kubelet.sock")).register(resource, self.path.name)
+        client = RegistrationClient(self.path.with_name("kubelet.sock"), PATIENCE_S)
+        client.register(resource, self.path.name)
 
     def stop(self) -> None:
         """End as an operator would end it: no socket is left."""

@@ -13,10 +13,12 @@ from agent.deviceplugin.allocation_log import Explain, no_reasons
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.server import Served
+from agent.deviceplugin.server import PluginServer
 from agent.deviceplugin.service import GpuServicer, Prefer
-from agent.deviceplugin.settings import PluginSettings
+from agent.deviceplugin.settings import Deadlines, PluginSettings
+from agent.model.kubernetes import GPU_RESOURCE
 from tests.deviceplugin.machines import GPUS, first
+from tests.generous_deadlines import GENEROUS
 
 ASKED_S = 60.0
 
@@ -24,9 +26,9 @@ ASKED_S = 60.0
 class Client:
     """A servicer, the server that it is on, and a client's stub of it."""
 
-    def __init__(self, servicer: GpuServicer, served: Served, channel: grpc.Channel) -> None:
+    def __init__(self, servicer: GpuServicer, server: PluginServer, channel: grpc.Channel) -> None:
         self.servicer = servicer
-        self.streams = served.streams
+        self.streams = server.streams
         self.channel = channel
         self.stub: Any = service.DevicePluginStub(channel)
 
@@ -62,16 +64,17 @@ def serving(
     *,
     explain: Explain = no_reasons,
     devices: Sequence[PluginDevice] = GPUS,
+    deadlines: Deadlines = GENEROUS,
 ) -> Iterator[Client]:
     log = structlog.get_logger()
     servicer = GpuServicer(
-        "nvidia.com/gpu", prefer, settings or PluginSettings(), log, explain=explain
+        GPU_RESOURCE, prefer, settings or PluginSettings(), log, deadlines, explain=explain
     )
     servicer.update(devices)
     with ExitStack() as stack:
         directory = stack.enter_context(TemporaryDirectory(prefix="nodetopo-"))
         path = Path(directory) / "plugin.sock"
-        server = Served(servicer, path)
+        server = PluginServer(servicer, path)
         stack.callback(server.stop, 0)
         stack.callback(servicer.close)
         channel = stack.enter_context(grpc.insecure_channel(f"unix://{path}"))

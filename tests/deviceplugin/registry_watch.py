@@ -1,4 +1,4 @@
-"""The half of a kubelet that watches ``plugins_registry``, beside a stand-in.
+"""The half of a kubelet that watches ``plugins_registry``, next to a fake kubelet.
 
 It does what kubelets 1.36 and 1.37 do (pkg/kubelet/pluginmanager): a socket that appears,
 under a new name or its old one, is asked what it is, connected to and told how that went; one

@@ -8,6 +8,7 @@ import structlog
 
 from agent.deviceplugin.allocation_log import ANSWERS, WAITING, AllocationLog, Asked, Explain
 from tests.deviceplugin.eventually import eventually
+from tests.generous_deadlines import PATIENCE_S
 
 QUESTION = Asked(available=("a", "b", "c"), required=("a",), size=2, took_ms=0.25)
 
@@ -33,7 +34,7 @@ def asked_size(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
 
 def logged(explain: Explain = asked_size) -> tuple[AllocationLog, list[Mapping[str, Any]]]:
     lines = Lines()
-    return AllocationLog(explain, lines.logger()), lines.kept
+    return AllocationLog(explain, lines.logger(), PATIENCE_S), lines.kept
 
 
 def threads() -> list[threading.Thread]:

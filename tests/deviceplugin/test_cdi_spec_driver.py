@@ -103,5 +103,5 @@ def test_an_old_hosts_sockets_are_found_below_var_run(tmp_path: Path) -> None:
     assert driver_files(tmp_path, VERSION).sockets == expected
 
 
-def test_a_host_without_a_driver_has_nothing(tmp_path: Path) -> None:
+def test_a_host_without_a_driver_has_no_files(tmp_path: Path) -> None:
     assert driver_files(tmp_path, VERSION) == DriverFiles()

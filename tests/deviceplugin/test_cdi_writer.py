@@ -96,7 +96,7 @@ def test_a_file_that_somebody_deleted_is_back_after_the_next_scan(host: Path) ->
 
 
 @pytest.mark.parametrize("silent", [replace(ONE, gpus=()), replace(ONE, driver_version=None)])
-def test_a_driver_that_says_nothing_changes_nothing(host: Path, silent: Any) -> None:
+def test_missing_driver_facts_change_nothing(host: Path, silent: Any) -> None:
     kept = writer(host)
     kept.update(ONE, {})
     before = written(host)
@@ -104,7 +104,7 @@ def test_a_driver_that_says_nothing_changes_nothing(host: Path, silent: Any) -> 
     assert written(host) == before
 
 
-def test_gpus_without_numbers_leave_what_is_written(host: Path) -> None:
+def test_gpus_without_numbers_keep_the_written_file(host: Path) -> None:
     kept = writer(host)
     kept.update(ONE, {})
     before = written(host)

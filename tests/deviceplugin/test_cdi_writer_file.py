@@ -114,9 +114,7 @@ def test_only_a_file_of_our_name_and_kind_is_deleted(file: CdiFile) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"kind": "nvidia.com/gpu"}', "[]", "not JSON"])
-def test_a_file_of_our_name_that_says_something_else_is_left_alone(
-    file: CdiFile, text: str
-) -> None:
+def test_a_file_of_our_name_with_another_kind_is_left_alone(file: CdiFile, text: str) -> None:
     file.path.parent.mkdir(parents=True)
     file.path.write_text(text)
     (warning,) = file.remove()
@@ -143,7 +141,7 @@ def test_a_file_is_for_whom_it_is_meant_and_of_bounded_size(tmp_path: Path) -> N
     assert len(file.content()) == MAX_BYTES + 1
 
 
-def test_a_file_that_cannot_be_deleted_is_said(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_deleted_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     assert HostFile(tmp_path / "a").remove() in {
         f"cannot delete {tmp_path}/a: Is a directory",

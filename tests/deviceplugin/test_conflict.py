@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from agent.deviceplugin import conflict
-from agent.deviceplugin import plugin as lifecycle
+from agent.deviceplugin import plugin as device_plugin
 from agent.deviceplugin.conflict import FIGHT_LOSSES, RETRY_S, known_maker, offers
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.plugin import DevicePlugin
@@ -66,7 +66,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._skipped = 0.0
-        monkeypatch.setattr(lifecycle, "monotonic", lambda: monotonic() + self._skipped)
+        monkeypatch.setattr(device_plugin, "monotonic", lambda: monotonic() + self._skipped)
 
     def skip(self, seconds: float) -> None:
         """Let so much time have passed."""
@@ -171,7 +171,7 @@ def test_a_plugin_that_came_and_went_leaves_the_resource_with_us(
     assert eventually(lambda: plugin.state.stream_count == 1)
 
 
-def test_a_rival_that_listens_and_is_not_registered_is_outlasted(
+def test_a_competitor_that_listens_unregistered_is_outlasted(
     start_kubelet: StartKubelet,
     start_plugin: StartPlugin,
     start_other: StartOther,
@@ -187,7 +187,7 @@ def test_a_rival_that_listens_and_is_not_registered_is_outlasted(
     assert plugin.state.conflict is not None
 
 
-def test_what_is_lost_in_a_conflict_however_old_is_not_fought_for(
+def test_a_loss_during_a_conflict_does_not_end_the_yielding(
     start_kubelet: StartKubelet,
     start_plugin: StartPlugin,
     start_other: StartOther,
@@ -205,7 +205,7 @@ def test_what_is_lost_in_a_conflict_however_old_is_not_fought_for(
     assert eventually(lambda: plugin.state.registrations == 2)
 
 
-def test_who_drops_us_again_and_again_is_found_by_its_devices(
+def test_a_competitor_that_drops_us_repeatedly_is_found_by_its_devices(
     start_kubelet: StartKubelet,
     start_plugin: StartPlugin,
     start_other: StartOther,
@@ -224,7 +224,7 @@ def test_who_drops_us_again_and_again_is_found_by_its_devices(
     assert eventually(lambda: serves(kubelet, plugin.state.endpoint))
 
 
-def test_nobody_is_asked_for_its_devices_without_a_reason(
+def test_no_plugin_is_asked_for_its_devices_without_a_reason(
     start_kubelet: StartKubelet, start_plugin: StartPlugin, start_other: StartOther
 ) -> None:
     kubelet, plugin = start_kubelet(), start_plugin()
@@ -234,7 +234,7 @@ def test_nobody_is_asked_for_its_devices_without_a_reason(
     assert (other.watched, plugin.state.conflict) == (0, None)
 
 
-def test_plugins_of_other_devices_are_no_rivals(
+def test_plugins_of_other_devices_are_no_competitors(
     start_kubelet: StartKubelet,
     start_plugin: StartPlugin,
     start_other: StartOther,
@@ -243,13 +243,10 @@ def test_plugins_of_other_devices_are_no_rivals(
 ) -> None:
     is_asked: list[str] = []
 
-    def ask(path: Path, uuids: Collection[str]) -> bool:
-        with monkeypatch.context() as limit:
-            if path.name == "mute.sock":
-                limit.setattr(conflict, "ASK_TIMEOUT_S", 0.2)
-            found = offers(path, uuids)
+    def ask(path: Path, uuids: Collection[str], timeout_s: float) -> bool:
+        answer = offers(path, uuids, 0.2 if path.name == "mute.sock" else timeout_s)
         is_asked.append(path.name)
-        return found
+        return answer
 
     monkeypatch.setattr(conflict, "offers", ask)
     kubelet, plugin = start_kubelet(), start_plugin(devices=(GPUS[0],))
@@ -265,7 +262,7 @@ def test_plugins_of_other_devices_are_no_rivals(
         assert not eventually(lambda: plugin.state.conflict is not None, timeout_s=QUIET_S)
 
 
-def test_another_start_of_ours_is_no_rival(
+def test_another_start_of_ours_is_no_competitor(
     start_kubelet: StartKubelet, start_plugin: StartPlugin
 ) -> None:
     kubelet, older, newer = start_kubelet(), start_plugin(), start_plugin()

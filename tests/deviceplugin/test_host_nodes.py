@@ -1,14 +1,10 @@
 from pathlib import Path
 
 import pytest
-import structlog
 
 from agent.deviceplugin.host_nodes import features_with_nodes, imex_problems, present_nodes
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.service import GpuServicer
-from agent.deviceplugin.settings import Feature, PluginSettings, Strategy
+from agent.deviceplugin.settings import Feature, PluginSettings
 from tests.deviceplugin.driver_tree import add_nodes, put
-from tests.deviceplugin.machines import GPUS, first
 
 DRIVER = Path("/run/driver")
 
@@ -29,7 +25,7 @@ def test_nodes_of_features_and_channels_are_found_if_they_are_asked_for(tmp_path
     assert present_nodes(settings) == nodes
 
 
-def test_features_are_told_from_their_nodes() -> None:
+def test_features_are_recognized_by_their_nodes() -> None:
     nodes = ("nvidia-fs0", "infiniband/uverbs3", "nvidiactl")
     assert [*features_with_nodes(Feature, nodes)] == [Feature.GDS, Feature.MOFED]
     assert [*features_with_nodes([Feature.MOFED], nodes)] == [Feature.MOFED]
@@ -51,27 +47,3 @@ def test_a_missing_channel_is_a_problem(tmp_path: Path, outcome: str, *, is_requ
     (tmp_path / "run/driver/dev" / channel).unlink()
     add_nodes(tmp_path / "run/driver", channel)
     assert found() == ()
-
-
-def test_a_node_that_the_driver_makes_later_is_given_after_the_next_scan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "agent.deviceplugin.service.NODES_S", 0.0
-    )  # as if the scans were a second apart
-    add_nodes(tmp_path, "nvidiactl")
-    settings = PluginSettings(strategies=(Strategy.DEVICE_SPECS,), host_root=tmp_path)
-    servicer = GpuServicer("nvidia.com/gpu", first, settings, structlog.get_logger())
-    one = pb.ContainerAllocateRequest(devices_ids=["GPU-0"])
-
-    def given() -> list[str]:
-        servicer.update(GPUS)
-        answer = servicer.Allocate(pb.AllocateRequest(container_requests=[one]), None)  # type: ignore[arg-type]
-        return [device.container_path for device in answer.container_responses[0].devices]
-
-    try:
-        assert given() == ["/dev/nvidiactl", "/dev/nvidia0"]
-        add_nodes(tmp_path, "nvidia-uvm")
-        assert given() == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]
-    finally:
-        servicer.close()

@@ -1,4 +1,4 @@
-"""The plugin at work, against a stand-in kubelet on real sockets."""
+"""The plugin at work, against a fake kubelet on real sockets."""
 
 import socket
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from threading import Thread
 import grpc
 import pytest
 
-from agent.deviceplugin.fake_kubelet import AllocateView, StandInKubelet, StandInView
+from agent.deviceplugin.fake_kubelet import AllocateView, ResourceView, StandInKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.plugin import POLL_S, DevicePlugin, PluginState
@@ -39,7 +39,7 @@ def test_the_kubelet_learns_the_resource_its_endpoint_and_its_devices(
     kubelet, _ = start_kubelet(), start_plugin()
     view = kubelet.wait_registered(WAIT_S)
     (endpoint,) = own_sockets(socket_dir)
-    assert view == StandInView(resource=RESOURCE, endpoint=endpoint, devices=as_listed(GPUS))
+    assert view == ResourceView(resource=RESOURCE, endpoint=endpoint, devices=as_listed(GPUS))
 
 
 def test_the_state_tells_where_the_plugin_stands(

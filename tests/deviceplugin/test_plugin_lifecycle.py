@@ -134,7 +134,7 @@ def test_a_directory_that_is_missing_at_first_is_waited_for(
     assert start_kubelet().wait_registered(WAIT_S).devices == as_listed(GPUS)
 
 
-def test_a_directory_that_is_replaced_is_served_in_anew(
+def test_a_replaced_directory_is_served_in_again(
     start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
 ) -> None:
     kubelet, plugin = start_kubelet(), start_plugin()
@@ -147,7 +147,7 @@ def test_a_directory_that_is_replaced_is_served_in_anew(
     assert eventually(lambda: is_watched(plugin))
 
 
-def test_a_dead_kubelet_socket_is_told_until_a_kubelet_serves_it(
+def test_a_dead_kubelet_socket_is_a_problem_until_a_kubelet_serves_it(
     start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX) as dead:

@@ -15,7 +15,7 @@ from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.pb import pluginregistration_pb2 as pb
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.plugin_watcher import WatcherWay
+from agent.deviceplugin.plugin_watcher import PluginWatcherRegistrar
 from agent.deviceplugin.registration import Registration
 from agent.deviceplugin.service import GpuServicer
 from agent.deviceplugin.settings import PluginSettings
@@ -25,6 +25,7 @@ from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import GPUS, as_listed, first
 from tests.deviceplugin.other_plugin import OtherPlugin
 from tests.deviceplugin.registry_watch import RegistryWatch
+from tests.generous_deadlines import GENEROUS
 
 StartKubelet = Callable[..., StandInKubelet]
 StartPlugin = Callable[..., DevicePlugin]
@@ -102,7 +103,7 @@ def test_a_socket_without_devices_is_hidden_from_the_kubelet(
 
 
 @KUBELETS
-def test_a_kubelet_that_only_hangs_up_is_made_to_ask_again(
+def test_a_kubelet_that_only_hangs_up_asks_again(
     start_kubelet: StartKubelet, start_watched: StartPlugin, watch: Watch, keyed_by_socket: bool
 ) -> None:
     kubelet = start_kubelet(keyed_by_socket=keyed_by_socket)
@@ -131,7 +132,7 @@ def test_a_kubelet_that_restarts_finds_the_socket_again(
     assert eventually(lambda: plugin.state.registrations >= 2 and is_watched(plugin))
 
 
-def test_what_the_kubelet_says_of_a_refusal_is_told(
+def test_the_kubelets_reason_for_a_refusal_is_reported(
     start_kubelet: StartKubelet, start_watched: StartPlugin, watch: Watch
 ) -> None:
     watch(start_kubelet(), refusal="plugin validation failed")
@@ -156,22 +157,22 @@ def test_a_registry_socket_that_vanishes_is_replaced(
     assert kubelet.wait_registered(WAIT_S).endpoint == plugin.state.endpoint
 
 
-def test_a_registry_that_goes_while_the_socket_is_shown_is_a_problem_and_no_end(
+def test_a_registry_socket_that_vanishes_while_it_is_shown_is_replaced(
     registry: Path, opened: ExitStack
 ) -> None:
     log = structlog.get_logger()
-    servicer = GpuServicer(RESOURCE, first, PluginSettings(), log)
-    way = WatcherWay(RESOURCE, registry, servicer, log)
-    opened.callback(way.stop)
-    way.look(0.0)
+    servicer = GpuServicer(RESOURCE, first, PluginSettings(), log, GENEROUS)
+    registrar = PluginWatcherRegistrar(RESOURCE, registry, servicer, log, GENEROUS)
+    opened.callback(registrar.stop)
+    registrar.check_socket(0.0)
     (hidden,) = registry.iterdir()
     hidden.unlink()
-    assert way.register(0.0)
-    assert way.last_problem is not None
-    assert "No such file" in way.last_problem
-    way.look(60.0)
-    assert way.register(60.0)
-    assert names(registry) == [way.endpoint]
+    assert registrar.register(0.0)
+    assert registrar.last_problem is not None
+    assert "No such file" in registrar.last_problem
+    registrar.check_socket(60.0)
+    assert registrar.register(60.0)
+    assert names(registry) == [registrar.endpoint]
 
 
 def test_a_registry_that_is_missing_at_first_is_waited_for(
@@ -207,7 +208,7 @@ def test_a_clean_stop_leaves_nothing_in_the_registry(
 
 
 @KUBELETS
-def test_a_kubelet_may_find_us_both_ways(
+def test_both_registrations_work_together(
     start_kubelet: StartKubelet,
     start_watched: StartPlugin,
     watch: Watch,
@@ -233,7 +234,7 @@ def test_a_clean_stop_leaves_nothing_in_either_directory(
 
 
 @KUBELETS
-def test_both_ways_come_back_after_a_loss(
+def test_both_registrations_come_back_after_a_loss(
     start_kubelet: StartKubelet, start_watched: StartPlugin, watch: Watch, keyed_by_socket: bool
 ) -> None:
     kubelet = start_kubelet(keyed_by_socket=keyed_by_socket)
@@ -263,7 +264,7 @@ def test_a_socket_is_hidden_again_while_another_plugin_serves_the_resource(
     assert eventually(lambda: bool(list(registry.glob("nodetopo-*"))))
 
 
-def test_the_question_is_answered_while_nothing_else_is(
+def test_a_shown_socket_answers_without_a_kubelet(
     start_watched: StartPlugin, registry: Path, opened: ExitStack
 ) -> None:
     start_watched()

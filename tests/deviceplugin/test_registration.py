@@ -7,8 +7,13 @@ import pytest
 from agent.deviceplugin.fake_kubelet import StandInKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration import Backoff, Registrar
+from agent.deviceplugin.registration import Backoff, RegistrationClient
 from agent.errors import UnreadableError
+from tests.generous_deadlines import PATIENCE_S
+
+
+def client(socket_dir: Path) -> RegistrationClient:
+    return RegistrationClient(socket_dir / "kubelet.sock", PATIENCE_S)
 
 
 def test_delays_double_up_to_the_longest() -> None:
@@ -16,34 +21,34 @@ def test_delays_double_up_to_the_longest() -> None:
     assert [backoff.delay() for _ in range(5)] == [1, 2, 4, 5, 5]
 
 
-def test_a_reset_begins_with_the_shortest_delay() -> None:
+def test_a_reset_returns_to_the_shortest_delay() -> None:
     backoff = Backoff(first_s=1, last_s=5)
     backoff.delay()
     backoff.reset()
     assert backoff.delay() == 1
 
 
-def test_a_kubelet_that_is_not_there_is_told(socket_dir: Path) -> None:
+def test_a_missing_kubelet_is_an_error(socket_dir: Path) -> None:
     with pytest.raises(UnreadableError, match=r"did not register nvidia.com/gpu: UNAVAILABLE"):
-        Registrar(socket_dir / "kubelet.sock").register("nvidia.com/gpu", "gpu.sock")
+        client(socket_dir).register("nvidia.com/gpu", "gpu.sock")
 
 
 def test_nothing_is_called_after_a_cancel(socket_dir: Path) -> None:
-    registrar = Registrar(socket_dir / "kubelet.sock")
-    registrar.cancel()
+    cancelled = client(socket_dir)
+    cancelled.cancel()
     with pytest.raises(UnreadableError, match="cancelled"):
-        registrar.register("nvidia.com/gpu", "gpu.sock")
+        cancelled.register("nvidia.com/gpu", "gpu.sock")
 
 
-def test_the_stand_in_refuses_an_endpoint_that_nobody_serves(
+def test_the_fake_kubelet_refuses_an_endpoint_that_nobody_serves(
     start_kubelet: Callable[[], StandInKubelet], socket_dir: Path
 ) -> None:
     start_kubelet()
     with pytest.raises(UnreadableError, match="failed to dial device plugin"):
-        Registrar(socket_dir / "kubelet.sock").register("nvidia.com/gpu", "gpu.sock")
+        client(socket_dir).register("nvidia.com/gpu", "gpu.sock")
 
 
-def test_the_stand_in_refuses_another_version(
+def test_the_fake_kubelet_refuses_another_version(
     start_kubelet: Callable[[], StandInKubelet], dial: Callable[[str], grpc.Channel]
 ) -> None:
     start_kubelet()
@@ -64,8 +69,8 @@ class AlreadyConnected(service.RegistrationServicer):
         )
 
 
-def test_already_connected_is_as_good_as_registered(
+def test_already_connected_counts_as_registered(
     socket_dir: Path, serve: Callable[[service.RegistrationServicer], None]
 ) -> None:
     serve(AlreadyConnected())
-    Registrar(socket_dir / "kubelet.sock").register("nvidia.com/gpu", "gpu.sock")
+    client(socket_dir).register("nvidia.com/gpu", "gpu.sock")

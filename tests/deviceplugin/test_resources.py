@@ -226,7 +226,7 @@ def test_mig_devices_have_the_capabilities_that_the_driver_lists() -> None:
     assert [(d.minor, d.capabilities) for d in seventh.devices[:2]] == [(0, (30, 31)), (0, None)]
 
 
-def test_a_node_whose_every_gpu_is_excluded_says_so() -> None:
+def test_excluding_every_gpu_is_reported() -> None:
     found = offer(WHOLE, Rules(excluded=("*H100*",)), {})
     assert found == Offer(
         resources=(),

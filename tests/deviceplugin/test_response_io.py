@@ -17,7 +17,7 @@ import structlog
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.service import GpuServicer
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.settings import Feature, PluginSettings, Strategy
+from agent.deviceplugin.settings import Deadlines, Feature, PluginSettings, Strategy
 
 structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 seen, is_watching = [], False
@@ -49,7 +49,8 @@ for strategies in choices:
         nccl_hints=Path("/run/nccl"),
         host_root=Path(sys.argv[1]),
     )
-    servicer = GpuServicer("nvidia.com/gpu", lambda *_: (), settings, structlog.get_logger())
+    log = structlog.get_logger()
+    servicer = GpuServicer("nvidia.com/gpu", lambda *_: (), settings, log, Deadlines())
     servicer.update(devices)
     servicers.append(servicer)
 request = pb.AllocateRequest(
@@ -91,7 +92,7 @@ def test_no_answer_touches_anything_under_any_mixture_of_strategies(tmp_path: Pa
 
 
 def test_the_watch_would_see_a_look_at_the_disk(tmp_path: Path) -> None:
-    forget = "from agent.deviceplugin import service; service.NODES_S = 0"
+    forget = "servicer._node_lookup_s = 0"
     look = f"{forget}; servicer.update(devices[1:])"
     _, seen = watched(tmp_path, f"{look}; open('/dev/null').close()")
     assert {"open", "os.stat"} <= {*seen}

@@ -8,11 +8,11 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.deviceplugin import service
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.settings import PluginSettings, Strategy
 from tests.deviceplugin.machines import GPUS
 from tests.deviceplugin.raw_client import Client, serving
+from tests.generous_deadlines import GENEROUS
 
 
 @pytest.fixture
@@ -112,11 +112,10 @@ def test_device_specs_name_nodes_found_when_the_service_was_made(tmp_path: Path)
 
 
 def test_device_nodes_that_the_driver_makes_later_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(service, "NODES_S", 0.0)
     settings = PluginSettings(strategies=(Strategy.DEVICE_SPECS,), host_root=tmp_path)
-    with serving(settings=settings) as served:
+    with serving(settings=settings, deadlines=replace(GENEROUS, node_lookup_s=0.0)) as served:
         (tmp_path / "dev").mkdir()
         (tmp_path / "dev/nvidia-uvm").touch()
         served.servicer.update(GPUS)

@@ -16,6 +16,7 @@ from agent.machines.bundled import machine
 from tests.allocation.brute_force import BruteForce
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.machines import whole
+from tests.generous_deadlines import GENEROUS
 
 WAIT_S = 60.0
 
@@ -62,7 +63,9 @@ def test_a_request_of_the_kubelet_gets_our_best_set_in_whatever_order_it_is_sent
 ) -> None:
     snapshot, kubelet = machine(shape.machine), start_kubelet()
     ids = [gpu.id for gpu in snapshot.gpus]
-    plugin = DevicePlugin(RESOURCE, socket_dir, partial(preferred, Allocator(snapshot)))
+    plugin = DevicePlugin(
+        RESOURCE, socket_dir, partial(preferred, Allocator(snapshot)), deadlines=GENEROUS
+    )
     opened.callback(plugin.stop)
     plugin.update(whole(snapshot).devices)
     plugin.start()

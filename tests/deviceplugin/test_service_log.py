@@ -63,7 +63,7 @@ def test_an_allocation_of_our_choice_is_logged_once_with_all_its_reasons() -> No
     )
 
 
-def test_an_allocation_that_the_kubelet_chose_is_logged_with_what_it_is_worth() -> None:
+def test_an_allocation_chosen_by_the_kubelet_is_logged_with_its_bandwidth() -> None:
     with capture_logs() as lines, placing() as served:
         served.allocate(IDS[0], IDS[1])
     (line,) = allocations(lines)

@@ -1,6 +1,7 @@
 """GetPreferredAllocation, with a raw client."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
@@ -9,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from agent.deviceplugin import service
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.service import Prefer
 from tests.deviceplugin.machines import GPUS
 from tests.deviceplugin.raw_client import Client, serving
+from tests.generous_deadlines import GENEROUS
 
 
 @pytest.fixture
@@ -78,17 +79,15 @@ def test_a_preferred_allocation_for_anything_at_all_is_answered(
     assert set(answer) <= set(available)
 
 
-def test_a_choice_that_hangs_is_answered_with_any_valid_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(service, "CHOICE_LIMIT_S", 0.2)
+def test_a_choice_that_hangs_is_answered_with_any_valid_set() -> None:
+    deadlines = replace(GENEROUS, choice_s=0.2)
     may_end = Event()
 
     def hanging(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
         may_end.wait()
         return [*required, *available][:size]
 
-    with serving(prefer=hanging) as served, capture_logs() as lines:
+    with serving(prefer=hanging, deadlines=deadlines) as served, capture_logs() as lines:
         answer = served.preferred(["GPU-0", "GPU-1", "GPU-2"], ["GPU-2"], 2)
         allocated = served.allocate(*answer)
         may_end.set()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.deviceplugin.sockets import (
-    check_path_length,
+    check_path_lengths,
     endpoint_name,
     identity,
     is_deleted_directory,
@@ -32,11 +32,11 @@ def test_the_name_tells_the_resource_and_the_process() -> None:
 
 def test_a_directory_too_long_for_a_socket_is_refused_with_the_cure() -> None:
     with pytest.raises(InputError, match="a unix socket may have 107 — choose a shorter"):
-        check_path_length(RESOURCE, Path("/" + "x" * 90))
+        check_path_lengths(RESOURCE, [Path("/" + "x" * 90)])
 
 
 def test_the_kubelets_own_directory_is_short_enough() -> None:
-    check_path_length("nvidia.com/mig-1g.10gb", Path("/var/lib/kubelet/device-plugins"))
+    check_path_lengths("nvidia.com/mig-1g.10gb", [Path("/var/lib/kubelet/device-plugins")])
 
 
 def test_a_socket_made_anew_has_another_identity(socket_dir: Path) -> None:
@@ -69,7 +69,7 @@ def test_leftovers_are_our_dead_sockets_of_this_resource_alone(socket_dir: Path)
     assert not (socket_dir / "nodetopo-gpu-1-0a.sock").exists()
 
 
-def test_a_directory_deleted_under_its_mount_is_told_from_a_missing_one(tmp_path: Path) -> None:
+def test_a_directory_deleted_under_its_mount_differs_from_a_missing_one(tmp_path: Path) -> None:
     directory = tmp_path / "device-plugins"
     directory.mkdir()
     held = os.open(directory, os.O_RDONLY)

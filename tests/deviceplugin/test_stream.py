@@ -12,20 +12,27 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.deviceplugin import stream as device_stream
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.server import POOL_THREADS
 from agent.deviceplugin.settings import NumaReport
-from agent.deviceplugin.stream import DEVICE_BYTES, NODE_BYTES, PUSH_INTERVAL_S, device_list
+from agent.deviceplugin.stream import DEVICE_BYTES, NODE_BYTES, device_list
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import GPUS
 from tests.deviceplugin.raw_client import Client, serving
+from tests.generous_deadlines import GENEROUS
 
 
 @pytest.fixture
 def served() -> Iterator[Client]:
     with serving() as it:
+        yield it
+
+
+@pytest.fixture
+def held_back() -> Iterator[Client]:
+    """A service whose streams send one change, and then none for an hour."""
+    with serving(deadlines=replace(GENEROUS, list_interval_s=3600.0)) as it:
         yield it
 
 
@@ -139,42 +146,35 @@ def test_health_goes_to_zero_and_back(served: Client) -> None:
     assert healths == [{"Healthy"}, {"Unhealthy"}, {"Healthy"}]
 
 
-def test_the_first_change_is_sent_at_once_and_the_next_after_the_interval(
-    served: Client, monkeypatch: pytest.MonkeyPatch
+def test_the_first_change_is_sent_at_once_and_the_next_later(
+    held_back: Client,
 ) -> None:
-    monkeypatch.setattr(device_stream, "PUSH_INTERVAL_S", 3600.0)
-    messages = received(served.lists())
+    messages = received(held_back.lists())
     assert eventually(lambda: len(messages) == 1)
-    served.servicer.update(sick(0))
+    held_back.servicer.update(sick(0))
     assert eventually(lambda: len(messages) == 2)
-    served.servicer.update(sick(0, 1))
+    held_back.servicer.update(sick(0, 1))
     assert not eventually(lambda: len(messages) > 2, timeout_s=0.3)
 
 
-def test_a_change_that_is_held_back_is_sent_before_the_stream_ends(
-    served: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device_stream, "PUSH_INTERVAL_S", 3600.0)
-    lists = served.lists()
+def test_a_change_that_is_held_back_is_sent_before_the_stream_ends(held_back: Client) -> None:
+    lists = held_back.lists()
     next(lists)
-    served.servicer.update(sick(0))
+    held_back.servicer.update(sick(0))
     next(lists)
-    served.servicer.update(())
-    served.servicer.close()
+    held_back.servicer.update(())
+    held_back.servicer.close()
     assert list(lists) == [pb.ListAndWatchResponse()]
 
 
-def test_a_stream_that_holds_back_ends_with_its_client(
-    served: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device_stream, "PUSH_INTERVAL_S", 3600.0)
-    stream: Any = served.lists()
+def test_a_stream_that_holds_back_ends_with_its_client(held_back: Client) -> None:
+    stream: Any = held_back.lists()
     next(stream)
-    served.servicer.update(sick(0))
+    held_back.servicer.update(sick(0))
     next(stream)
-    served.servicer.update(sick(1))
+    held_back.servicer.update(sick(1))
     stream.cancel()
-    assert eventually(lambda: served.streams.open == 0)
+    assert eventually(lambda: held_back.streams.open == 0)
 
 
 def test_a_storm_of_changes_is_a_list_a_second_and_ends_with_the_last(served: Client) -> None:
@@ -188,7 +188,7 @@ def test_a_storm_of_changes_is_a_list_a_second_and_ends_with_the_last(served: Cl
     assert len(served.allocate("GPU-0").container_responses) == 1
     last = device_list(sick(3), NumaReport.NUMA)
     assert eventually(lambda: messages[-1] == last)
-    assert len(messages) <= 2 + (monotonic() - started) / PUSH_INTERVAL_S
+    assert len(messages) <= 2 + (monotonic() - started) / GENEROUS.list_interval_s
 
 
 class Gate(Condition):
@@ -210,22 +210,19 @@ class Gate(Condition):
             self.notify_all()
 
 
-def test_a_change_that_was_taken_back_meanwhile_is_not_sent(
-    served: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device_stream, "PUSH_INTERVAL_S", 3600.0)
-    stream = served.servicer._stream
+def test_a_change_that_was_taken_back_meanwhile_is_not_sent(held_back: Client) -> None:
+    stream = held_back.servicer._stream
     stream._ended = gate = Gate(stream._changed._lock)  # type: ignore[attr-defined]
-    messages = received(served.lists())
+    messages = received(held_back.lists())
     for number, change in enumerate((GPUS, sick(0)), start=1):
-        served.servicer.update(change)
+        held_back.servicer.update(change)
         assert eventually(lambda seen=number: len(messages) == seen)  # type: ignore[misc]
-    served.servicer.update(sick(1))
+    held_back.servicer.update(sick(1))
     assert eventually(lambda: gate.is_reached)
-    served.servicer.update(sick(0))
+    held_back.servicer.update(sick(0))
     gate.open()
     assert not eventually(lambda: len(messages) > 2, timeout_s=0.3)
-    served.servicer.update(sick(2))
+    held_back.servicer.update(sick(2))
     assert eventually(lambda: len(messages) == 3)
     assert messages[-1] == device_list(sick(2), NumaReport.NUMA)
 

@@ -165,7 +165,7 @@ def test_the_pauses_grow_while_the_server_refuses(tmp_path: Path) -> None:
     assert 20 <= len(events.writes) < 200
 
 
-def test_an_event_that_nobody_takes_is_not_tried_for_ever(tmp_path: Path) -> None:
+def test_an_event_that_is_never_accepted_is_dropped(tmp_path: Path) -> None:
     events, clock = FakeEvents(answer_with=(500, {})), Clock()
     with publisher(events, tmp_path, clock) as ours:
         tell(ours, LOST)

@@ -80,7 +80,7 @@ def test_an_event_names_the_pod_as_the_kubelet_names_it_in_its_own(tmp_path: Pat
     assert events.queries == [{"fieldManager": "nodetopo"}]
 
 
-def test_a_restarted_agent_is_told_that_it_has_said_so_and_is_content(tmp_path: Path) -> None:
+def test_an_event_from_before_a_restart_counts_as_written(tmp_path: Path) -> None:
     events, clock = FakeEvents(), Clock()
     for restart in range(3):
         with publisher(events, tmp_path, clock) as ours:
@@ -131,7 +131,7 @@ def test_an_event_for_a_namespace_that_goes_keeps_no_other_waiting(
     assert [body["metadata"]["namespace"] for body in events.stored.values()] == ["other"]
 
 
-def test_a_missing_right_is_asked_for_again_until_the_event_is_no_news(tmp_path: Path) -> None:
+def test_a_missing_right_is_retried_until_the_event_expires(tmp_path: Path) -> None:
     events, clock = FakeEvents(answer_with=(403, {})), Clock()
     with publisher(events, tmp_path, clock) as ours:
         tell(ours, APART)
@@ -149,7 +149,7 @@ def test_a_burst_of_pods_costs_no_more_writes_than_the_budget(tmp_path: Path) ->
     assert len(events.writes) == 10
 
 
-def test_events_about_anything_else_are_a_mistake_of_ours(tmp_path: Path) -> None:
+def test_events_about_anything_else_are_refused(tmp_path: Path) -> None:
     with publisher(FakeEvents(), tmp_path) as ours:
         ours.post(NodeEvent(reason="R", message="m", is_warning=True, key="k"))
         with pytest.raises(AssertionError):

@@ -54,7 +54,7 @@ def test_what_waits_is_taken_once() -> None:
     assert queue.take() is None
 
 
-def test_events_about_one_thing_are_joined_and_the_last_one_tells() -> None:
+def test_events_about_one_subject_are_joined_with_the_last_message() -> None:
     queue = EventQueue(Clock())
     for message in ("first", "second", "third"):
         queue.put(event(message=message))
@@ -68,7 +68,7 @@ def test_another_reason_of_the_same_gpu_is_another_thing() -> None:
     assert write_all(queue) == ["GPU-a", "GPU-a"]
 
 
-def test_one_thing_is_told_once_in_ten_minutes() -> None:
+def test_a_subject_has_one_event_in_ten_minutes() -> None:
     clock = Clock()
     queue = EventQueue(clock)
     queue.put(event())
@@ -78,7 +78,7 @@ def test_one_thing_is_told_once_in_ten_minutes() -> None:
     assert queue.take() is None
 
 
-def test_what_came_meanwhile_is_told_after_ten_minutes_with_its_number() -> None:
+def test_joined_events_are_written_after_ten_minutes_with_their_count() -> None:
     clock = Clock()
     queue = EventQueue(clock)
     queue.put(event())
@@ -89,7 +89,7 @@ def test_what_came_meanwhile_is_told_after_ten_minutes_with_its_number() -> None
     assert queue.take() == Waiting(event(message="last"), 2, 1000.0)
 
 
-def test_a_thing_that_was_just_told_keeps_no_other_waiting() -> None:
+def test_an_event_that_must_wait_does_not_delay_others() -> None:
     queue = EventQueue(Clock())
     queue.put(event("GPU-a"))
     write(queue)
@@ -130,7 +130,7 @@ def test_warnings_go_before_good_news() -> None:
     assert write_all(queue) == ["GPU-b", "GPU-c", "GPU-a"]
 
 
-def test_a_flood_of_things_drops_the_oldest_and_counts_them() -> None:
+def test_a_flood_of_events_drops_the_oldest_and_counts_them() -> None:
     queue = EventQueue(Clock())
     for number in range(WAITING + 5):
         queue.put(event(str(number)))
@@ -159,7 +159,7 @@ def test_what_could_not_be_written_for_an_hour_is_given_up() -> None:
     assert (queue.take(), queue.dropped) == (None, 1)
 
 
-def test_what_is_put_back_is_the_next_to_be_taken() -> None:
+def test_an_event_that_was_put_back_is_taken_next() -> None:
     queue = EventQueue(Clock())
     queue.put(event("GPU-a"))
     taken = queue.take()

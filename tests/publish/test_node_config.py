@@ -70,7 +70,7 @@ def test_the_label_is_seen_as_it_is_and_as_it_changes(api: FakeWatch, tmp_path: 
     assert len(api.queries) == 1
 
 
-def test_one_watch_of_the_own_node_is_all_that_is_asked(api: FakeWatch, tmp_path: Path) -> None:
+def test_only_one_watch_of_the_own_node_is_opened(api: FakeWatch, tmp_path: Path) -> None:
     api.label(config="low")
     with watched(api, tmp_path) as kubeconfig, following(kubeconfig) as it:
         assert it.sees("low")
@@ -182,9 +182,7 @@ def test_a_failure_in_the_stream_is_followed_by_another_watch(
 
 
 @pytest.mark.parametrize("status", [403, 503])
-def test_a_refusal_is_said_once_and_tried_again(
-    api: FakeWatch, tmp_path: Path, status: int
-) -> None:
+def test_a_refusal_is_logged_once_and_retried(api: FakeWatch, tmp_path: Path, status: int) -> None:
     api.refuse_with = (status, {})
     with (
         capture_logs() as lines,
@@ -235,7 +233,7 @@ def test_nothing_but_silence_is_no_answer(tmp_path: Path) -> None:
             assert eventually(lambda: it.watch.problem is not None)
 
 
-def test_a_kubeconfig_that_does_not_do_is_tried_again(tmp_path: Path, api: FakeWatch) -> None:
+def test_an_invalid_kubeconfig_is_tried_again(tmp_path: Path, api: FakeWatch) -> None:
     with following(tmp_path / "kubeconfig") as it:
         assert eventually(lambda: it.watch.problem is not None)
         api.label(config="low")

@@ -82,7 +82,7 @@ def added(pod: Mapping[str, Any]) -> Object:
     return {"type": "ADDED", "object": pod}
 
 
-def test_pods_that_the_managers_rejected_are_handed_on_and_no_others(tmp_path: Path) -> None:
+def test_only_pods_that_the_managers_rejected_are_reported(tmp_path: Path) -> None:
     elsewhere = rejected("elsewhere")
     elsewhere["spec"]["nodeName"] = "gpu-2"
     events = [
@@ -104,7 +104,7 @@ def test_pods_that_the_managers_rejected_are_handed_on_and_no_others(tmp_path: P
         ]
 
 
-def test_whole_pods_of_the_own_node_that_failed_are_asked_for_and_no_others(tmp_path: Path) -> None:
+def test_only_failed_pods_of_the_own_node_are_watched(tmp_path: Path) -> None:
     api = FakePods([added(rejected("a"))])
     with following(api, tmp_path):
         path, query, accept = api.asked[0]
@@ -132,7 +132,7 @@ def test_a_watch_that_ends_is_taken_up_where_it_was(tmp_path: Path) -> None:
     ],
     ids=["spec", "status", "metadata", "object", "error"],
 )
-def test_what_is_no_pod_ends_the_watch_and_not_the_loop(tmp_path: Path, broken: Object) -> None:
+def test_an_invalid_object_ends_the_watch_but_not_the_loop(tmp_path: Path, broken: Object) -> None:
     with following(FakePods([broken], [added(rejected("b"))]), tmp_path) as (_, seen):
         assert seen == ["b"]
 

@@ -41,7 +41,7 @@ def owners(api: FakeObjects) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_object_is_named_as_its_node_and_goes_with_it(api: FakeObjects) -> None:
+def test_the_object_is_named_and_owned_by_its_node(api: FakeObjects) -> None:
     assert publisher(api).publish(IDLE)
     made = api.objects[PATH]
     assert (made["apiVersion"], made["kind"]) == (
@@ -71,7 +71,7 @@ def test_what_changed_is_written_whole(api: FakeObjects) -> None:
 
 
 @pytest.mark.parametrize("field", ["zones", "attributes", "topologyPolicies"])
-def test_another_producers_object_is_left_as_it_is_and_that_is_said_once(
+def test_another_producers_object_is_left_alone_and_logged_once(
     api: FakeObjects, field: str
 ) -> None:
     api.put(PATH, {field: THEIRS[field]}, NFD)
@@ -86,7 +86,7 @@ def test_another_producers_object_is_left_as_it_is_and_that_is_said_once(
     ]
 
 
-def test_another_producer_is_noticed_where_nobody_tells_its_name(api: FakeObjects) -> None:
+def test_another_producer_without_a_name_is_noticed(api: FakeObjects) -> None:
     api.put(PATH, THEIRS)
     api.owners[PATH] = {}
     ours = publisher(api)
@@ -130,7 +130,7 @@ def test_an_edit_of_our_object_by_hand_is_put_right(api: FakeObjects) -> None:
     assert api.objects[PATH]["zones"] == IDLE["zones"]
 
 
-def test_a_node_that_was_created_anew_owns_the_new_object(api: FakeObjects) -> None:
+def test_a_recreated_node_owns_the_new_object(api: FakeObjects) -> None:
     ours = publisher(api)
     ours.publish(IDLE)
     api.put(NODE, {"metadata": {"name": "gpu-1", "uid": "uid-new"}})
@@ -139,7 +139,7 @@ def test_a_node_that_was_created_anew_owns_the_new_object(api: FakeObjects) -> N
     assert owners(api)[0]["uid"] == "uid-new"
 
 
-def test_a_node_that_may_not_be_read_keeps_no_zone_away(api: FakeObjects) -> None:
+def test_zones_are_published_without_the_right_to_read_the_node(api: FakeObjects) -> None:
     api.refuse[NODE] = 403
     assert publisher(api).publish(IDLE)
     assert owners(api) == []
@@ -167,7 +167,7 @@ def test_a_node_that_cannot_be_read_now_is_waited_for(api: FakeObjects) -> None:
     ("status", "cure"),
     [(403, "grant `get`, `create` and `patch` on noderesourcetopologies"), (503, "tried again")],
 )
-def test_a_refusal_tells_what_to_do(api: FakeObjects, status: int, cure: str) -> None:
+def test_a_refusal_names_its_cure(api: FakeObjects, status: int, cure: str) -> None:
     api.refuse[PATH] = status
     with pytest.raises(ApiUnavailable, match=cure):
         publisher(api).publish(IDLE)

@@ -87,7 +87,7 @@ def test_another_pod_of_the_same_name_gets_its_own(api: FakeObjects) -> None:
     assert annotations(api, A)[KEY] == ZERO
 
 
-def test_another_pod_of_the_same_name_that_came_between_two_looks_is_found_at_the_next_recheck(
+def test_a_new_pod_of_the_same_name_is_annotated_at_the_next_recheck(
     api: FakeObjects,
 ) -> None:
     ours = publisher(api)
@@ -129,7 +129,7 @@ def test_a_pod_that_is_gone_already_is_passed_over(api: FakeObjects) -> None:
     assert (path(A) in api.objects, annotations(api, B)[KEY]) == (False, ONE)
 
 
-def test_a_pod_that_is_created_anew_while_it_is_written_is_not_met(api: FakeObjects) -> None:
+def test_a_pod_recreated_during_the_write_is_not_annotated(api: FakeObjects) -> None:
     class Racing(FakeObjects):
         def read(self, path: str) -> dict[str, object]:
             found = super().read(path)
@@ -146,7 +146,7 @@ def test_a_pod_that_is_created_anew_while_it_is_written_is_not_met(api: FakeObje
     assert annotations(racing, A)[KEY] == ONE
 
 
-def test_a_pod_of_that_name_on_another_node_is_not_told_where_ours_was(api: FakeObjects) -> None:
+def test_a_pod_of_the_same_name_on_another_node_is_not_annotated(api: FakeObjects) -> None:
     api.objects[path(A)]["spec"]["nodeName"] = "gpu-2"
     ours = publisher(api)
     ours.publish({A: ZERO})
@@ -161,7 +161,7 @@ def test_a_pod_that_came_back_is_asked_for_again(api: FakeObjects) -> None:
     assert annotations(api, A)[KEY] == ZERO
 
 
-def test_a_memory_of_the_api_server_that_is_behind_the_kubelet_hides_no_pod() -> None:
+def test_a_stale_cache_of_the_api_server_hides_no_pod() -> None:
     class Behind(FakeObjects):
         def _send(self, method: str, path: str, query: Any, headers: Any, body: Any) -> Answer:
             if query.get("resourceVersion") == "0":
@@ -174,7 +174,7 @@ def test_a_memory_of_the_api_server_that_is_behind_the_kubelet_hides_no_pod() ->
     assert annotations(behind, A)[KEY] == ZERO
 
 
-def test_a_webhook_that_fails_for_one_pod_keeps_no_other_waiting(api: FakeObjects) -> None:
+def test_a_webhook_that_fails_for_one_pod_delays_no_other(api: FakeObjects) -> None:
     class Hooked(FakeObjects):
         def _apply(self, path_: str, query: Any, body: Any) -> tuple[int, Any]:
             if path_ == path(A):
@@ -207,7 +207,7 @@ def test_an_answer_that_is_no_pod_is_an_error_like_others(broken: Object) -> Non
         publisher(Broken(objects={path(A): {}})).publish({A: ZERO})
 
 
-def test_a_pod_that_is_refused_keeps_no_other_waiting_and_is_tried_again_later(
+def test_a_refused_pod_delays_no_other_and_is_retried(
     api: FakeObjects,
 ) -> None:
     api.refuse[path(A)] = 403

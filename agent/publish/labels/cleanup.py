@@ -1,4 +1,8 @@
-"""Take everything of ours away again, and say what it was; for an uninstall."""
+"""Remove everything of ours again, for an uninstall, and list Nodes and objects of the cluster.
+
+Listing is for a person's commands only: 5,000 Nodes are an answer of some 30 MB even as metadata,
+a third of the whole objects. The daemon never lists, and has no right to.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,98 +21,18 @@ from agent.kubeapi.lists import (
 )
 from agent.publish.labels.output import NOTHING, LabelOutput
 
-# The Nodes of the cluster, for a person's command only.
-#
-# Their metadata is some 7 KB each, 30 MB for 5,000, a third of what whole objects take. The daemon
-# never asks, and has no right to list.
-
 NODES = "/api/v1/nodes"
-
-
-def cluster_nodes(connect: Connect, selector: str = "") -> Iterator[ClusterNode]:
-    """Yield every Node, or those that *selector* (a ``labelSelector``) asks for.
-
-    Metadata only, 500 Nodes an answer, in the order of the API server.
-
-    Raises:
-        ApiUnavailable: they cannot be listed, or what came are no Nodes.
-    """
-    query = {"labelSelector": selector} if selector else {}
-    for metadata in pages_of_metadata(connect, NODES, query):
-        try:
-            yield cluster_node(metadata)
-        except DecodeError as error:
-            name = metadata.get("name")
-            raise ApiUnavailable(f"GET {connect().host}{NODES}: {name}: {error}") from None
-
-
-# Which Nodes of the cluster have labels of ours; for a person's command only.
-
-
-def nodes_with_labels(connect: Connect) -> Iterator[str]:
-    """Yield the name of every Node that has a label of ours, a page of Nodes at a time.
-
-    Expensive for the API server of a large cluster, so for a person's command only: 5,000 Nodes
-    are an answer of some 30 MB, and the daemon has no right to list.
-
-    Raises:
-        ApiUnavailable: they cannot be listed.
-    """
-    for metadata in pages_of_metadata(connect, NODES, {}):
-        if labelled(metadata, FIELD_MANAGER).owned:
-            yield str(metadata.get("name"))
-
-
-# The objects by which schedulers are told of levels and gangs, for a person's command only.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterObjects:
-    """What the API server has of some kinds.
-
-    Attributes:
-        found: each object with its kind.
-        problems: why a kind could not be listed; a kind that is not installed is no problem.
-    """
-
-    found: tuple[tuple[Kind, Mapping[str, Any]], ...]
-    problems: Mapping[Kind, str]
-
-
-def cluster_objects(connect: Connect, kinds: Iterable[Kind]) -> ClusterObjects:
-    """Return the objects of all namespaces of *kinds*, read page by page; a refusal is no end."""
-    found: list[tuple[Kind, Mapping[str, Any]]] = []
-    problems = {}
-    for kind in kinds:
-        try:
-            found += [(kind, one) for one in _objects(connect, kind)]
-        except ApiUnavailable as error:
-            problems[kind] = str(error)
-    return ClusterObjects(found=tuple(found), problems=problems)
-
-
-def _objects(connect: Connect, kind: Kind) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects of *kind* in the newest version that is served."""
-    for path in kind.paths():
-        try:
-            yield from pages_of_objects(connect, path)
-        except NotServed:
-            continue
-        except NotAllowed:
-            if is_served(connect, kind.group):
-                raise
-        return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """What was found in one place.
+    """What was removed from one output.
 
     Attributes:
         output, place: which one.
-        labels: ours that were there, and are gone unless *problem* says otherwise.
+        labels: our labels there; they are gone unless *problem* says otherwise.
         is_there: whether there was anything of ours, if only an empty file.
-        problem: why it could not be read or taken away; ``None`` where that went well.
+        problem: why it could not be read or removed; ``None`` after a success.
     """
 
     output: str
@@ -119,10 +43,13 @@ class Cleaned:
 
 
 def clean(outputs: Iterable[LabelOutput], *, is_dry: bool) -> Iterator[Cleaned]:
-    """Take what is ours from each of *outputs*, or with *is_dry* only look; one may fail alone."""
+    """Remove what is ours from each of *outputs*, or with *is_dry* only look.
+
+    An output that fails does not stop the others.
+    """
     for output in outputs:
         try:
-            found = output.changes(NOTHING, complete=True) if is_dry else output.remove()
+            changes = output.changes(NOTHING, complete=True) if is_dry else output.remove()
         except AgentError as error:
             yield Cleaned(
                 output=output.name,
@@ -135,6 +62,70 @@ def clean(outputs: Iterable[LabelOutput], *, is_dry: bool) -> Iterator[Cleaned]:
             yield Cleaned(
                 output=output.name,
                 place=output.place,
-                labels=found.removed,
-                is_there=found.is_there,
+                labels=changes.removed,
+                is_there=changes.is_there,
             )
+
+
+def nodes_with_labels(connect: Connect) -> Iterator[str]:
+    """Yield the name of every Node that has a label of ours, a page of Nodes at a time.
+
+    Raises:
+        ApiUnavailable: they cannot be listed.
+    """
+    for metadata in pages_of_metadata(connect, NODES, {}):
+        if labelled(metadata, FIELD_MANAGER).owned:
+            yield str(metadata.get("name"))
+
+
+def cluster_nodes(connect: Connect, selector: str = "") -> Iterator[ClusterNode]:
+    """Yield every Node, or those that *selector* (a ``labelSelector``) selects.
+
+    Metadata only, some 7 KB each, 500 Nodes an answer, in the order of the API server.
+
+    Raises:
+        ApiUnavailable: they cannot be listed, or the answer is invalid.
+    """
+    query = {"labelSelector": selector} if selector else {}
+    for metadata in pages_of_metadata(connect, NODES, query):
+        try:
+            yield cluster_node(metadata)
+        except DecodeError as error:
+            name = metadata.get("name")
+            raise ApiUnavailable(f"GET {connect().host}{NODES}: {name}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterObjects:
+    """The objects of some kinds, such as those that describe levels and gangs to schedulers.
+
+    Attributes:
+        found: each object with its kind.
+        problems: why a kind could not be listed; a kind that is not installed is no problem.
+    """
+
+    found: tuple[tuple[Kind, Mapping[str, Any]], ...]
+    problems: Mapping[Kind, str]
+
+
+def cluster_objects(connect: Connect, kinds: Iterable[Kind]) -> ClusterObjects:
+    """Return the objects of *kinds* in all namespaces; a kind that fails does not stop the others.
+
+    Each kind is read page by page, in the newest version that is served.
+    """
+    found: list[tuple[Kind, Mapping[str, Any]]] = []
+    problems = {}
+    for kind in kinds:
+        try:
+            for path in kind.paths():
+                try:
+                    found += [(kind, one) for one in pages_of_objects(connect, path)]
+                except NotServed:
+                    continue
+                except NotAllowed:
+                    if is_served(connect, kind.group):
+                        raise
+                break
+        except ApiUnavailable as error:
+            problems[kind] = str(error)
+    return ClusterObjects(found=tuple(found), problems=problems)

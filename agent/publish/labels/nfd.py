@@ -1,11 +1,6 @@
-"""The labels as a feature file, which NFD's worker on the node reads and publishes.
+"""Labels published by Node Feature Discovery (NFD): a feature file, or a NodeFeature object."""
 
-NFD (v0.19, source/local/local.go) takes ``key`` or ``key=value``, a line each, out of every file of
-its directory whose name begins with no dot, and of none over 64 KiB. A line that begins with ``#``
-is a comment or a directive. One of these, ``# +expiry-time=…``, ends the labels below it at a time;
-we write none: labels would then be lost whenever this program is away, and the file would have
-to be written again and again.
-"""
+from __future__ import annotations
 
 import os
 import stat
@@ -32,112 +27,161 @@ from agent.publish.labels.output import (
     is_valid,
 )
 
-# What keeps labels back that NFD would not pass on as they are.
+MAX_BYTES = 65536
+"""NFD skips a larger file (nfd v0.19, source/local/local.go, MaxFeatureFileSize)."""
 
+UNSEEN_S = 1.1
+"""NFD's worker looks at its directory as soon as anything happens there, and then ignores
+everything for up to a second (nfd v0.19, source/local/local.go, runNotifier). It would notice the
+temporary file, but not that it is renamed; until it looks by itself, a minute later, or never if
+its ``core.sleepInterval`` is 0. A little longer than a second, because that is a timer's."""
 
-class LabelScreen:
-    """For places that do not check what is put there, so that no bad label takes others with it.
+API_VERSION = "nfd.k8s-sigs.io/v1alpha1"
 
-    NFD's master skips bad labels one by one, but not all: one below a domain that its settings
-    both deny and allow, as ``denyLabelNs: ["*"]`` does, is sent on unseen, and the API server then
-    refuses all labels of the Node (nfd v0.19.0, pkg/nfd-master/nfd-master.go, filterFeatureLabel).
-    """
+NODE_NAME_LABEL = "nfd.node.kubernetes.io/node-name"
 
-    def __init__(self, place: str) -> None:
-        """Name *place* in the log."""
-        self._place = place
-        self._refused: frozenset[tuple[str, str]] = frozenset()
+LONGEST_NODE = 63
+"""Characters of the name of a Node that NFD can find: it is the value of that label."""
 
-    @property
-    def refused(self) -> frozenset[tuple[str, str]]:
-        """All that was kept back so far, as (key, value)."""
-        return self._refused
+_LABELS = ("spec", "labels")
+"""The field of the object with the labels."""
 
-    def passing(self, labels: Mapping[str, str]) -> dict[str, str]:
-        """Return those of *labels* that may go on; the others are logged, once."""
-        refused = frozenset(item for item in labels.items() if not passes(*item))
-        for key, value in sorted(refused - self._refused):
-            structlog.get_logger().error("label refused", place=self._place, key=key, value=value)
-        self._refused |= refused
-        return {key: value for key, value in labels.items() if (key, value) not in refused}
-
-
-def passes(key: str, value: str) -> bool:
-    """Tell whether Kubernetes takes the label, and NFD leaves its key alone.
-
-    To one without a domain NFD adds its own (the same file, addNsToMapKeys).
-    """
-    return "/" in key and is_valid(key, value)
-
-
-# Whose end is to take our objects along: what runs the pod that this program is in.
-#
-# With the DaemonSet as owner an object outlives the pods, which a rollout replaces, and the
-# cluster's garbage collector deletes it after an uninstall. GFD names its pod as well
-# (k8s-device-plugin v0.19.0), which would be a write at each new pod.
+_REFUSED = (401, 403, 404)
 
 Owners = tuple[Mapping[str, Any], ...]
 """Entries of ``metadata.ownerReferences``."""
 
 
-_REFUSED = (401, 403, 404)
+class NfdFile:
+    """Keep a feature file, which NFD's worker on the node reads and publishes; a LabelOutput.
 
+    NFD (v0.19, source/local/local.go) takes ``key`` or ``key=value``, a line each, out of every
+    file of its directory whose name begins with no dot, and of none over 64 KiB. A line that
+    begins with ``#`` is a comment or a directive. The directive ``# +expiry-time=…`` ends the
+    labels below it at a time; none is written: labels would then be lost whenever this program
+    is stopped, and the file would have to be rewritten again and again.
 
-def owners_through_pod(connect: Connect, namespace: str, pod: str) -> Owners:
-    """Return the controller of *pod*, as an owner; the pod itself where it has none.
-
-    Empty where the API server does not let us see the pod: labels matter more than that
-    somebody has to clean up.
-
-    Raises:
-        ApiUnavailable: it cannot be told now.
+    The whole content of the file is ours. Only :meth:`remove` deletes it: labels outlive this
+    program.
     """
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
-    answer = connect().get_metadata(path, {"resourceVersion": "0"})
-    if answer.status in _REFUSED:
-        said = str(answer.body.get("message") or f"HTTP {answer.status}")
-        structlog.get_logger().warning("owner of the pod not known", pod=pod, problem=said)
-        return ()
-    if answer.status != 200:
-        raise ApiUnavailable(
-            f"GET {path}: HTTP {answer.status}",
-            "it is tried again later",
-            retry_after_s=answer.retry_after_s,
+
+    name = NFD_FILE
+    needs_api = False
+    is_on_node = False
+
+    def __init__(self, path: Path, *, pause: Callable[[float], None] = time.sleep) -> None:
+        """Touch nothing yet; a write takes a *pause* of :data:`UNSEEN_S`."""
+        self._path = path
+        self._pause = pause
+        self._filter = LabelFilter(str(path))
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return str(self._path)
+
+    @property
+    def refused(self) -> frozenset[tuple[str, str]]:
+        """Labels, as (key, value), that NFD would not take; not written."""
+        return self._filter.refused
+
+    def changes(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+        """Return what :meth:`publish` would change.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        text = self._read()
+        lines = (line.strip() for line in (text or "").split("\n"))
+        pairs = (line.split("=", 1) for line in lines if not line.startswith("#") and "=" in line)
+        present = {key: value for key, value in pairs if passes(key, value)}
+        wanted = self._filter.passing(wish.labels)
+        changes = compare(
+            present,
+            present,
+            wanted,
+            keep=wish.unread if complete else None,
+            is_there=text is not None,
         )
-    metadata = answer.body.get("metadata") or {}
-    itself = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": metadata.get("uid")}
-    controllers = (one for one in metadata.get("ownerReferences") or () if one.get("controller"))
-    return (_owner(next(controllers, itself)),)
+        return replace(changes, is_stale=text != _text({**changes.kept, **wanted}))
 
+    def publish(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+        """Write the labels of *wish* into the file; return what that changed.
 
-def _owner(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return *found* as one owner among others: it neither controls nor holds up its deletion."""
-    return {key: found.get(key) for key in ("apiVersion", "kind", "name", "uid")}
+        Raises:
+            InputError: the file cannot be read or written; it is left unchanged.
+        """
+        changes = self.changes(wish, complete=complete)
+        if not changes:
+            return changes
+        text = _text({**changes.kept, **self._filter.passing(wish.labels)})
+        if len(text.encode()) > MAX_BYTES:
+            raise InputError(f"{self._path}: over {MAX_BYTES} bytes", "NFD reads no such file")
+        # Replaced as a whole, by a temporary file whose name NFD does not read.
+        temporary = self._path.with_name(f".{self._path.name}.new")
+        try:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fchmod(file.fileno(), 0o644)  # NFD's worker is another user
+                os.fsync(file.fileno())  # or a crash of the machine could leave it empty
+            self._pause(UNSEEN_S)
+            temporary.replace(self._path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            raise self._error("write", error) from None
+        return changes
 
+    def remove(self) -> LabelChanges:
+        """Delete the file; return the labels that it had.
 
-# The labels as a NodeFeature object, which NFD's master turns into labels of the Node.
-#
-# The right to write such an object in the own namespace takes the place of the right to patch
-# Nodes. NFD finds the Node by a label of the object, and joins the objects of a Node: first those
-# of its own namespace, then by name, and what comes later counts (nfd v0.19.0,
-# pkg/nfd-master/nfd-master.go, getAndMergeNodeFeatures).
+        Raises:
+            InputError: the file is still there.
+        """
+        changes = self.changes(NOTHING, complete=True)
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._error("delete", error) from None
+        return changes
 
-API_VERSION = "nfd.k8s-sigs.io/v1alpha1"
+    def is_disturbed(self, node: Mapping[str, Any]) -> bool:
+        """Return ``False``: the Node does not show changes of the file."""
+        del node
+        return False
 
+    def _read(self) -> str | None:
+        """Return the file's text; ``None`` without a file; never blocks on a special file."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._error("read", error) from None
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise self._error("read", OSError(0, "not a regular file"))
+            return file.read(MAX_BYTES + 1).decode(errors="replace")
 
-NODE_NAME_LABEL = "nfd.node.kubernetes.io/node-name"
-
-
-_LABELS = ("spec", "labels")
-"""Where they are in the object."""
-
-
-LONGEST_NODE = 63
-"""Characters of the name of a Node that NFD can find: it is the value of that label."""
+    def _error(self, verb: str, error: OSError) -> InputError:
+        cure = f"is NFD installed, and its directory {self._path.parent} mounted with write access?"
+        return InputError(f"cannot {verb} {self._path}: {error.strerror}", cure)
 
 
 class NodeFeaturePublisher:
-    """Keeps one NodeFeature object, all of which is ours; a LabelOutput."""
+    """Keep a NodeFeature object, which NFD's master turns into labels of the Node; a LabelOutput.
+
+    It takes the right to write such an object in the own namespace instead of the right to patch
+    Nodes. NFD finds the Node by a label of the object, and merges the objects of a Node: those of
+    its own namespace first, then by name, and a later one wins (nfd v0.19.0,
+    pkg/nfd-master/nfd-master.go, getAndMergeNodeFeatures).
+
+    The whole object is ours.
+    """
 
     name = NODE_FEATURE
     needs_api = True
@@ -152,15 +196,15 @@ class NodeFeaturePublisher:
         pod: str | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """Ask nothing yet.
+        """Send no request yet.
 
         Args:
-            kubeconfig: of the API server; ``None`` for the one of this pod.
+            kubeconfig: of the API server; ``None`` for the pod's own account.
             node: the name of the Node that the labels are for.
             namespace: of the object, and of *pod*.
-            pod: the one that this program runs in, whose owner is to own the object; ``None``
-                leaves the object without one.
-            connect: shared with others that *kubeconfig* would be asked for.
+            pod: the pod of this program, whose controller will own the object; ``None`` for an
+                object without an owner.
+            connect: a shared connection, instead of one by *kubeconfig*.
         """
         self._connect = connect or connection(kubeconfig)
         self._node = node
@@ -170,7 +214,7 @@ class NodeFeaturePublisher:
         collection = f"/apis/{API_VERSION}/namespaces/{quote(namespace, safe='')}/nodefeatures"
         path = f"{collection}/{quote(self._name, safe='')}"
         self._object = AppliedObject(self._connect, path, self._cure, is_whole=True)
-        self._screen = LabelScreen(self.place)
+        self._filter = LabelFilter(self.place)
         self._owners: Owners | None = () if pod is None else None
 
     @property
@@ -181,7 +225,7 @@ class NodeFeaturePublisher:
     @property
     def refused(self) -> frozenset[tuple[str, str]]:
         """Labels, as (key, value), that NFD would not take; not sent."""
-        return self._screen.refused
+        return self._filter.refused
 
     def changes(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
         """Return what :meth:`publish` would change.
@@ -189,56 +233,32 @@ class NodeFeaturePublisher:
         Raises:
             ApiUnavailable: the object cannot be read.
         """
-        found = self._object.find()
-        spec, metadata = ((found or {}).get(part) or {} for part in ("spec", "metadata"))
-        there = spec.get("labels") or {}
-        is_stale = (metadata.get("labels") or {}).get(NODE_NAME_LABEL) != self._node or any(
-            owner["uid"] not in _uids(metadata) for owner in self._known_owners()
+        existing = self._object.find()
+        spec, metadata = ((existing or {}).get(part) or {} for part in ("spec", "metadata"))
+        present = spec.get("labels") or {}
+        uids = {owner.get("uid", "") for owner in metadata.get("ownerReferences") or ()}
+        node_label = (metadata.get("labels") or {}).get(NODE_NAME_LABEL)
+        is_stale = node_label != self._node or any(
+            owner["uid"] not in uids for owner in self._known_owners()
         )
         return compare(
-            there,
-            owned_keys(metadata, FIELD_MANAGER, _LABELS) & there.keys(),
-            self._screen.passing(wish.labels),
+            present,
+            owned_keys(metadata, FIELD_MANAGER, _LABELS) & present.keys(),
+            self._filter.passing(wish.labels),
             keep=wish.unread if complete else None,
-            is_there=found is not None,
+            is_there=existing is not None,
             is_stale=is_stale,
         )
 
     def publish(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
-        """Make the object hold the labels of *wish*; return what that changed.
+        """Write the labels of *wish* into the object; return what that changed.
 
         Raises:
-            ApiUnavailable: nothing is certain to be written.
+            ApiUnavailable: the write may have failed.
         """
-        found = self.changes(wish, complete=complete)
-        if found:
-            body = self._body({**found.kept, **self._screen.passing(wish.labels)})
-            self._object.checked("PATCH", self._object.apply(body))
-        return found
-
-    def remove(self) -> LabelChanges:
-        """Delete the object; return what went with it.
-
-        Raises:
-            ApiUnavailable: it may still be there.
-        """
-        self._owners = ()
-        found = self.changes(NOTHING, complete=True)
-        if found.is_there:
-            self._object.delete()
-        return found
-
-    def is_disturbed(self, node: Mapping[str, Any]) -> bool:
-        """Return ``False``: the Node says nothing of the object."""
-        del node
-        return False
-
-    def _known_owners(self) -> Owners:
-        if self._owners is None and self._pod is not None:
-            self._owners = owners_through_pod(self._connect, self._namespace, self._pod)
-        return self._owners or ()
-
-    def _body(self, labels: Mapping[str, str]) -> dict[str, Any]:
+        changes = self.changes(wish, complete=complete)
+        if not changes:
+            return changes
         metadata: dict[str, Any] = {
             "name": self._name,
             "namespace": self._namespace,
@@ -246,13 +266,37 @@ class NodeFeaturePublisher:
         }
         if owners := self._known_owners():
             metadata["ownerReferences"] = list(owners)
-        spec = {"features": {}, "labels": dict(sorted(labels.items()))}
-        return {
+        labels = {**changes.kept, **self._filter.passing(wish.labels)}
+        body = {
             "apiVersion": API_VERSION,
             "kind": "NodeFeature",
             "metadata": metadata,
-            "spec": spec,
+            "spec": {"features": {}, "labels": dict(sorted(labels.items()))},
         }
+        self._object.checked("PATCH", self._object.apply(body))
+        return changes
+
+    def remove(self) -> LabelChanges:
+        """Delete the object; return the labels that it had.
+
+        Raises:
+            ApiUnavailable: it may still exist.
+        """
+        self._owners = ()
+        changes = self.changes(NOTHING, complete=True)
+        if changes.is_there:
+            self._object.delete()
+        return changes
+
+    def is_disturbed(self, node: Mapping[str, Any]) -> bool:
+        """Return ``False``: the Node does not show changes of the object."""
+        del node
+        return False
+
+    def _known_owners(self) -> Owners:
+        if self._owners is None and self._pod is not None:
+            self._owners = owners_through_pod(self._connect, self._namespace, self._pod)
+        return self._owners or ()
 
     def _cure(self, status: int) -> str:
         match status:
@@ -270,139 +314,75 @@ class NodeFeaturePublisher:
                 return apply.cure(status)
 
 
-def _uids(metadata: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(owner.get("uid", "") for owner in metadata.get("ownerReferences") or ())
+class LabelFilter:
+    """Hold back labels that NFD would not publish unchanged, so that no bad label affects others.
 
-
-MAX_BYTES = 65536
-"""NFD skips a larger file (the same place, MaxFeatureFileSize)."""
-
-
-UNSEEN_S = 1.1
-"""NFD's worker looks at its directory as soon as anything happens there, and then takes no notice
-of anything for up to a second (the same place, runNotifier). It would notice that a file is begun,
-and not that it gets its name; until it looks by itself, a minute later, or never where its
-``core.sleepInterval`` is 0. A little longer than a second, because that is a timer's."""
-
-
-class NfdFile:
-    """Keeps one file, all of whose content is ours; a LabelOutput.
-
-    Nothing but :meth:`remove` ever deletes it: labels outlive this program.
+    NFD's master skips bad labels one by one, but not all: a label below a domain that its settings
+    both deny and allow, as ``denyLabelNs: ["*"]`` does, is sent on unchecked, and the API server
+    then refuses all labels of the Node (nfd v0.19.0, pkg/nfd-master/nfd-master.go,
+    filterFeatureLabel).
     """
 
-    name = NFD_FILE
-    needs_api = False
-    is_on_node = False
-
-    def __init__(self, path: Path, *, pause: Callable[[float], None] = time.sleep) -> None:
-        """Touch nothing yet; a write takes a *pause* of :data:`UNSEEN_S`."""
-        self._path = path
-        self._pause = pause
-        self._screen = LabelScreen(str(path))
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return str(self._path)
+    def __init__(self, place: str) -> None:
+        """*place* is the name of the output in the log."""
+        self._place = place
+        self._refused: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def refused(self) -> frozenset[tuple[str, str]]:
-        """Labels, as (key, value), that NFD would not take; not written."""
-        return self._screen.refused
+        """All labels held back so far, as (key, value)."""
+        return self._refused
 
-    def changes(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
-        """Return what :meth:`publish` would change.
+    def passing(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """Return the *labels* that may be published; the others are logged, once."""
+        refused = frozenset(item for item in labels.items() if not passes(*item))
+        for key, value in sorted(refused - self._refused):
+            structlog.get_logger().error("label refused", place=self._place, key=key, value=value)
+        self._refused |= refused
+        return {key: value for key, value in labels.items() if (key, value) not in refused}
 
-        Raises:
-            InputError: the file cannot be read.
-        """
-        text = self._read()
-        there = _parsed(text or "")
-        wanted = self._screen.passing(wish.labels)
-        found = compare(
-            there,
-            there,
-            wanted,
-            keep=wish.unread if complete else None,
-            is_there=text is not None,
+
+def passes(key: str, value: str) -> bool:
+    """Return whether Kubernetes takes the label, and NFD does not change its key.
+
+    NFD adds its own domain to a key without one (nfd v0.19.0, pkg/nfd-master/nfd-master.go,
+    addNsToMapKeys).
+    """
+    return "/" in key and is_valid(key, value)
+
+
+def owners_through_pod(connect: Connect, namespace: str, pod: str) -> Owners:
+    """Return the controller of *pod* as an owner, or the pod itself if it has none.
+
+    With the DaemonSet as owner an object outlives the pods, which a rollout replaces, and the
+    cluster's garbage collector deletes it after an uninstall. GFD uses its pod (k8s-device-plugin
+    v0.19.0), which would be a write for each new pod.
+
+    Empty if the API server does not let us read the pod: labels are more important than the
+    clean-up.
+
+    Raises:
+        ApiUnavailable: the owner cannot be read now.
+    """
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
+    answer = connect().get_metadata(path, {"resourceVersion": "0"})
+    if answer.status in _REFUSED:
+        problem = str(answer.body.get("message") or f"HTTP {answer.status}")
+        structlog.get_logger().warning("owner of the pod not known", pod=pod, problem=problem)
+        return ()
+    if answer.status != 200:
+        raise ApiUnavailable(
+            f"GET {path}: HTTP {answer.status}",
+            "it is tried again later",
+            retry_after_s=answer.retry_after_s,
         )
-        return replace(found, is_stale=text != _text({**found.kept, **wanted}))
-
-    def publish(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
-        """Make the file hold the labels of *wish*; return what that changed.
-
-        Raises:
-            InputError: the file cannot be read or written; what was there stays.
-        """
-        found = self.changes(wish, complete=complete)
-        if found:
-            self._write(_text({**found.kept, **self._screen.passing(wish.labels)}))
-        return found
-
-    def remove(self) -> LabelChanges:
-        """Delete the file; return what went with it.
-
-        Raises:
-            InputError: it is still there.
-        """
-        found = self.changes(NOTHING, complete=True)
-        try:
-            self._path.unlink(missing_ok=True)
-        except OSError as error:
-            raise self._error("delete", error) from None
-        return found
-
-    def is_disturbed(self, node: Mapping[str, Any]) -> bool:
-        """Return ``False``: the Node says nothing of the file."""
-        del node
-        return False
-
-    def _read(self) -> str | None:
-        """Return the file's text; ``None`` without one; never waits for what is no plain file."""
-        try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._error("read", error) from None
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise self._error("read", OSError(0, "not a regular file"))
-            return file.read(MAX_BYTES + 1).decode(errors="replace")
-
-    def _write(self, text: str) -> None:
-        """Replace the file as a whole, under a name that NFD does not read until it is."""
-        if len(text.encode()) > MAX_BYTES:
-            raise InputError(f"{self._path}: over {MAX_BYTES} bytes", "NFD reads no such file")
-        temporary = self._path.with_name(f".{self._path.name}.new")
-        try:
-            with suppress(FileNotFoundError):
-                temporary.unlink()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fchmod(file.fileno(), 0o644)  # NFD's worker is another user
-                os.fsync(file.fileno())  # or a crash of the machine could leave it empty
-            self._pause(UNSEEN_S)
-            temporary.replace(self._path)
-        except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
-            raise self._error("write", error) from None
-
-    def _error(self, verb: str, error: OSError) -> InputError:
-        cure = f"is NFD installed, and its directory {self._path.parent} mounted with write access?"
-        return InputError(f"cannot {verb} {self._path}: {error.strerror}", cure)
+    metadata = answer.body.get("metadata") or {}
+    itself = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": metadata.get("uid")}
+    controllers = (one for one in metadata.get("ownerReferences") or () if one.get("controller"))
+    owner = next(controllers, itself)
+    # As one owner among others: it neither controls the object nor blocks its own deletion.
+    return ({key: owner.get(key) for key in ("apiVersion", "kind", "name", "uid")},)
 
 
 def _text(labels: Mapping[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in sorted(labels.items()))
-
-
-def _parsed(text: str) -> dict[str, str]:
-    """Return the labels in *text*; what is no label that we could have written is left out."""
-    lines = (line.strip() for line in text.split("\n"))
-    pairs = (line.split("=", 1) for line in lines if not line.startswith("#") and "=" in line)
-    return {key: value for key, value in pairs if passes(key, value)}

@@ -26,14 +26,16 @@ from agent.publish.labels.output import NODE, NOTHING, LabelChanges, LabelWish, 
 _Items = tuple[tuple[str, str], ...]
 """Labels as (key, value)."""
 
+_INVALID = 422
+
 _log = structlog.get_logger()
 
 
 class NodeLabelPublisher:
-    """Keeps the labels of one Node as they should be; a LabelOutput.
+    """Keep the labels of one Node up to date; a LabelOutput.
 
     The connection is made at the first use. Nodes are never created: the uid of the Node
-    that was read goes with the patch, and the API server refuses a patch for any other.
+    that was read is part of the patch, and the API server refuses a patch for any other.
     """
 
     name = NODE
@@ -48,12 +50,12 @@ class NodeLabelPublisher:
         connect: Connect | None = None,
         yields: frozenset[str] = frozenset(),
     ) -> None:
-        """Ask nothing yet.
+        """Send no request yet.
 
         Args:
-            kubeconfig: of the API server; ``None`` for the one of this pod.
+            kubeconfig: of the API server; ``None`` for the pod's own account.
             node: the name of the Node.
-            connect: shared with others that *kubeconfig* would be asked for.
+            connect: a shared connection, instead of one by *kubeconfig*.
             yields: labels that are left to any other program that writes them.
         """
         self._node = node
@@ -64,6 +66,7 @@ class NodeLabelPublisher:
             self._cure,
         )
         self._refused: frozenset[tuple[str, str]] = frozenset()
+        # What the last publish left: uid, labels, and those yielded to other programs.
         self._left: tuple[str, Mapping[str, str], frozenset[str]] | None = None
 
     @property
@@ -83,38 +86,43 @@ class NodeLabelPublisher:
             ApiUnavailable: the Node cannot be read.
         """
         now = self._read()
-        found = self._changes(now, wish, complete=complete)
-        if not found:
-            self._leave(now, wish, found)
-        return found
+        changes = self._changes(now, wish, complete=complete)
+        if not changes:
+            self._remember(now, wish, changes)
+        return changes
 
     def publish(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
-        """Make the Node as *wish* has it; return what that changed.
+        """Write *wish* to the Node; return what that changed.
 
-        Own labels that are absent from it are removed when that is *complete* evidence and they
-        are not unread, and else keep their value. Labels of others are not touched.
+        Own labels that are absent from it are removed if it is *complete* evidence and they
+        are not unread, and otherwise keep their value. Labels of others are not touched.
 
         Raises:
-            ApiUnavailable: nothing is certain to be written; try again after
-                *retry_after_s*, or in your own time if that is ``None``.
+            ApiUnavailable: the write may have failed; try again after *retry_after_s*, or at any
+                time if that is ``None``.
         """
         now = self._read()
-        found = self._changes(now, wish, complete=complete)
-        answer = self._apply(now, wish, found) if found else None
-        if answer is not None and answer.status == 422:
-            self._refuse_invalid(now, wish.labels)
-            found = self._changes(now, wish, complete=complete)
-            answer = self._apply(now, wish, found) if found else None
+        changes = self._changes(now, wish, complete=complete)
+        answer = self._apply(now, wish, changes) if changes else None
+        if answer is not None and answer.status == _INVALID:
+            # The control of the experiment: refused even without labels, none of them is at fault.
+            self._object.checked("PATCH", self._try_out(now, ()))
+            refused = frozenset(self._invalid(now, tuple(sorted(wish.labels.items()))))
+            for key, value in sorted(refused - self._refused):
+                _log.error("label refused by the API server", node=self._node, key=key, value=value)
+            self._refused |= refused
+            changes = self._changes(now, wish, complete=complete)
+            answer = self._apply(now, wish, changes) if changes else None
         if answer is not None:
             self._object.checked("PATCH", answer)
-        self._leave(now, wish, found)
-        return found
+        self._remember(now, wish, changes)
+        return changes
 
     def remove(self) -> LabelChanges:
-        """Take our labels and annotations off the Node, and nobody else's; return what went.
+        """Remove our labels and annotations from the Node, and nobody else's; return those.
 
         Raises:
-            ApiUnavailable: nothing is certain to be gone.
+            ApiUnavailable: they may still be there.
         """
         return self.publish(NOTHING, complete=True)
 
@@ -127,70 +135,59 @@ class NodeLabelPublisher:
         return self._read().labels
 
     def is_disturbed(self, node: Mapping[str, Any]) -> bool:
-        """Tell whether the Node of this metadata lacks what the last publish left."""
+        """Return whether the Node of this metadata differs from what the last publish left."""
         if self._left is None:
             return False
         uid, left, yielded = self._left
-        seen = node.get("labels") or {}
-        is_gone = not yielded <= seen.keys()  # nobody else writes it any more
-        return node.get("uid") != uid or is_gone or any(seen.get(key) != left[key] for key in left)
+        labels = node.get("labels") or {}
+        is_gone = not yielded <= labels.keys()  # the other program no longer writes it
+        return (
+            node.get("uid") != uid or is_gone or any(labels.get(key) != left[key] for key in left)
+        )
 
     def _read(self) -> Labelled:
         return labelled(part(self._object.read(), "metadata"), FIELD_MANAGER)
 
-    def _leave(self, now: Labelled, wish: LabelWish, found: LabelChanges) -> None:
-        yielded = self._yields & now.others & wish.labels.keys()
-        self._left = (now.uid, self._body_labels(now, wish, found), yielded)
-
-    def _acceptable(self, labels: Mapping[str, str], now: Labelled) -> dict[str, str]:
-        return {
-            key: value
-            for key, value in labels.items()
-            if (key, value) not in self._refused and not (key in self._yields and key in now.others)
-        }
-
     def _changes(self, now: Labelled, wish: LabelWish, *, complete: bool) -> LabelChanges:
-        there = now.annotations
-        wanted = self._body_annotations(now, wish)
+        annotations = self._annotations(now, wish)
         return compare(
             now.labels,
             now.owned,
-            self._acceptable(wish.labels, now),
+            self._acceptable(now, wish),
             keep=wish.unread if complete else None,
             is_there=bool(now.owned or now.owned_annotations),
-            is_stale=any(there.get(key) != value for key, value in wanted.items())
-            or not now.owned_annotations <= wanted.keys(),
+            is_stale=any(now.annotations.get(key) != value for key, value in annotations.items())
+            or not now.owned_annotations <= annotations.keys(),
         )
 
-    def _apply(self, now: Labelled, wish: LabelWish, found: LabelChanges) -> Answer:
-        labels, annotations = self._body_labels(now, wish, found), self._body_annotations(now, wish)
-        return self._object.apply(self._patch(now, labels, annotations))
+    def _apply(self, now: Labelled, wish: LabelWish, changes: LabelChanges) -> Answer:
+        labels = {**changes.kept, **self._acceptable(now, wish)}
+        return self._object.apply(self._patch(now, labels, self._annotations(now, wish)))
 
-    def _body_labels(
-        self, now: Labelled, wish: LabelWish, found: LabelChanges
-    ) -> Mapping[str, str]:
-        return {**found.kept, **self._acceptable(wish.labels, now)}
+    def _remember(self, now: Labelled, wish: LabelWish, changes: LabelChanges) -> None:
+        yielded = self._yields & now.others & wish.labels.keys()
+        self._left = (now.uid, {**changes.kept, **self._acceptable(now, wish)}, yielded)
 
-    def _body_annotations(self, now: Labelled, wish: LabelWish) -> Mapping[str, str]:
+    def _acceptable(self, now: Labelled, wish: LabelWish) -> dict[str, str]:
+        """Return the wanted labels that are neither refused nor left to another program."""
+        return {
+            key: value
+            for key, value in wish.labels.items()
+            if (key, value) not in self._refused and not (key in self._yields and key in now.others)
+        }
+
+    def _annotations(self, now: Labelled, wish: LabelWish) -> Mapping[str, str]:
         if wish.annotations is not None:
             return wish.annotations
         return {key: now.annotations[key] for key in now.owned_annotations}
 
-    def _refuse_invalid(self, now: Labelled, labels: Mapping[str, str]) -> None:
-        # The control of the experiment: refused even without labels, none of them is at fault.
-        self._object.checked("PATCH", self._try_out(now, ()))
-        found = frozenset(self._invalid(now, tuple(sorted(labels.items()))))
-        for key, value in sorted(found - self._refused):
-            _log.error("label refused by the API server", node=self._node, key=key, value=value)
-        self._refused |= found
-
     def _invalid(self, now: Labelled, items: _Items) -> _Items:
-        """Return which of *items* the API server refuses, by halving and asking dry.
+        """Return which of *items* the API server refuses, by bisection with dry runs.
 
-        One bad value makes it refuse the whole patch, without saying which it was.
+        One bad value makes it refuse the whole patch, without naming the value.
         """
         answer = self._try_out(now, items)
-        if answer.status != 422:
+        if answer.status != _INVALID:
             self._object.checked("PATCH", answer)
             return ()
         if len(items) <= 1:

@@ -1,4 +1,4 @@
-"""What every place that labels go to can do: show what would change, change it, take it back."""
+"""The interface of every label output: show what would change, publish, remove."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -9,20 +9,40 @@ from typing import Any, Protocol
 
 from agent.labels.label import DNS_NAME, PART
 
-# What should be published about a node.
+NODE = "node"
+NFD_FILE = "nfd-file"
+NODE_FEATURE = "node-feature"
+
+OUTPUTS = (NODE, NFD_FILE, NODE_FEATURE)
+"""The names of all outputs, as in the setting ``label-outputs``."""
+
+FEATURES_DIRECTORY = Path("/etc/kubernetes/node-feature-discovery/features.d")
+"""Of the host, read by NFD's worker there (nfd v0.19, source/local/local.go)."""
+
+FEATURE_FILE = FEATURES_DIRECTORY / "nodetopo"
+"""Files are read by name, and the value of a later file wins: ours after GFD's, ``gfd``."""
+
+NAMESPACE = "nodetopo"
+"""Of the objects in deploy/daemonset."""
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Where a pod finds its own (Kubernetes, "Accessing the Kubernetes API from a Pod")."""
+
+_KEY = re.compile(f"(?=[^/]{{1,253}}/|[^/]*$)({DNS_NAME}/)?{PART}", re.ASCII)
+_VALUE = re.compile(f"({PART})?", re.ASCII)
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelWish:
-    """All that one scan, by one set of rules, asks for.
+    """What should be published about a node, by one scan and one set of rules.
 
     Attributes:
         labels: value by key.
-        unread: keys that are not in *labels* because what they are made of was not read; where
-            they are published already they stay.
-        annotations: of the Node, value by key; ``None`` leaves those that are there.
+        unread: keys that are not in *labels* because their facts were not read; if they are
+            published already, they stay.
+        annotations: of the Node, value by key; ``None`` leaves the existing ones.
     """
 
     labels: Mapping[str, str] = field(default_factory=lambda: _NONE)
@@ -31,64 +51,19 @@ class LabelWish:
 
 
 NOTHING = LabelWish(annotations=_NONE)
-"""Of a node that is to hold nothing of ours any more."""
-
-
-# What the outputs of labels are called, where settings and flags name them.
-
-NODE = "node"
-
-
-NFD_FILE = "nfd-file"
-
-
-NODE_FEATURE = "node-feature"
-
-
-OUTPUTS = (NODE, NFD_FILE, NODE_FEATURE)
-"""All there are."""
-
-
-FEATURES_DIRECTORY = Path("/etc/kubernetes/node-feature-discovery/features.d")
-"""Of the host, read by NFD's worker there (nfd v0.19, source/local/local.go)."""
-
-
-FEATURE_FILE = FEATURES_DIRECTORY / "nodetopo"
-"""Files are read by name, and a later one's value of a key counts: ours after GFD's, ``gfd``."""
-
-
-NAMESPACE = "nodetopo"
-"""Of the objects in deploy/daemonset."""
-
-
-NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""Where a pod finds its own (Kubernetes, "Accessing the Kubernetes API from a Pod")."""
-
-
-def own_namespace(file: Path = NAMESPACE_FILE) -> str | None:
-    """Return the namespace of this pod; ``None`` outside of one."""
-    try:
-        return file.read_text("utf-8").strip() or None
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-_KEY = re.compile(f"(?=[^/]{{1,253}}/|[^/]*$)({DNS_NAME}/)?{PART}", re.ASCII)
-
-
-_VALUE = re.compile(f"({PART})?", re.ASCII)
+"""For a node from which everything of ours is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelChanges:
-    """How a place differs from what it should hold; true where it takes a write.
+    """How an output differs from what it should hold; true if a write is needed.
 
     Attributes:
-        added: labels that are missing there.
-        changed: key → value there and value wanted.
-        removed: own labels that go.
+        added: labels that are missing.
+        changed: key → present value and wanted value.
+        removed: own labels that are removed.
         kept: own labels that are not wanted, but stay: their absence is not proven yet.
-        is_there: whether the place holds anything of ours.
+        is_there: whether the output holds anything of ours.
         is_stale: whether something besides labels has to be written.
     """
 
@@ -104,15 +79,15 @@ class LabelChanges:
 
 
 class LabelOutput(Protocol):
-    """A place that labels go to. One thread uses it."""
+    """A place that labels are published to. One thread uses it."""
 
     @property
     def name(self) -> str:
-        """What the setting ``label-outputs`` calls it."""
+        """Its name in the setting ``label-outputs``."""
 
     @property
     def place(self) -> str:
-        """Which one it is, for people: a node, a file, an object."""
+        """The node, file or object, for people."""
 
     @property
     def needs_api(self) -> bool:
@@ -120,44 +95,43 @@ class LabelOutput(Protocol):
 
     @property
     def is_on_node(self) -> bool:
-        """Whether it is a part of the Node object, so that a watch of that tells of it."""
+        """Whether it is a part of the Node object, so that a watch of that shows its changes."""
 
     @property
     def refused(self) -> frozenset[tuple[str, str]]:
-        """Labels, as (key, value), that the place does not take; not sent again."""
+        """Labels, as (key, value), that the output does not take; not sent again."""
 
     def changes(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
         """Return what :meth:`publish` would change; writes nothing.
 
         Raises:
-            AgentError: the place cannot be read.
+            AgentError: the output cannot be read.
         """
 
     def publish(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
-        """Make the place as *wish* has it, by a write only where needed; return what changed.
+        """Publish *wish*, by a write only if needed; return what changed.
 
-        Own labels that are absent from the wish are removed only where *complete* says that
-        this proves something, and then but for the unread ones. Labels of others are not
-        touched.
+        Own labels that are absent from *wish* are removed only if *complete* says that their
+        absence is evidence, except for the unread ones. Labels of others are not touched.
 
         Raises:
-            AgentError: nothing is certain to be written. An ApiUnavailable carries the pause
-                that the API server asked for.
+            AgentError: the write may have failed. An ApiUnavailable carries the pause that the
+                API server asked for.
         """
 
     def remove(self) -> LabelChanges:
-        """Take everything of ours away; return what went.
+        """Remove everything of ours; return what was removed.
 
         Raises:
-            AgentError: nothing is certain to be gone.
+            AgentError: it may still be there.
         """
 
     def is_disturbed(self, node: Mapping[str, Any]) -> bool:
-        """Tell from the metadata of the Node whether somebody changed what we left there."""
+        """Return whether the metadata of the Node shows that somebody changed our labels."""
 
 
 def compare(
-    there: Mapping[str, str],
+    present: Mapping[str, str],
     own: Collection[str],
     wanted: Mapping[str, str],
     *,
@@ -165,18 +139,18 @@ def compare(
     is_there: bool,
     is_stale: bool = False,
 ) -> LabelChanges:
-    """Return how *there* differs from *wanted*.
+    """Return how *present* differs from *wanted*.
 
-    *own* are our keys in *there*; of those that are not wanted *keep* stay, ``None`` being all.
+    *own* are our keys in *present*; of those that are not wanted *keep* stay, or all for ``None``.
     """
-    surplus = {key: there[key] for key in own if key not in wanted}
+    surplus = {key: present[key] for key in own if key not in wanted}
     kept = {key: value for key, value in surplus.items() if keep is None or key in keep}
     return LabelChanges(
-        added={key: value for key, value in wanted.items() if key not in there},
+        added={key: value for key, value in wanted.items() if key not in present},
         changed={
-            key: (there[key], value)
+            key: (present[key], value)
             for key, value in wanted.items()
-            if key in there and there[key] != value
+            if key in present and present[key] != value
         },
         removed={key: value for key, value in surplus.items() if key not in kept},
         kept=kept,
@@ -186,8 +160,16 @@ def compare(
 
 
 def is_valid(key: str, value: str) -> bool:
-    """Tell whether Kubernetes takes the label (API reference, "Labels and Selectors").
+    """Return whether Kubernetes takes the label (API reference, "Labels and Selectors").
 
-    For places that nobody checks before a label has gone through them.
+    For outputs that do not check labels themselves.
     """
     return bool(_KEY.fullmatch(key) and _VALUE.fullmatch(value))
+
+
+def own_namespace(file: Path = NAMESPACE_FILE) -> str | None:
+    """Return the namespace of this pod; ``None`` outside of one."""
+    try:
+        return file.read_text("utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,4 +1,4 @@
-"""Which outputs labels go to, made from what the setting ``label-outputs`` names."""
+"""The label outputs that the setting ``label-outputs`` names."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,16 +26,16 @@ def label_outputs(
     pod: str | None = None,
     yields: frozenset[str] = frozenset(),
 ) -> tuple[LabelOutput, ...]:
-    """Return the outputs that *names* holds, in its order; they share one connection.
+    """Return the outputs *names*, in that order; they share one connection.
 
     Args:
         names: of :data:`~agent.publish.labels.output.OUTPUTS`.
-        kubeconfig: of the API server; ``None`` for the one of this pod.
+        kubeconfig: of the API server; ``None`` for the pod's own account.
         node: the name of the Node that the labels are for.
         nfd_file: for ``nfd-file``.
         namespace: for ``node-feature``.
-        pod: that this program runs in, ``None`` outside of one; for ``node-feature``.
-        yields: labels that the output ``node`` leaves to others who write them.
+        pod: the pod of this program, ``None`` outside of a pod; for ``node-feature``.
+        yields: labels that the output ``node`` leaves to other programs that write them.
     """
     connect = connection(kubeconfig)
 

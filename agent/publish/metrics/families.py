@@ -1,9 +1,10 @@
 """Every metric family of one agent, in the order of the page.
 
 Names follow the Prometheus conventions: base units, ``_total`` for counters, ``_info`` for
-facts whose value is 1. Facts come from what is in memory; a scrape asks no hardware.
+facts whose value is 1. Facts come from memory; a scrape reads no hardware.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,17 +19,15 @@ from agent.model.snapshot import Snapshot
 from agent.publish.metrics.state import MetricsState
 from agent.topology.links import active_links
 
-# One metric family: its name, type, labels and meaning, and how its samples are found.
-
 PREFIX = "nodetopo_"
 
 
 Samples: TypeAlias = Mapping[tuple[str, ...], float]
-"""Values of the labels, in the order of the family's → the number."""
+"""Values of the labels, in the order of the family's labels → the value of the sample."""
 
 
 class Kind(StrEnum):
-    """Prometheus' types, as far as they are used."""
+    """The types of Prometheus that are used."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -36,13 +35,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A family as the page and a scrape have it.
+    """One metric family, for scrapes and for the documentation.
 
     Attributes:
         name: without the prefix and a counter's ``_total``.
-        text: what the number means, one sentence without its full stop.
-        labels: their names.
-        samples: none where the facts are unknown.
+        text: the help text, one sentence without its full stop.
+        labels: the names of the labels.
+        samples: returns the samples; none if the facts are unknown.
     """
 
     name: str
@@ -53,11 +52,11 @@ class Family:
 
     @property
     def full_name(self) -> str:
-        """The name that queries use."""
+        """The name in queries."""
         return f"{PREFIX}{self.name}{'_total' if self.kind is Kind.COUNTER else ''}"
 
     def metric(self, state: MetricsState) -> Metric:
-        """Return the family with its samples of *state*."""
+        """Return the family with the samples of *state*."""
         make = CounterMetricFamily if self.kind is Kind.COUNTER else GaugeMetricFamily
         family = make(f"{PREFIX}{self.name}", f"{self.text}.", labels=self.labels)
         for labelled, value in self.samples(state).items():
@@ -66,7 +65,7 @@ class Family:
 
 
 def single(value: float | None) -> Samples:
-    """Return the one sample of a family without labels; none where *value* is unknown."""
+    """Return the one sample of a family without labels; none if *value* is unknown."""
     return {} if value is None else {(): value}
 
 
@@ -81,29 +80,44 @@ def by_two_names(values: Mapping[str, Mapping[str, float]]) -> Samples:
 
 
 def present(names: Iterable[str], among: Iterable[str]) -> Samples:
-    """Return 1 for those of *among* and *names* that are in *names*, and 0 for the others."""
-    found = set(names)
-    return {(name,): float(name in found) for name in sorted({*among, *found})}
+    """Return 1 for each of *names*, and 0 for those *among* the others that are not."""
+    ones = set(names)
+    return {(name,): float(name in ones) for name in sorted({*among, *ones})}
 
 
-# Metrics of the agent itself: what runs, what it publishes, how its configuration stands.
+_SOUND = GpuHealth()
 
 
-def _last_scan(state: MetricsState) -> Samples:
-    captured = state.snapshot.captured_at if state.snapshot else None
-    return single(captured.timestamp() if captured else None)
+def _each(value: Callable[[Gpu, Snapshot], float | None]) -> Callable[[MetricsState], Samples]:
+    """Return the samples of a family with the label ``gpu``, the index, alone."""
+
+    def samples(state: MetricsState) -> Samples:
+        node = state.snapshot
+        if node is None:
+            return {}
+        known = {(str(gpu.index),): value(gpu, node) for gpu in node.gpus}
+        return {labels: number for labels, number in known.items() if number is not None}
+
+    return samples
 
 
-def _probe_issues(state: MetricsState) -> Samples:
-    probes = [issue.probe for issue in state.snapshot.issues] if state.snapshot else []
-    return {(probe,): probes.count(probe) for probe in sorted(set(probes))}
+def _known(state: MetricsState) -> Iterator[tuple[str, str, GpuHealth]]:
+    """Yield (index, id, health) of the GPUs of the node, then of those that only health knows.
+
+    A GPU that the driver forgot has no index; that is empty then. A lost GPU is unhealthy.
+    """
+    gpus = state.snapshot.gpus if state.snapshot else ()
+    for gpu in gpus:
+        health = state.health.get(gpu.id, _SOUND)
+        yield str(gpu.index), gpu.id, replace(health, is_healthy=False) if gpu.is_lost else health
+    for uuid in sorted(state.health.keys() - {gpu.id for gpu in gpus}):
+        yield "", uuid, state.health[uuid]
 
 
-def _broken(state: MetricsState) -> Samples:
-    return {
-        (report, code, verdict): 1
-        for report, found in state.checks_broken.items()
-        for code, verdict in found.items()
+def _health_each(value: Callable[[GpuHealth], bool]) -> Callable[[MetricsState], Samples]:
+    """Return the samples of a family with the labels ``gpu`` and ``uuid``."""
+    return lambda state: {
+        (index, uuid): float(value(health)) for index, uuid, health in _known(state)
     }
 
 
@@ -127,13 +141,23 @@ AGENT_FAMILIES = (
     Family(
         name="last_scan_timestamp_seconds",
         text="When the node was last scanned, Unix time",
-        samples=_last_scan,
+        samples=lambda state: single(
+            state.snapshot.captured_at.timestamp()
+            if state.snapshot and state.snapshot.captured_at
+            else None
+        ),
     ),
     Family(
         name="probe_issues",
         text="Things that could not be read in the last scan",
         labels=("probe",),
-        samples=_probe_issues,
+        samples=lambda state: dict(
+            sorted(
+                Counter(
+                    (issue.probe,) for issue in (state.snapshot.issues if state.snapshot else ())
+                ).items()
+            )
+        ),
     ),
     Family(
         name="nvml_failures_in_a_row",
@@ -152,7 +176,11 @@ AGENT_FAMILIES = (
         text="1 for each check that fails or warns and is not waived; its code says what and why "
         "(`nodetopo explain CODE`)",
         labels=("report", "code", "verdict"),
-        samples=_broken,
+        samples=lambda state: {
+            (report, code, verdict): 1
+            for report, checks in state.checks_broken.items()
+            for code, verdict in checks.items()
+        },
     ),
     Family(
         name="label_writes",
@@ -209,8 +237,6 @@ AGENT_FAMILIES = (
 )
 
 
-# Metrics of what pods really got, and of those that were rejected.
-
 ALIGNMENT_FAMILIES = (
     Family(
         name="pods_measured",
@@ -245,43 +271,18 @@ ALIGNMENT_FAMILIES = (
 )
 
 
-# Metrics of single GPUs; those of hardware have the label ``gpu``, the index, alone.
-
-
-def _each(value: Callable[[Gpu, Snapshot], float | None]) -> Callable[[MetricsState], Samples]:
-    def samples(state: MetricsState) -> Samples:
-        node = state.snapshot
-        if node is None:
-            return {}
-        known = {(str(gpu.index),): value(gpu, node) for gpu in node.gpus}
-        return {labels: number for labels, number in known.items() if number is not None}
-
-    return samples
-
-
-def _identities(state: MetricsState) -> Samples:
-    return {_identity(gpu): 1 for gpu in (state.snapshot.gpus if state.snapshot else ())}
-
-
-def _identity(gpu: Gpu) -> tuple[str, ...]:
-    facts = (gpu.uuid, gpu.pci, gpu.product, gpu.numa_node)
-    return (str(gpu.index), *("" if fact is None else str(fact) for fact in facts))
-
-
-def _has_failed_remap(gpu: Gpu, _node: Snapshot) -> bool | None:
-    return None if gpu.remapped_rows is None else gpu.remapped_rows.has_failed
-
-
-def _active_nvlinks(gpu: Gpu, node: Snapshot) -> float | None:
-    return None if node.nvlinks is None else len(active_links(gpu, node))
-
-
 GPU_FAMILIES = (
     Family(
         name="gpu_info",
         text="Identity of the GPU, to join with the other gpu metrics; empty where unknown",
         labels=("gpu", "uuid", "pci", "model", "numa"),
-        samples=_identities,
+        samples=lambda state: {
+            tuple(
+                "" if fact is None else str(fact)
+                for fact in (gpu.index, gpu.uuid, gpu.pci, gpu.product, gpu.numa_node)
+            ): 1
+            for gpu in (state.snapshot.gpus if state.snapshot else ())
+        },
     ),
     Family(
         name="gpu_lost",
@@ -299,7 +300,9 @@ GPU_FAMILIES = (
         name="gpu_row_remap_failed",
         text="Whether remapping a memory row failed",
         labels=("gpu",),
-        samples=_each(_has_failed_remap),
+        samples=_each(
+            lambda gpu, _node: None if gpu.remapped_rows is None else gpu.remapped_rows.has_failed
+        ),
     ),
     Family(
         name="gpu_pcie_link_width",
@@ -317,47 +320,11 @@ GPU_FAMILIES = (
         name="gpu_nvlinks_active",
         text="NVLinks that carry traffic",
         labels=("gpu",),
-        samples=_each(_active_nvlinks),
+        samples=_each(
+            lambda gpu, node: None if node.nvlinks is None else len(active_links(gpu, node))
+        ),
     ),
 )
-
-
-# Metrics of the health of GPUs.
-#
-# They have the label ``uuid``, since a GPU that the driver forgot has no index; ``gpu``, the
-# index, is then empty.
-
-_SOUND = GpuHealth()
-
-
-def _known(state: MetricsState) -> Iterator[tuple[str, str, GpuHealth]]:
-    """Yield (index, id, health) of the GPUs of the node, then of those only health knows."""
-    gpus = state.snapshot.gpus if state.snapshot else ()
-    for gpu in gpus:
-        yield str(gpu.index), gpu.id, _health(gpu, state)
-    named = {gpu.id for gpu in gpus}
-    for uuid in sorted(state.health.keys() - named):
-        yield "", uuid, state.health[uuid]
-
-
-def _health(gpu: Gpu, state: MetricsState) -> GpuHealth:
-    """Return how *gpu* is; a lost one is never handed out, watched or not."""
-    health = state.health.get(gpu.id, _SOUND)
-    return replace(health, is_healthy=False) if gpu.is_lost else health
-
-
-def _health_each(value: Callable[[GpuHealth], bool]) -> Callable[[MetricsState], Samples]:
-    return lambda state: {
-        (index, uuid): float(value(health)) for index, uuid, health in _known(state)
-    }
-
-
-def _troubles(state: MetricsState) -> Samples:
-    return {
-        (index, uuid, health.kind or "", health.reason): 1
-        for index, uuid, health in _known(state)
-        if health.reason is not None
-    }
 
 
 HEALTH_FAMILIES = (
@@ -377,7 +344,11 @@ HEALTH_FAMILIES = (
         name="gpu_health_info",
         text="What is worst about a GPU that is not sound; sound ones have no sample",
         labels=("gpu", "uuid", "class", "reason"),
-        samples=_troubles,
+        samples=lambda state: {
+            (index, uuid, health.kind or "", health.reason): 1
+            for index, uuid, health in _known(state)
+            if health.reason is not None
+        },
     ),
     Family(
         name="xid_events",
@@ -390,8 +361,6 @@ HEALTH_FAMILIES = (
     ),
 )
 
-
-# Metrics of what the kubelet was offered, and took.
 
 KUBELET_FAMILIES = (
     Family(
@@ -429,28 +398,20 @@ KUBELET_FAMILIES = (
 )
 
 
-# Metrics of the node as a whole.
-
-
-def _node_identity(state: MetricsState) -> Samples:
-    node = state.snapshot
-    if node is None:
-        return {}
-    facts = (node.node, node.driver_version, node.nvml_version, node.product_name)
-    return {tuple(fact or "" for fact in facts): 1}
-
-
-def _active_ports(state: MetricsState) -> Samples:
-    hcas = (state.snapshot.hcas if state.snapshot else None) or ()
-    return {(hca.name,): sum(port.state == "ACTIVE" for port in hca.ports) for hca in hcas}
-
-
 NODE_FAMILIES = (
     Family(
         name="node_info",
         text="Names and versions of the node; empty where unknown",
         labels=("node", "driver", "nvml", "machine"),
-        samples=_node_identity,
+        samples=lambda state: {
+            (
+                node.node or "",
+                node.driver_version or "",
+                node.nvml_version or "",
+                node.product_name or "",
+            ): 1
+            for node in ([state.snapshot] if state.snapshot else [])
+        },
     ),
     Family(
         name="gpus",
@@ -461,7 +422,10 @@ NODE_FAMILIES = (
         name="hca_ports_active",
         text="Ports of the RDMA adapter in state ACTIVE",
         labels=("hca",),
-        samples=_active_ports,
+        samples=lambda state: {
+            (hca.name,): sum(port.state == "ACTIVE" for port in hca.ports)
+            for hca in (state.snapshot.hcas if state.snapshot else None) or ()
+        },
     ),
 )
 
@@ -477,5 +441,5 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def families(state: MetricsState) -> Iterator[Metric]:
-    """Yield every family; one whose facts are unknown has no samples."""
+    """Yield every family; a family whose facts are unknown has no samples."""
     return (family.metric(state) for family in FAMILIES)

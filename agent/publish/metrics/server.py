@@ -21,14 +21,18 @@ from agent.model.snapshot import Snapshot
 from agent.publish.metrics.families import families
 from agent.publish.metrics.state import MetricsState
 
-# Why the agent is not ready: what keeps the node's GPUs from pods, in lines for a person.
-#
-# Ready is not alive: nobody restarts an agent for a line here, and the kubelet goes on using what
-# it has. The Kubernetes probe asks several times before it believes a no, which lets pass what
-# passes by itself, such as a restart of the kubelet.
+__all__ = ["MetricsServer", "MetricsState", "serve_metrics"]
+
+_CLIENT_TIMEOUT_S = 10
+"""A client that is silent for longer loses its connection, and its thread is free again."""
+
+
+STUCK_S = 300.0
+"""Without a heartbeat for this long the agent is not alive. A scan waits for NVML some 20 s at
+most, and a cold start of many nodes may keep a thread from running for a minute."""
 
 PATIENCE = 3
-"""Readings in a row that NVML may owe while devices are offered."""
+"""Consecutive failures to read NVML that are tolerated while devices are offered."""
 
 
 _VERSION_MISMATCH = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH (nvml.h)
@@ -40,55 +44,7 @@ _REASONS = {
     NvmlTrouble.DIED: "NvmlDied",
     NvmlTrouble.NO_LIBRARY: "NvmlLibraryGone",
 }
-"""The words of the Events that tell the same."""
-
-
-def not_ready(
-    *,
-    snapshot: Snapshot | None,
-    nvml: NvmlStatus,
-    is_registered: Mapping[str, bool],
-    conflicts: Mapping[str, str],
-    refusals: Sequence[str] = (),
-) -> str | None:
-    """Return the reasons, a line ``Reason: sentence`` for each; ``None`` for ready.
-
-    A node without GPUs is ready: there is nothing to offer.
-
-    Args:
-        snapshot: the latest; ``None`` before the first scan has ended.
-        nvml: how the last attempt to read NVML ended.
-        is_registered: resource → whether the kubelet has it; empty while nothing is offered.
-        conflicts: resource → what is known of the other plugin that took it, a sentence.
-        refusals: why a resource that settings ask for is not offered, a sentence each.
-    """
-    if snapshot is None:
-        return "NotScanned: the node has not been read yet"
-    lines = [f"ResourceConflict: {said}" for _, said in sorted(conflicts.items())]
-    lines += [
-        f"NotRegistered: the kubelet does not have {resource}"
-        for resource, is_there in sorted(is_registered.items())
-        if not is_there and resource not in conflicts
-    ]
-    lines += [f"NotOffered: {said}" for said in refusals]
-    is_missed = nvml.failures >= PATIENCE or not is_registered
-    if is_missed and nvml.trouble is not None and (snapshot.gpus or snapshot.pci_gpus):
-        is_mismatch = nvml.code == _VERSION_MISMATCH
-        reason = "NvmlVersionMismatch" if is_mismatch else _REASONS[nvml.trouble]
-        lines.append(f"{reason}: {nvml.cause or 'it gave no reading'}")
-    return "\n".join(lines) or None
-
-
-__all__ = ["MetricsServer", "MetricsState", "serve_metrics"]
-
-
-_CLIENT_TIMEOUT_S = 10
-"""A client that is silent for longer loses its connection, and its thread is free again."""
-
-
-STUCK_S = 300.0
-"""Without a heartbeat for this long the agent is not alive. A scan waits for NVML some 20 s at
-most, and a cold start of many nodes may keep a thread from running for a minute."""
+"""The reasons of the Events that report the same."""
 
 
 class MetricsServer:
@@ -107,7 +63,7 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """Where the metrics are, with the port that the kernel chose if 0 was asked for."""
+        """Where the metrics are, with the port that the kernel chose for port 0."""
         return f"http://{self._host}:{self._server.server_address[1]}/metrics"
 
     def close(self) -> None:
@@ -124,38 +80,34 @@ def serve_metrics(
 ) -> MetricsServer:
     """Serve /metrics, /healthz and /readyz on *address*, ``host:port``, from threads of its own.
 
-    *state* is called at every scrape and by /readyz, *heartbeat_age_s*, seconds since the
+    *state* is called for every scrape and by /readyz, *heartbeat_age_s*, the seconds since the
     agent's loop last moved, by /healthz; both must be quick and safe to call from any thread.
-    /healthz says nothing about the hardware, so that a dead driver does not have the agent
-    restarted for nothing; /readyz does. Port 0 takes a free one.
+    /healthz does not depend on the hardware, so that a dead driver does not restart the agent for
+    nothing; /readyz does. Port 0 selects a free one.
 
     Raises:
         InputError: *address* is malformed or cannot be listened on.
     """
-    host, port = _parsed(address)
-    registry = CollectorRegistry()
-    registry.register(_StateCollector(state))
-    ProcessCollector(registry=registry)
-    try:
-        family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        handler = partial(_Handler, registry, state, heartbeat_age_s)
-        server = _Server(family, (str(target[0]), port), handler)
-    except OSError as error:
-        raise InputError(
-            f"cannot serve metrics on {address}: {error}",
-            "choose another address with --metrics-address",
-        ) from error
-    return MetricsServer(server, host)
-
-
-def _parsed(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise InputError(
             f"not an address: {address!r}",
             "write --metrics-address as host:port, e.g. 127.0.0.1:9430",
         )
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    host = host.removeprefix("[").removesuffix("]")
+    registry = CollectorRegistry()
+    registry.register(_StateCollector(state))
+    ProcessCollector(registry=registry)
+    try:
+        family, *_, target = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        handler = partial(_Handler, registry, state, heartbeat_age_s)
+        server = _Server(family, (str(target[0]), int(port)), handler)
+    except OSError as error:
+        raise InputError(
+            f"cannot serve metrics on {address}: {error}",
+            "choose another address with --metrics-address",
+        ) from error
+    return MetricsServer(server, host)
 
 
 class _StateCollector(Collector):
@@ -183,7 +135,7 @@ class _Server(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Stay silent about clients that hang up in the middle of an answer."""
+        """Ignore clients that hang up in the middle of an answer."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -211,7 +163,11 @@ class _Handler(BaseHTTPRequestHandler):
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
                 self._answer(HTTPStatus.OK, content_type, encode(self._registry))
             case "/healthz":
-                self._answer_probe(_stuck(self._heartbeat_age_s()))
+                age_s = self._heartbeat_age_s()
+                is_stuck = age_s > STUCK_S
+                self._answer_probe(
+                    f"Stuck: the loop has not moved for {age_s:.0f} s" if is_stuck else None
+                )
             case "/readyz":
                 self._answer_probe(self._state().not_ready)
             case _:
@@ -220,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
                 )
 
     def _answer_probe(self, problem: str | None) -> None:
-        """Answer as a probe of the kubelet reads it: any status from 400 on is a no."""
+        """Answer a probe of the kubelet, for which any status from 400 on is a failure."""
         status = HTTPStatus.OK if problem is None else HTTPStatus.SERVICE_UNAVAILABLE
         self._answer(status, "text/plain; charset=utf-8", f"{problem or 'ok'}\n".encode())
 
@@ -235,5 +191,40 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def _stuck(age_s: float) -> str | None:
-    return None if age_s <= STUCK_S else f"Stuck: the loop has not moved for {age_s:.0f} s"
+def not_ready(
+    *,
+    snapshot: Snapshot | None,
+    nvml: NvmlStatus,
+    is_registered: Mapping[str, bool],
+    conflicts: Mapping[str, str],
+    refusals: Sequence[str] = (),
+) -> str | None:
+    """Return what keeps the node's GPUs from pods, a line ``Reason: sentence`` each.
+
+    ``None`` means ready; so is a node without GPUs, which has nothing to offer. An agent that is
+    not ready is alive: it is not restarted, and the kubelet goes on using its devices. The
+    Kubernetes probe asks several times before it believes a no, which tolerates what passes by
+    itself, such as a restart of the kubelet.
+
+    Args:
+        snapshot: the latest; ``None`` before the first scan has ended.
+        nvml: how the last attempt to read NVML ended.
+        is_registered: resource → whether the kubelet has it; empty while nothing is offered.
+        conflicts: resource → which competing plugin serves it, a sentence.
+        refusals: why a configured resource is not offered, a sentence each.
+    """
+    if snapshot is None:
+        return "NotScanned: the node has not been read yet"
+    lines = [f"ResourceConflict: {text}" for _, text in sorted(conflicts.items())]
+    lines += [
+        f"NotRegistered: the kubelet does not have {resource}"
+        for resource, is_there in sorted(is_registered.items())
+        if not is_there and resource not in conflicts
+    ]
+    lines += [f"NotOffered: {text}" for text in refusals]
+    is_nvml_missed = nvml.failures >= PATIENCE or not is_registered
+    if is_nvml_missed and nvml.trouble is not None and (snapshot.gpus or snapshot.pci_gpus):
+        is_mismatch = nvml.code == _VERSION_MISMATCH
+        reason = "NvmlVersionMismatch" if is_mismatch else _REASONS[nvml.trouble]
+        lines.append(f"{reason}: {nvml.cause or 'it gave no reading'}")
+    return "\n".join(lines) or None

@@ -1,4 +1,4 @@
-"""What the metrics and the probes of one agent tell, at one moment."""
+"""The state that the metrics and the probes of one agent report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,29 +9,32 @@ from agent.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsState:
-    """All that is told, at one moment; counters are since the start of the process.
+    """Everything that is reported at one moment; counters count since the start of the process.
 
     Attributes:
         snapshot: ``None`` before the first scan has ended.
-        not_ready: why /readyz says no, a line for each reason; ``None`` where it says yes.
+        not_ready: why /readyz says no, a line for each reason; ``None`` if it says yes.
+        generation: changes of the node since the start of the process.
         registrations: resource → registrations that the kubelet accepted.
         is_registered: resource → whether the kubelet has it now.
-        conflicts: resource → what is known of the other plugin that took it.
-        devices: resource → ``healthy`` or ``unhealthy`` → devices that the kubelet was told of.
-        allocations: resource → containers that got devices of it.
+        conflicts: resource → which competing plugin serves it, a sentence.
+        devices: resource → ``healthy`` or ``unhealthy`` → devices that are offered to the kubelet.
+        allocations: resource → containers that were given devices of it.
+        publish_writes, publish_errors, publish_refused: of labels, over all outputs.
+        zone_writes, zone_errors: of zones and of placements onto pods.
         check_counts: report (``health``, ``audit``) → verdict → number of checks.
-        checks_broken: report → code of a check that is broken → ``fail`` or ``warn``.
+        checks_broken: report → code of a broken check → ``fail`` or ``warn``.
         health: by GPU; empty where health is not watched.
         xid_counts: (GPU uuid, XID) → how often it was seen.
-        nvml_failures: readings in a row that NVML did not give.
-        config: name of the configuration in force; ``None`` where nothing chooses one.
+        nvml_failures: consecutive failures to read NVML.
+        config: name of the configuration in force; ``None`` if nothing selects one.
         config_failures: changes of the configuration that were refused.
         events_posted: writes of Kubernetes Events.
-        events_dropped: Events that were given up.
-        pods_measured: ``aligned``, ``misaligned`` or ``unknown`` → pods with GPUs; empty where they
+        events_dropped: Events that were never written.
+        pods_measured: ``aligned``, ``misaligned`` or ``unknown`` → pods with GPUs; empty if they
             are not measured, or the kubelet did not answer.
         pods_misaligned: code of the first cause → misaligned pods.
-        pod_errors: looks at pods at which the kubelet did not answer.
+        pod_errors: measurements for which the kubelet did not answer.
         rejections_explained, rejections_given_up: rejected pods.
     """
 

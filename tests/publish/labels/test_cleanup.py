@@ -34,7 +34,7 @@ def test_outputs_are_those_that_are_named_in_their_order() -> None:
     assert [one.name for one in found] == ["node-feature", "nfd-file", "node"]
 
 
-def test_everything_of_ours_goes_and_nothing_else(api: FakeApi, tmp_path: Path) -> None:
+def test_everything_of_ours_is_removed_and_nothing_else(api: FakeApi, tmp_path: Path) -> None:
     tmp_path.joinpath("gfd").write_text("nvidia.com/theirs=1\n")
     with serving(api, tmp_path) as kubeconfig:
         ours = outputs(kubeconfig, tmp_path)
@@ -47,7 +47,7 @@ def test_everything_of_ours_goes_and_nothing_else(api: FakeApi, tmp_path: Path) 
     assert sorted(one.name for one in tmp_path.iterdir()) == ["gfd", "kubeconfig"]
 
 
-def test_a_dry_run_says_the_same_and_removes_nothing(api: FakeApi, tmp_path: Path) -> None:
+def test_a_dry_run_reports_the_same_and_removes_nothing(api: FakeApi, tmp_path: Path) -> None:
     with serving(api, tmp_path) as kubeconfig:
         ours = outputs(kubeconfig, tmp_path)
         for one in ours:

@@ -49,7 +49,7 @@ def test_what_is_no_node_is_an_error_that_names_it() -> None:
         ),
     ],
 )
-def test_a_refusal_says_what_to_do(fake: FakeLists, said: str) -> None:
+def test_a_refusal_names_the_cure(fake: FakeLists, said: str) -> None:
     with pytest.raises(ApiUnavailable, match=said):
         list(cluster_nodes(lambda: DirectApi(fake)))
 
@@ -81,7 +81,7 @@ def test_a_kind_that_is_not_installed_is_no_problem_and_a_forbidden_one_is() -> 
     assert found.found == ((kinds.WORKLOAD, node("w")),)
 
 
-def test_an_account_that_may_list_nothing_is_told_of_the_kinds_that_are_installed() -> None:
+def test_an_account_without_rights_gets_problems_of_installed_kinds() -> None:
     paths = {path for kind in kinds.KINDS for path in kind.paths()}
     fake = FakeLists(forbidden=paths, lists={"/apis/kueue.x-k8s.io": [node("v1beta2")]})
     found = cluster_objects(lambda: DirectApi(fake), kinds.KINDS)

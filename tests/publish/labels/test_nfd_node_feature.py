@@ -75,7 +75,7 @@ def test_the_daemon_set_owns_the_object_and_not_the_pod_that_a_rollout_replaces(
     assert features(api).objects[PATH]["metadata"]["ownerReferences"] == [owner]
 
 
-def test_a_pod_that_nothing_controls_owns_the_object() -> None:
+def test_a_pod_without_a_controller_owns_the_object() -> None:
     api = installed()
     publisher(api, "nodetopo-x").publish(wish(LABELS))
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "nodetopo-x", "uid": "uid-pod"}
@@ -102,7 +102,7 @@ def test_an_owner_that_we_may_not_see_keeps_no_label_away() -> None:
     assert [line["event"] for line in lines] == ["owner of the pod not known"]
 
 
-def test_an_owner_that_cannot_be_told_now_is_waited_for() -> None:
+def test_an_owner_that_cannot_be_read_now_is_waited_for() -> None:
     api = installed(DAEMON_SET)
     features(api).objects.clear()
     ours = publisher(api, "nodetopo-x")
@@ -162,7 +162,7 @@ def test_without_nfd_it_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("length", "cure"), [(LONGEST_NODE, "the object changed"), (LONGEST_NODE + 1, "63 characters")]
 )
-def test_a_node_whose_name_is_too_long_for_nfd_is_told_so(length: int, cure: str) -> None:
+def test_a_node_name_too_long_for_nfd_is_an_error(length: int, cure: str) -> None:
     connect = DirectApi(FakeApi(fail_with=(422, {}), features=FakeFeatures()))
     ours = NodeFeaturePublisher(None, "n" * length, namespace="ns", connect=lambda: connect)
     with pytest.raises(ApiUnavailable, match=cure):

@@ -125,7 +125,7 @@ def test_labels_of_others_do_not_make_a_complete_scan_write(tmp_path: Path) -> N
         assert not ours.publish(wish(LABELS), complete=True)
 
 
-def test_a_label_that_another_writer_set_is_taken_over(tmp_path: Path) -> None:
+def test_a_label_of_another_program_is_taken_over(tmp_path: Path) -> None:
     api = FakeApi()
     api.set_by("nfd-master", {"nvidia.com/gpu.count": "4"})
     with publisher(api, tmp_path) as ours:
@@ -177,7 +177,7 @@ def test_a_label_refused_once_is_written_with_a_better_value(tmp_path: Path) -> 
     assert api.labels == {"nvidia.com/gpu.product": "valid"}
 
 
-def test_a_node_created_anew_gets_all_labels_at_the_next_attempt(tmp_path: Path) -> None:
+def test_a_recreated_node_gets_all_labels_at_the_next_attempt(tmp_path: Path) -> None:
     api = FakeApi()
     with publisher(api, tmp_path) as ours:
         ours.publish(wish(LABELS))
@@ -215,7 +215,7 @@ def test_a_missing_permission_is_named(tmp_path: Path) -> None:
         ours.publish(wish(LABELS))
 
 
-def test_a_throttled_write_says_how_long_to_wait(tmp_path: Path) -> None:
+def test_a_throttled_write_carries_the_pause(tmp_path: Path) -> None:
     api = FakeApi(fail_with=(429, {"Retry-After": "7"}))
     with publisher(api, tmp_path) as ours, pytest.raises(ApiUnavailable) as caught:
         ours.publish(wish(LABELS))

@@ -87,7 +87,7 @@ def test_a_label_that_we_yield_is_written_where_nobody_else_does() -> None:
     assert api.labels == LABELS
 
 
-def test_a_label_that_we_yield_is_left_to_another_writer() -> None:
+def test_a_yielded_label_is_left_to_another_program() -> None:
     api = FakeApi()
     api.set_by("dra-driver", {CLIQUE: "theirs"})
     publisher(api, frozenset({CLIQUE})).publish(wish(LABELS))
@@ -177,7 +177,7 @@ def test_a_changed_label_is_a_disturbance(is_restarted: bool) -> None:
     assert ours.is_disturbed(api.read()["metadata"])
 
 
-def test_a_node_created_anew_is_a_disturbance() -> None:
+def test_a_recreated_node_is_a_disturbance() -> None:
     api = FakeApi()
     ours = publisher(api)
     ours.publish(wish(LABELS))

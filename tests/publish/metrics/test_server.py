@@ -101,7 +101,7 @@ def test_the_kubelets_devices_are_counted_by_health() -> None:
     }
 
 
-def test_a_resource_that_another_plugin_took_is_told_from_those_it_did_not() -> None:
+def test_the_conflict_metric_names_only_resources_in_conflict() -> None:
     state = MetricsState(
         snapshot=None,
         is_registered={"nvidia.com/gpu": False, "nvidia.com/mig-1g.10gb": True},
@@ -125,7 +125,7 @@ def test_a_sound_gpu_is_healthy_and_has_no_trouble() -> None:
     assert samples(state, "nodetopo_gpu_health_info") == {}
 
 
-def test_an_unhealthy_gpu_says_why() -> None:
+def test_an_unhealthy_gpu_has_its_reason() -> None:
     state = with_health({GPU0: BROKEN})
     assert samples(state, "nodetopo_gpu_healthy") == {("0", GPU0): 0.0}
     # class, gpu, reason, uuid
@@ -138,7 +138,7 @@ def test_a_degraded_gpu_is_healthy() -> None:
     assert samples(state, "nodetopo_gpu_degraded") == {("0", GPU0): 1.0}
 
 
-def test_a_gpu_that_the_driver_forgot_is_told_by_its_uuid() -> None:
+def test_a_gpu_that_the_driver_forgot_is_named_by_its_uuid() -> None:
     found = samples(with_health({FORGOTTEN: BROKEN}), "nodetopo_gpu_healthy")
     assert found == {("0", GPU0): 1.0, ("", FORGOTTEN): 0.0}
 

@@ -29,7 +29,7 @@ def test_nothing_of_the_hardware_makes_the_agent_dead() -> None:
         assert fetch(server.url.replace("/metrics", "/healthz")) == (200, "ok\n")
 
 
-def test_a_fault_in_what_is_told_does_not_make_the_agent_dead() -> None:
+def test_a_fault_in_the_state_does_not_fail_healthz() -> None:
     def broken() -> MetricsState:
         raise AssertionError("asked for")
 
@@ -55,7 +55,7 @@ def test_an_agent_whose_loop_stands_still_is_dead(age_s: float, answer: tuple[in
         server.close()
 
 
-def test_a_ready_agent_says_so() -> None:
+def test_a_ready_agent_answers_ok() -> None:
     with served(NOTHING) as server:
         assert fetch(server.url.replace("/metrics", "/readyz")) == (200, "ok\n")
     assert samples(NOTHING, "nodetopo_ready") == {(): 1.0}

@@ -50,7 +50,7 @@ def test_gpus_without_a_driver_are_not_ready() -> None:
     assert reasons(ONLY_ON_PCI, trouble(NvmlTrouble.NO_LIBRARY, 1), {}) == ["NvmlLibraryGone"]
 
 
-def test_gpus_that_nothing_offers_on_purpose_are_ready() -> None:
+def test_gpus_that_are_deliberately_not_offered_are_ready() -> None:
     assert reasons(is_registered={}) == []
 
 
@@ -60,7 +60,7 @@ def test_a_resource_that_the_kubelet_lacks_is_named() -> None:
     )
 
 
-def test_a_resource_that_another_plugin_took_is_told_once_with_what_is_known() -> None:
+def test_a_conflict_is_one_line_with_the_competing_plugin() -> None:
     said = not_ready(
         snapshot=GPUS,
         nvml=ANSWERS,
