@@ -1,133 +1,115 @@
-"""Fields of Kubernetes objects, each read as the type that it must have."""
+"""Fields of untyped documents: JSON or YAML objects such as those of Kubernetes.
+
+Three ways to read them:
+
+- :func:`dig`, :func:`text`, :func:`whole` and :func:`mappings` return None, or nothing, for what
+  is absent or of another type;
+- ``…_at`` functions, :func:`items` and :func:`amounts` read a field of an object and raise a
+  DecodeError with its path unless it is absent or of the right type;
+- ``as_…`` functions do the same with a value at hand.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.errors import DecodeError
-from agent.model.kubernetes import quantity
+from agent.model.kubernetes import MILLICORES, quantity
 
-# Values inside an object of the API server: what is not there, or not as expected, is unknown.
-
-
-def dig(found: Any, *path: str) -> Any:
-    """Return what stands at *path* in the JSON value *found*; ``None`` where nothing does."""
-    for name in path:
-        if not isinstance(found, Mapping):
-            return None
-        found = found.get(name)
-    return found
-
-
-def text(found: Any, *path: str) -> str | None:
-    """Return the text at *path*; ``None`` where there is none, or an empty one."""
-    value = dig(found, *path)
-    return value if isinstance(value, str) and value else None
-
-
-def whole(found: Any, *path: str) -> int | None:
-    """Return the whole number at *path*."""
-    value = dig(found, *path)
-    return value if type(value) is int else None  # `type`, not isinstance: True is no number here
-
-
-def mappings(found: Any, *path: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the objects in the list at *path*."""
-    value = dig(found, *path)
-    return (
-        tuple(one for one in value if isinstance(one, Mapping)) if isinstance(value, list) else ()
-    )
-
-
-def full_name(found: Any) -> str:
-    """Return ``namespace/name`` of an object, or its name alone where it has no namespace."""
-    name, namespace = text(found, "metadata", "name"), text(found, "metadata", "namespace")
-    return f"{namespace}/{name}" if namespace else str(name)
-
-
-MILLICORES = 1000
-"""Millicores in a CPU, the unit of CPU amounts in the model."""
-
+Object = Mapping[str, Any]
 
 MAX_AMOUNT = (1 << 63) - 1
 """Larger quantities count as this one (k8s.io/apimachinery ``resource.ParseQuantity``)."""
 
-
 MAX_DIGITS = 64
-"""Longest quantity that is read; the largest one has 19 digits."""
+"""Longest quantity in characters that is read; the largest one has 19 digits."""
 
 
-Object = Mapping[str, Any]
-
-
-def object_at(parent: Object, field: str, at: str) -> Object:
-    """Return an object field of *parent*, which is at the path *at*; an absent one is empty.
-
-    Raises:
-        DecodeError: it is something else.
-    """
-    value = parent.get(field)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise DecodeError(path_of(at, field), f"expected an object, found {type(value).__name__}")
+def dig(value: Any, *path: str) -> Any:
+    """Return the value at *path* in a JSON value; None where there is none."""
+    for name in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
     return value
 
 
-def items(parent: Object, field: str, at: str) -> Iterator[tuple[str, Object]]:
-    """Yield the objects of a list field, each with its own path; an absent one is empty.
+def text(value: Any, *path: str) -> str | None:
+    """Return the text at *path*; None where there is none, or an empty one."""
+    inner = dig(value, *path)
+    return inner if isinstance(inner, str) and inner else None
+
+
+def whole(value: Any, *path: str) -> int | None:
+    """Return the integer at *path*; None where there is none."""
+    inner = dig(value, *path)
+    return inner if type(inner) is int else None  # `type`, not isinstance: True is no number here
+
+
+def mappings(value: Any, *path: str) -> tuple[Object, ...]:
+    """Return the objects in the list at *path*, without items of other types."""
+    inner = dig(value, *path)
+    return tuple(it for it in inner if isinstance(it, Mapping)) if isinstance(inner, list) else ()
+
+
+def full_name(value: Any) -> str:
+    """Return ``namespace/name`` of a Kubernetes object, or its name where it has no namespace."""
+    name, namespace = text(value, "metadata", "name"), text(value, "metadata", "namespace")
+    return f"{namespace}/{name}" if namespace else str(name)
+
+
+def object_at(parent: Object, field: str, at: str) -> Object:
+    """Return an object field of *parent*, which is at the path *at*; empty where it is absent.
 
     Raises:
-        DecodeError: it is no list, or one of it is no object.
+        DecodeError: it is something else.
     """
-    found = parent.get(field)
-    if found is None:
-        return
-    if not isinstance(found, list):
-        raise DecodeError(path_of(at, field), f"expected a list, found {type(found).__name__}")
-    for position, item in enumerate(found):
-        place = f"{path_of(at, field)}[{position}]"
+    return as_object(parent.get(field), path_of(at, field))
+
+
+def items(parent: Object, field: str, at: str) -> Iterator[tuple[str, Object]]:
+    """Yield the path of each object of a list field and the object; nothing where it is absent.
+
+    Raises:
+        DecodeError: it is no list, or one of its items is no object.
+    """
+    for item, path in as_items(parent.get(field), path_of(at, field)):
         if not isinstance(item, Mapping):
-            raise DecodeError(place, f"expected an object, found {type(item).__name__}")
-        yield place, item
+            raise unexpected(path, "an object", item)
+        yield path, item
 
 
 def text_at(parent: Object, field: str, at: str) -> str | None:
-    """Return a text field, ``None`` where it is absent.
+    """Return a text field; None where it is absent.
 
     Raises:
         DecodeError: it is something else.
     """
     value = parent.get(field)
-    if value is None or isinstance(value, str):
-        return value
-    raise DecodeError(path_of(at, field), f"expected a text, found {type(value).__name__}")
+    return None if value is None else as_text(value, path_of(at, field))
 
 
 def texts_at(parent: Object, field: str, at: str) -> dict[str, str]:
-    """Return an object field whose values are all texts; an absent one is empty.
+    """Return an object field whose values are all texts; empty where it is absent.
 
     Raises:
         DecodeError: it is something else.
     """
-    found = object_at(parent, field, at)
-    place = path_of(at, field)
-    return {str(name): text_at(found, name, place) or "" for name in found}
+    inner, path = object_at(parent, field, at), path_of(at, field)
+    return {str(name): text_at(inner, name, path) or "" for name in inner}
 
 
 def flag_at(parent: Object, field: str, at: str) -> bool:
-    """Return whether a field is true; an absent one is not.
+    """Return whether a boolean field is true; False where it is absent.
 
     Raises:
-        DecodeError: it is neither true nor false.
+        DecodeError: it is something else.
     """
     value = parent.get(field)
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    raise DecodeError(path_of(at, field), f"expected true or false, found {type(value).__name__}")
+    return False if value is None else as_flag(value, path_of(at, field))
 
 
 def count_at(parent: Object, field: str, at: str) -> int | None:
-    """Return a whole number of at least zero, ``None`` where it is absent.
+    """Return an integer field from 0 to :data:`MAX_AMOUNT`; None where it is absent.
 
     Raises:
         DecodeError: it is something else.
@@ -146,11 +128,10 @@ def amounts(parent: Object, field: str, at: str) -> dict[str, int]:
     Raises:
         DecodeError: it is no object of quantities of at least zero.
     """
-    found = object_at(parent, field, at)
-    place = path_of(at, field)
+    inner, path = object_at(parent, field, at), path_of(at, field)
     return {
-        str(name): amount(value, f"{place}.{name}", is_cpu=name == "cpu")
-        for name, value in found.items()
+        str(name): amount(value, f"{path}.{name}", is_cpu=name == "cpu")
+        for name, value in inner.items()
     }
 
 
@@ -158,22 +139,86 @@ def amount(value: Any, at: str, *, is_cpu: bool = False) -> int:
     """Return the quantity *value*, rounded up; of CPU in millicores.
 
     Raises:
-        DecodeError: it is none, or negative.
+        DecodeError: it is no quantity, or a negative one.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise DecodeError(at, f"expected a quantity, found {type(value).__name__}")
+        raise unexpected(at, "a quantity", value)
     if isinstance(value, int) and abs(value) > MAX_AMOUNT:
         value = MAX_AMOUNT if value > 0 else -1
     text = str(value)
     if len(text) > MAX_DIGITS:
         raise DecodeError(at, f"a quantity of {len(text)} characters")
     try:
-        found = quantity(text, per_unit=MILLICORES if is_cpu else 1)
+        parsed = quantity(text, per_unit=MILLICORES if is_cpu else 1)
     except ValueError as error:
         raise DecodeError(at, str(error)) from None
-    if found < 0:
+    if parsed < 0:
         raise DecodeError(at, f"a negative amount: {text}")
-    return min(found, MAX_AMOUNT)
+    return min(parsed, MAX_AMOUNT)
+
+
+def as_object(value: Any, path: str) -> Object:
+    """Return *value* as an object; None is an empty one, as Go reads ``null``.
+
+    Raises:
+        DecodeError: it is something else.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise unexpected(path, "an object", value)
+    return value
+
+
+def as_items(value: Any, path: str) -> Iterator[tuple[Any, str]]:
+    """Yield the items of a list, each with its own path; None is an empty one.
+
+    Raises:
+        DecodeError: it is something else.
+    """
+    if value is None:
+        return
+    if not isinstance(value, list):
+        raise unexpected(path, "a list", value)
+    yield from ((item, f"{path}[{position}]") for position, item in enumerate(value))
+
+
+def as_text(value: Any, path: str) -> str:
+    """Return *value* as a text.
+
+    Raises:
+        DecodeError: it is something else.
+    """
+    if not isinstance(value, str):
+        raise unexpected(path, "a text", value)
+    return value
+
+
+def as_flag(value: Any, path: str) -> bool:
+    """Return *value* as a boolean.
+
+    Raises:
+        DecodeError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise unexpected(path, "true or false", value)
+    return value
+
+
+def as_count(value: Any, path: str) -> int:
+    """Return *value* as an integer of at least 0.
+
+    Raises:
+        DecodeError: it is something else.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise unexpected(path, "a whole number from 0 on", value)
+    return value
+
+
+def unexpected(path: str, expected: str, value: Any) -> DecodeError:
+    """Return the error for a *value* of another type than *expected*."""
+    return DecodeError(path, f"expected {expected}, found {type(value).__name__}")
 
 
 def path_of(at: str, field: str) -> str:

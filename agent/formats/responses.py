@@ -1,7 +1,7 @@
-"""The parts of what the API server said, as the types that they are to have.
+"""Parts of the API server's answers, as the types that they must have.
 
-What stands between may answer with anything, and a loop that stumbles over it would take the
-whole program along.
+A proxy in between may answer with anything, and a loop that fails on that must fail with an error
+that is retried, not with one that ends the program.
 """
 
 from collections.abc import Mapping
@@ -18,35 +18,35 @@ def part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     Raises:
         ApiUnavailable: it is something else.
     """
-    found = whole.get(name) or {}
-    if not isinstance(found, dict):
+    value = whole.get(name) or {}
+    if not isinstance(value, dict):
         raise _broken(name, "no object")
-    return found
+    return value
 
 
 def parts(whole: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the objects that *name* of *whole* lists, none where there is no such list.
+    """Return the objects in the list *name* of *whole*, empty where there is no such list.
 
     Raises:
         ApiUnavailable: it is something else.
     """
-    found = whole.get(name) or []
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    value = whole.get(name) or []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise _broken(name, "no list of objects")
-    return tuple(found)
+    return tuple(value)
 
 
 def texts(whole: Mapping[str, Any], name: str) -> Mapping[str, str]:
-    """Return the object *name* of *whole*, such as labels, all of whose values are texts.
+    """Return the object *name* of *whole*, such as its labels, whose values are all texts.
 
     Raises:
         ApiUnavailable: it is something else.
     """
-    found = part(whole, name)
-    for key, value in found.items():
+    values = part(whole, name)
+    for key, value in values.items():
         if not isinstance(value, str):
             raise _broken(f"{name}.{key}", "no text")
-    return found
+    return values
 
 
 def _broken(name: str, problem: str) -> ApiUnavailable:

@@ -1,4 +1,4 @@
-"""TOML from sources that may mean harm."""
+"""TOML from untrusted sources, with limits on its size and on the time that parsing takes."""
 
 import tomllib
 from typing import Any
@@ -8,14 +8,14 @@ MAX_CHARACTERS = 256 << 10
 
 MAX_DOTS = 256
 """In one line. The parser takes time that grows with the square of the parts of a dotted key: 104 s
-for one of 60,000 on Python 3.11. With both caps no text of those tried takes 2 s."""
+for one of 60,000 on Python 3.11. With both limits no text of those tried takes 2 s."""
 
 
 def load(text: str) -> dict[str, Any]:
-    """Return what *text* means.
+    """Return the document in *text*.
 
     Raises:
-        ValueError: not TOML, or beyond a cap. The message says what, and where.
+        ValueError: not TOML, or beyond a limit. The message says what, and where.
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"larger than {MAX_CHARACTERS >> 10} Ki characters")

@@ -2,7 +2,9 @@
 
 What the API server does with an apply is in "Server-Side Apply" of the Kubernetes reference:
 fields that the manager owned and no longer sends are removed, fields of other managers
-cause a conflict that *force* overrides.
+cause a conflict that *force* overrides. Ownership is in ``metadata.managedFields``, an entry per
+manager, operation and subresource, whose ``fieldsV1`` spells a field ``f:<name>`` (Kubernetes API
+reference).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -15,126 +17,38 @@ import structlog
 
 from agent.errors import ApiUnavailable
 from agent.formats.responses import part, parts, texts
-from agent.kubeapi.client import Answer, Api
-
-# What an object's metadata says about its labels and who owns them.
-#
-# Ownership is in ``metadata.managedFields``, an entry per manager, operation and subresource, whose
-# ``fieldsV1`` spells a field ``f:<name>`` (Kubernetes API reference).
-
-_LABELS = ("metadata", "labels")
-
-
-_ANNOTATIONS = ("metadata", "annotations")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
-    """The labels of an object as it was read.
-
-    Attributes:
-        uid: of the object (``metadata.uid``).
-        owned: keys that the field manager in question applied, and that are still there.
-        others: keys that another field manager owns, too or alone.
-        annotations: all of them.
-        owned_annotations: keys that the field manager in question applied.
-    """
-
-    uid: str
-    labels: Mapping[str, str]
-    owned: frozenset[str]
-    others: frozenset[str]
-    annotations: Mapping[str, str]
-    owned_annotations: frozenset[str]
-
-
-def labelled(metadata: Mapping[str, Any], manager: str) -> Labelled:
-    """Return the labels in *metadata*, and which of them *manager* owns by server-side apply.
-
-    Raises:
-        ApiUnavailable: it is no metadata.
-    """
-    labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
-    strangers = (one for one in _entries(metadata) if not _is_applied_by(one, manager))
-    return Labelled(
-        uid=str(metadata.get("uid") or ""),
-        labels=labels,
-        owned=owned_keys(metadata, manager, _LABELS) & labels.keys(),
-        others=frozenset().union(*(field_keys(one, _LABELS) for one in strangers)) & labels.keys(),
-        annotations=annotations,
-        owned_annotations=owned_keys(metadata, manager, _ANNOTATIONS) & annotations.keys(),
-    )
-
-
-def owned_keys(metadata: Mapping[str, Any], manager: str, path: tuple[str, ...]) -> frozenset[str]:
-    """Return the keys below *path* in the object that *manager* owns by server-side apply.
-
-    Raises:
-        ApiUnavailable: what tells of owners is broken.
-    """
-    ours = (one for one in _entries(metadata) if _is_applied_by(one, manager))
-    return frozenset().union(*(field_keys(one, path) for one in ours))
-
-
-def _entries(metadata: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    return parts(metadata, "managedFields")
-
-
-def field_keys(entry: Mapping[str, Any], path: tuple[str, ...]) -> frozenset[str]:
-    """Return the keys below *path* that an *entry* of ``managedFields`` names.
-
-    Raises:
-        ApiUnavailable: it is no such entry.
-    """
-    fields = part(entry, "fieldsV1")
-    for name in path:
-        fields = part(fields, f"f:{name}")
-    return frozenset(name.removeprefix("f:") for name in fields if name != ".")
-
-
-def _is_applied_by(entry: Mapping[str, Any], manager: str) -> bool:
-    return (
-        entry.get("manager") == manager
-        and entry.get("operation") == "Apply"
-        and not entry.get("subresource")
-    )
-
+from agent.kubeapi.client import NOT_FOUND, Answer, Api
 
 FIELD_MANAGER = "nodetopo"
 
-
 Connect = Callable[[], Api]
-"""Returns the API server, the same one each time, or raises ApiUnavailable."""
-
+"""Returns the connection to the API server, the same one each time, or raises ApiUnavailable."""
 
 _FROM_CACHE = "0"
 """As a resourceVersion: whatever the API server has in memory will do (API concepts)."""
 
-
 _NEWEST = ""
 """As a resourceVersion: the object as it is now, which asks etcd."""
 
-
 _OK = (200, 201)
-
-
-_NOT_FOUND = 404
-
 
 _UNKNOWN = 500
 """From this HTTP status on, a write may have been made all the same: 504 says just that."""
 
+_LABELS = ("metadata", "labels")
+
+_ANNOTATIONS = ("metadata", "annotations")
 
 _log = structlog.get_logger()
 
 
 def connection(kubeconfig: Path | None) -> Connect:
-    """Return what connects at its first use; its users share the connection and one thread."""
+    """Return a function that connects at its first call; its users share one connection."""
     return cache(lambda: Api(kubeconfig))
 
 
 class AppliedObject:
-    """The object at *path*; *cure* tells people what a refusal's HTTP status asks for."""
+    """The object at *path*; *cure* returns what helps against a refusal's HTTP status."""
 
     def __init__(
         self,
@@ -155,31 +69,38 @@ class AppliedObject:
         """Return the object.
 
         Raises:
-            ApiUnavailable: it is not there, or cannot be read.
+            ApiUnavailable: it does not exist, or cannot be read.
         """
         return self.checked("GET", self._get())
 
     def find(self) -> Mapping[str, Any] | None:
-        """Return the object; ``None`` where there is none.
+        """Return the object; None where it does not exist.
 
         Raises:
             ApiUnavailable: it cannot be read.
         """
         answer = self._get()
-        return None if answer.status == _NOT_FOUND else self.checked("GET", answer)
+        return None if answer.status == NOT_FOUND else self.checked("GET", answer)
 
     def apply(self, body: Mapping[str, Any]) -> Answer:
-        """Make the object as *body* says, against other managers too; any status is an answer.
+        """Apply *body*, overriding other managers; any HTTP status is an answer.
 
         Raises:
             ApiUnavailable: no HTTP answer came, and the outcome is unknown.
         """
         query = {"fieldManager": FIELD_MANAGER}
         answer = self._patch(query, body)
-        if answer.status != 409 or not (owners := _conflicts(answer.body)):
+        if answer.status != 409:
+            return answer
+        conflicts = [
+            f"{cause.get('field')}: {cause.get('message')}"
+            for cause in parts(part(answer.body, "details"), "causes")
+            if cause.get("reason") == "FieldManagerConflict"
+        ]
+        if not conflicts:
             return answer
         # Two writers on one field: ours is measured, so it wins, and the log says against whom.
-        _log.warning("labels taken over", object=self._path, conflicts=owners)
+        _log.warning("labels taken over", object=self._path, conflicts=conflicts)
         return self._patch({**query, "force": "true"}, body)
 
     def try_out(self, body: Mapping[str, Any]) -> Answer:
@@ -192,14 +113,14 @@ class AppliedObject:
         return self._connect().apply(self._path, query, body)
 
     def delete(self) -> None:
-        """Delete the object, if it is there.
+        """Delete the object if it exists.
 
         Raises:
-            ApiUnavailable: it may still be there.
+            ApiUnavailable: it may still exist.
         """
         answer = self._connect().delete(self._path)
         self._version = _NEWEST
-        if answer.status not in (*_OK, 202, _NOT_FOUND):
+        if answer.status not in (*_OK, 202, NOT_FOUND):
             self.checked("DELETE", answer)
 
     def checked(self, method: str, answer: Answer) -> Mapping[str, Any]:
@@ -210,9 +131,8 @@ class AppliedObject:
         """
         if answer.status in _OK:
             return answer.body
-        said = answer.body.get("message") or f"HTTP {answer.status}"
         raise ApiUnavailable(
-            f"{method} {self._connect().host}{self._path}: {said}",
+            f"{method} {self._connect().host}{self._path}: {answer.problem}",
             self._cure(answer.status),
             retry_after_s=answer.retry_after_s,
         )
@@ -242,16 +162,8 @@ def _version(answer: Answer) -> str:
     return str(part(answer.body, "metadata").get("resourceVersion") or _NEWEST)
 
 
-def _conflicts(status: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{cause.get('field')}: {cause.get('message')}"
-        for cause in parts(part(status, "details"), "causes")
-        if cause.get("reason") == "FieldManagerConflict"
-    ]
-
-
 def cure(status: int) -> str:
-    """Return what helps against a refusal that has nothing to do with which object it is."""
+    """Return what helps against a refusal whatever the object is."""
     match status:
         case 401:
             return "check the token in the kubeconfig, or the service account of the pod"
@@ -261,19 +173,89 @@ def cure(status: int) -> str:
             return "it is tried again later"
 
 
-# Which other programs write fields of an object, by its ``metadata.managedFields``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """The labels and annotations of an object as it was read.
+
+    Attributes:
+        uid: of the object (``metadata.uid``).
+        owned: keys that the field manager in question applied, and that still exist.
+        others: keys that another field manager owns, too or alone.
+        annotations: all of them.
+        owned_annotations: keys that the field manager in question applied.
+    """
+
+    uid: str
+    labels: Mapping[str, str]
+    owned: frozenset[str]
+    others: frozenset[str]
+    annotations: Mapping[str, str]
+    owned_annotations: frozenset[str]
+
+
+def labelled(metadata: Mapping[str, Any], manager: str) -> Labelled:
+    """Return the labels in *metadata*, and which of them *manager* owns by server-side apply.
+
+    Raises:
+        ApiUnavailable: *metadata* is malformed.
+    """
+    labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
+    others = (
+        field_keys(entry, _LABELS)
+        for entry in parts(metadata, "managedFields")
+        if not _is_applied_by(entry, manager)
+    )
+    return Labelled(
+        uid=str(metadata.get("uid") or ""),
+        labels=labels,
+        owned=owned_keys(metadata, manager, _LABELS) & labels.keys(),
+        others=frozenset().union(*others) & labels.keys(),
+        annotations=annotations,
+        owned_annotations=owned_keys(metadata, manager, _ANNOTATIONS) & annotations.keys(),
+    )
+
+
+def owned_keys(metadata: Mapping[str, Any], manager: str, path: tuple[str, ...]) -> frozenset[str]:
+    """Return the keys below *path* in the object that *manager* owns by server-side apply.
+
+    Raises:
+        ApiUnavailable: ``managedFields`` is malformed.
+    """
+    entries = parts(metadata, "managedFields")
+    ours = (field_keys(entry, path) for entry in entries if _is_applied_by(entry, manager))
+    return frozenset().union(*ours)
 
 
 def other_managers(
     metadata: Mapping[str, Any], fields: Collection[str], below: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return the field managers but ours that own one of *fields* below *below*, sorted.
+    """Return the other field managers that own one of *fields* below the path *below*, sorted.
 
-    Empty also where the API server leaves ``managedFields`` away.
+    Empty also where the API server leaves ``managedFields`` out.
 
     Raises:
-        ApiUnavailable: what tells of owners is broken.
+        ApiUnavailable: ``managedFields`` is malformed.
     """
     entries = parts(metadata, "managedFields")
-    found = {str(one.get("manager")) for one in entries if field_keys(one, below) & set(fields)}
-    return tuple(sorted(found - {FIELD_MANAGER}))
+    owners = {str(it.get("manager")) for it in entries if field_keys(it, below) & set(fields)}
+    return tuple(sorted(owners - {FIELD_MANAGER}))
+
+
+def field_keys(entry: Mapping[str, Any], path: tuple[str, ...]) -> frozenset[str]:
+    """Return the keys below *path* that an *entry* of ``managedFields`` names.
+
+    Raises:
+        ApiUnavailable: the entry is malformed.
+    """
+    fields = part(entry, "fieldsV1")
+    for name in path:
+        fields = part(fields, f"f:{name}")
+    return frozenset(name.removeprefix("f:") for name in fields if name != ".")
+
+
+def _is_applied_by(entry: Mapping[str, Any], manager: str) -> bool:
+    return (
+        entry.get("manager") == manager
+        and entry.get("operation") == "Apply"
+        and not entry.get("subresource")
+    )

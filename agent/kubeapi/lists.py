@@ -1,4 +1,4 @@
-"""Lists of the API server, read page by page: for a person's command only.
+"""Lists of objects, read page by page, for commands that a person runs.
 
 No answer is larger than a page, and nothing here runs on a timer: the daemon has no right to
 list at all.
@@ -8,21 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from agent.errors import ApiUnavailable
+from agent.formats.responses import part, parts
 from agent.kubeapi.apply import Connect
-from agent.kubeapi.client import FORBIDDEN, GONE, LATER, Answer
+from agent.kubeapi.client import FORBIDDEN, GONE, LATER, NOT_FOUND, Answer, pages
 
 PAGE = 500
 """Objects in one answer, as ``kubectl`` asks for."""
 
-_NOT_FOUND = 404
-
 
 class NotServed(ApiUnavailable):
-    """The API server knows no such kind, or not in this version."""
+    """The API server does not serve this kind, or not in this version."""
 
 
 class NotAllowed(ApiUnavailable):
-    """The account may not list them, whether or not there is such a kind."""
+    """The account may not list the kind, which may or may not exist."""
 
 
 def pages_of_metadata(
@@ -35,7 +34,7 @@ def pages_of_metadata(
         NotServed: there is no such path.
     """
     for item in _items(connect, path, lambda asked: connect().list_metadata(path, asked), query):
-        yield item.get("metadata") or {}
+        yield part(item, "metadata")
 
 
 def pages_of_objects(connect: Connect, path: str) -> Iterator[Mapping[str, Any]]:
@@ -50,47 +49,40 @@ def pages_of_objects(connect: Connect, path: str) -> Iterator[Mapping[str, Any]]
 
 
 def is_served(connect: Connect, group: str) -> bool:
-    """Return whether the API server knows the API *group*, as far as it tells.
+    """Return whether the API server serves the API *group*; True where it does not say.
 
-    Every account may ask (ClusterRole ``system:discovery``), and what is forbidden is forbidden
-    whether or not it exists.
+    Every account may ask (ClusterRole ``system:discovery``), whereas a list is forbidden whether
+    or not its kind exists.
     """
-    return connect().get(f"/apis/{group}", {}).status != _NOT_FOUND
+    return connect().get(f"/apis/{group}", {}).status != NOT_FOUND
 
 
 def _items(
     connect: Connect,
     path: str,
-    ask: Callable[[Mapping[str, str]], Answer],
+    send: Callable[[Mapping[str, str]], Answer],
     query: Mapping[str, str],
 ) -> Iterator[Mapping[str, Any]]:
-    asked = {"limit": str(PAGE), **query}
-    while True:
-        answer = ask(asked)
-        if answer.status == _NOT_FOUND:
-            raise NotServed(
-                f"{connect().host}{path} is not there", "check the API server's address"
-            )
-        if answer.status != 200:
-            said = answer.body.get("message") or f"HTTP {answer.status}"
-            problem = f"GET {connect().host}{path}: {said}"
-            cure = _cure(answer.status, path)
-            kind = NotAllowed if answer.status == FORBIDDEN else ApiUnavailable
-            raise kind(problem, cure, retry_after_s=answer.retry_after_s)
-        yield from answer.body.get("items") or ()
-        following = (answer.body.get("metadata") or {}).get("continue")
-        if not following:
-            return
-        asked["continue"] = str(following)
+    url = f"{connect().host}{path}"
 
+    def page(asked: Mapping[str, str]) -> Mapping[str, Any]:
+        answer = send(asked)
+        error: type[ApiUnavailable] = ApiUnavailable
+        match answer.status:
+            case 200:
+                return answer.body
+            case 401:
+                cure = "check the credentials in the kubeconfig"
+            case _ if answer.status == FORBIDDEN:
+                error = NotAllowed
+                cure = f"grant `list` on {path.rpartition('/')[2]} to the account"
+            case _ if answer.status == NOT_FOUND:
+                raise NotServed(f"{url} is not there", "check the API server's address")
+            case _ if answer.status == GONE:
+                cure = "the list changed too much between two pages: run it again"
+            case _:
+                cure = LATER
+        raise error(f"GET {url}: {answer.problem}", cure, retry_after_s=answer.retry_after_s)
 
-def _cure(status: int, path: str) -> str:
-    match status:
-        case 401:
-            return "check the credentials in the kubeconfig"
-        case _ if status == FORBIDDEN:
-            return f"grant `list` on {path.rpartition('/')[2]} to the account"
-        case _ if status == GONE:
-            return "the list changed too much between two pages: run it again"
-        case _:
-            return LATER
+    for body in pages(page, query, PAGE):
+        yield from parts(body, "items")

@@ -1,8 +1,8 @@
-"""One watch that is followed for as long as the program runs, whatever ends it.
+"""Watches that are followed for as long as the program runs, whatever ends them.
 
-A watch that names no version begins with what there is, so nothing is listed before, and the right
-to ``watch`` is all that it takes (Kubernetes API concepts, "Semantics for watch"; RBAC sees the
-name in the field selector).
+A watch that names no version begins with the present objects, so nothing is listed before, and the
+right to ``watch`` is all that it takes (Kubernetes API concepts, "Semantics for watch"; RBAC sees
+the name in the field selector).
 """
 
 import random
@@ -20,47 +20,43 @@ from agent.formats.responses import part, texts
 from agent.kubeapi.backoff import RetryPause
 from agent.kubeapi.client import GONE, Api, Expired, Refused, Stream
 
-WATCH_S = (1800.0, 3600.0)
-"""How long one watch lasts, by chance, so that nodes do not all come back at once: as long as the
-API server lets one last that names no time (kubernetes, ``--min-request-timeout``). A new one
-costs it a TLS handshake."""
+NODES = "/api/v1/nodes"
 
+WATCH_S = (1800.0, 3600.0)
+"""Bounds of the random time that one watch lasts, so that nodes do not all come back at once: as
+the API server does with one that names no time (kubernetes, ``--min-request-timeout``). A new watch
+costs it a TLS handshake."""
 
 SILENCE_S = 400.0
 """A watch that brings nothing for so long is lost: a kubelet reports its Node's status every five
 minutes (``nodeStatusReportFrequency``), and bookmarks come about once a minute."""
 
-
 RETRY_S = (1.0, 60.0)
 """First and longest pause after the API server failed, doubled in between, full jitter."""
-
 
 REFUSED_S = (1.0, 3600.0)
 """The same where the account may not watch: somebody has to grant that, which seldom happens, and
 15,000 agents that ask twice a minute would be 500 requests in a second."""
 
-
 SHORT_S = 1.0
-"""A watch that ends sooner is as good as refused, or a proxy could have us ask without a pause."""
-
+"""A watch that ends sooner counts as a failure, or a proxy could have us ask without a pause."""
 
 _ANYTHING = "0"
-"""As a version: what the API server has in memory; it asks no etcd."""
-
+"""As a resourceVersion: what the API server has in memory; it asks no etcd."""
 
 _NEWEST = ""
-"""As a version: what there is now, so that nothing older is seen after something newer."""
+"""As a resourceVersion: the present objects, so that nothing older follows something newer."""
 
 
 class Watch(ABC):
-    """Follows what a field selector names. One thread runs it, any may ask for its problem.
+    """Follows the objects of a field selector. One thread runs it, any may read its problem.
 
     Attributes:
-        LOST, AGAIN: what the log says when it cannot be followed, and when it is again.
+        LOST, AGAIN: log events for a watch that fails, and for one that works again.
 
     Args:
-        kubeconfig: how to reach the API server; ``None`` for the pod's own account.
-        what: is followed, for messages, e.g. ``node gpu-1``.
+        kubeconfig: how to reach the API server; None for the pod's own account.
+        what: the objects, for messages, e.g. ``node gpu-1``.
         node: the name of the node.
         selector: the field selector.
     """
@@ -82,7 +78,7 @@ class Watch(ABC):
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is followed now; ``None`` where it is, or was not tried yet."""
+        """Why nothing is followed now; None where it is, or was not tried yet."""
         return self._problem
 
     @abstractmethod
@@ -93,54 +89,52 @@ class Watch(ABC):
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
         """Take an object as it is after a change of *kind* (``ADDED``, ``MODIFIED``, ``DELETED``).
 
-        The thread that runs calls it, so it must be quick.
+        Called by the thread that runs, so it must be quick.
 
         Raises:
-            ApiUnavailable: what came is no such object.
+            ApiUnavailable: *found* is no such object.
         """
 
     def run(self, stopping: threading.Event) -> None:
-        """Follow until *stopping* is set; a stream that is open then ends at once."""
-        closer = threading.Thread(target=self._close_at, args=(stopping,), daemon=True)
-        closer.start()
+        """Follow until *stopping* is set; an open stream then ends at once."""
+
+        def close() -> None:
+            stopping.wait()
+            if (stream := self._stream) is not None:
+                stream.cancel()
+
+        threading.Thread(target=close, daemon=True).start()
         try:
             while not stopping.is_set():
-                self._follow_on(stopping)
-        finally:  # after a bug of ours, too: nobody must go on trusting what is seen
+                try:
+                    self._follow(stopping)
+                except Expired as error:
+                    if self._version == _NEWEST:
+                        self._wait_after(ApiUnavailable(str(error)), stopping)
+                    self._version = _NEWEST
+                except ApiUnavailable as error:
+                    self._wait_after(error, stopping)
+        finally:  # after a bug of ours, too: nobody must go on trusting what was seen
             self._problem = self._problem or "the watch has ended"
-
-    def _close_at(self, stopping: threading.Event) -> None:
-        stopping.wait()
-        if (stream := self._stream) is not None:
-            stream.cancel()
-
-    def _follow_on(self, stopping: threading.Event) -> None:
-        """Follow until the watch ends; after a failure, wait."""
-        try:
-            self._follow(stopping)
-        except Expired as error:
-            if self._version == _NEWEST:
-                self._wait_after(ApiUnavailable(str(error)), stopping)
-            self._version = _NEWEST
-        except ApiUnavailable as error:
-            self._wait_after(error, stopping)
 
     def _follow(self, stopping: threading.Event) -> None:
         """Follow until the watch ends.
 
         Raises:
-            Expired: the server no longer knows where we are.
+            Expired: the server no longer has our version.
             ApiUnavailable: there is no watch, or it was lost, or it ended at once.
         """
         with self._opened() as stream:
             self._refused_pause.reset()
             began, self._stream = time.monotonic(), stream
-            if stopping.is_set():  # the closer may have looked before there was a stream
+            if stopping.is_set():  # `close` may have run before there was a stream
                 return
             try:
                 for event in stream.events():
                     self._take(event)
-                    self._tell_of_end_of_problem()
+                    if self._problem is not None:
+                        self._problem = None
+                        structlog.get_logger().info(self.AGAIN, node=self._subject)
             finally:
                 is_short = time.monotonic() - began < SHORT_S
                 if not is_short:
@@ -161,31 +155,26 @@ class Watch(ABC):
         }
         return self.open(self._api, query, SILENCE_S)
 
-    def _tell_of_end_of_problem(self) -> None:
-        if self._problem is not None:
-            self._problem = None
-            structlog.get_logger().info(self.AGAIN, node=self._subject)
-
     def _take(self, event: Mapping[str, Any]) -> None:
-        """Take what one event says.
+        """Take one event.
 
         Raises:
-            Expired: the server no longer knows where we are.
-            ApiUnavailable: it says that it failed.
+            Expired: the server no longer has our version.
+            ApiUnavailable: the event is an error.
         """
         kind, found = event.get("type"), part(event, "object")
         if kind == "ERROR":
-            said = str(found.get("message") or found.get("reason") or "an error")
+            problem = str(found.get("message") or found.get("reason") or "an error")
             if found.get("code") == GONE:
-                raise Expired(said)
-            raise ApiUnavailable(f"watch of {self._what}: {said}")
+                raise Expired(problem)
+            raise ApiUnavailable(f"watch of {self._what}: {problem}")
         metadata = part(found, "metadata")
         if kind in ("ADDED", "MODIFIED", "DELETED"):
             self.take(str(kind), found)
         self._version = str(metadata.get("resourceVersion") or self._version)
 
     def _wait_after(self, error: ApiUnavailable, stopping: threading.Event) -> None:
-        """Say what is wrong, once for each problem, and wait before the next attempt."""
+        """Log the problem, once as long as it is the same, and wait before the next attempt."""
         if (problem := str(error)) != self._problem and not stopping.is_set():
             self._problem = problem
             structlog.get_logger().warning(self.LOST, node=self._subject, problem=problem)
@@ -193,17 +182,12 @@ class Watch(ABC):
         stopping.wait(pause.next_s(error.retry_after_s))
 
 
-# The metadata of the own Node, followed by one watch.
-
-NODES = "/api/v1/nodes"
-
-
 OnNode = Callable[[Mapping[str, Any] | None], None]
-"""Takes the metadata of the Node whenever it has changed; ``None`` once the Node is gone."""
+"""Takes the metadata of the Node whenever it has changed; None once the Node is gone."""
 
 
 class NodeWatch(Watch):
-    """Follows one Node. One thread runs it, any may ask for its problem."""
+    """Follows the metadata of one Node."""
 
     LOST = "Node not watched"
     AGAIN = "Node watched again"
@@ -215,21 +199,21 @@ class NodeWatch(Watch):
         )
         self._node = node
         self._listeners: list[OnNode] = []
-        self._telling = threading.Lock()
+        self._notifying = threading.Lock()
         self._last: Mapping[str, Any] | None = None
         self._has_seen = False
 
     @property
     def is_sound(self) -> bool:
-        """Whether the Node was seen, and nothing is wrong since."""
+        """Whether the Node was seen, and nothing has been wrong since."""
         return self._has_seen and self.problem is None
 
     def subscribe(self, listener: OnNode) -> None:
-        """Have *listener* told what is known already, and what is seen from now on.
+        """Call *listener* with the Node as it was last seen, and with every change from now on.
 
-        The thread that runs calls it, so it must be quick.
+        Called by the thread that runs, so it must be quick.
         """
-        with self._telling:
+        with self._notifying:
             if self._has_seen:
                 listener(self._last)
             self._listeners.append(listener)
@@ -239,14 +223,13 @@ class NodeWatch(Watch):
         return api.watch_metadata(NODES, query, silence_s)
 
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
-        """Tell the listeners of the Node as it is now."""
+        """Notify the listeners of the Node as it is now."""
         metadata = part(found, "metadata")
-        texts(metadata, "labels")
-        if metadata.get("name") == self._node:
-            self._tell(None if kind == "DELETED" else metadata)
-
-    def _tell(self, node: Mapping[str, Any] | None) -> None:
-        with self._telling:
+        texts(metadata, "labels")  # raises for malformed ones, before a listener reads them
+        if metadata.get("name") != self._node:
+            return
+        node = None if kind == "DELETED" else metadata
+        with self._notifying:
             self._has_seen, self._last = True, node
             for listener in self._listeners:
                 listener(node)

@@ -7,7 +7,7 @@ import pytest
 from agent.formats.json import MAX_CHARACTERS, MAX_NODES, load
 
 
-def test_what_is_in_bounds_is_returned() -> None:
+def test_a_document_within_the_limits_is_loaded() -> None:
     text = "[" * 64 + "1" + "]" * 64
     found = load(text)
     for _ in range(64):
@@ -32,6 +32,6 @@ def test_what_is_in_bounds_is_returned() -> None:
     ],
     ids=range(11),
 )
-def test_what_is_not_is_refused_with_its_place(text: str, reason: str) -> None:
+def test_invalid_json_is_refused_with_its_place(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
         load(text)

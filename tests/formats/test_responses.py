@@ -47,7 +47,7 @@ def test_a_broken_answer_is_a_failure_that_is_tried_again(metadata: Any) -> None
     assert (agent.labelling.errors, agent.labelling.writes, api.patches) == (1, 0, [])
 
 
-def test_a_broken_refusal_is_one_too() -> None:
+def test_a_broken_refusal_is_a_failure_too() -> None:
     api = FakeApi()
     agent = Played(node(api))
     api.apply = lambda _query, _body: (409, {"details": "text"})  # type: ignore[assignment,method-assign]
@@ -56,7 +56,7 @@ def test_a_broken_refusal_is_one_too() -> None:
     assert (agent.labelling.errors, agent.labelling.writes) == (1, 0)
 
 
-def test_parts_are_what_they_are_to_be_or_nothing() -> None:
+def test_a_part_of_the_wrong_type_is_unavailable() -> None:
     whole: dict[str, Any] = {"a": {"b": "c"}, "list": [{}], "null": None}
     assert (part(whole, "a"), texts(whole, "a")) == ({"b": "c"}, {"b": "c"})
     assert (part(whole, "null"), part(whole, "none"), parts(whole, "list")) == ({}, {}, ({},))

@@ -25,13 +25,13 @@ def test_a_document_is_read() -> None:
         ("a = 1\na = 2\n", "not TOML: Cannot overwrite a value"),
     ],
 )
-def test_what_is_too_large_or_no_toml_is_refused_with_the_place(text: str, problem: str) -> None:
+def test_invalid_toml_is_refused_with_its_place(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match="^" + problem.replace("(", r"\(").replace(")", r"\)")):
         toml.load(text)
 
 
 @given(st.text(max_size=200))
-def test_no_text_raises_anything_else(text: str) -> None:
+def test_no_text_raises_anything_but_value_error(text: str) -> None:
     try:
         found = toml.load(text)
     except ValueError:

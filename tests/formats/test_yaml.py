@@ -101,7 +101,7 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     ],
     ids=range(18),
 )
-def test_what_hurts_is_refused_with_its_line(text: str, reason: str) -> None:
+def test_hostile_yaml_is_refused_with_its_line(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(reason)}"):
         load_all(text)
 

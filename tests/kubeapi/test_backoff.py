@@ -3,7 +3,7 @@
 from agent.kubeapi.backoff import RetryPause
 
 
-def test_pauses_double_up_to_the_longest_and_begin_anew() -> None:
+def test_pauses_double_up_to_the_longest_until_reset() -> None:
     pause = RetryPause(1.0, 8.0, least_s=0.5)
     for longest_s in (1.0, 2.0, 4.0, 8.0, 8.0):
         assert 0.5 <= pause.next_s(None) <= longest_s

@@ -238,13 +238,13 @@ def test_assignments_join_by_pod_and_container() -> None:
     )
 
 
-def test_what_only_one_side_knows_of_is_kept() -> None:
+def test_pods_that_only_one_side_knows_are_kept() -> None:
     only_api = Pod(namespace="a", name="p", containers=(Container(name="x", requests={}),))
     only_kubelet = Pod(namespace="b", name="p", containers=(Container(name="x", devices=GPUS),))
     assert joined((only_api,), (only_kubelet,)) == (only_api, only_kubelet)
 
 
-def test_a_container_that_only_the_kubelet_knows_of_joins_its_pod() -> None:
+def test_a_container_that_only_the_kubelet_knows_joins_its_pod() -> None:
     extra = Container(name="extra", devices=GPUS)
     pod = Pod(namespace="a", name="p", containers=(Container(name="x"),))
     assert joined((pod,), (Pod(namespace="a", name="p", containers=(extra,)),)) == (

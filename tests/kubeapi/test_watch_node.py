@@ -120,7 +120,7 @@ def test_an_account_that_may_not_watch_asks_ever_less() -> None:
     assert asked(ApiUnavailable("away"), 1) > 60  # a server that is away is soon back
 
 
-def test_a_refusal_is_told_from_a_failure(tmp_path: Path) -> None:
+def test_a_forbidden_watch_is_refused(tmp_path: Path) -> None:
     api = FakeWatch(refuse_with=(403, {}))
     with watched(api, tmp_path) as path, pytest.raises(Refused, match="failed with 403"):
         NodeWatch(path, "gpu-1")._opened()
@@ -136,7 +136,7 @@ def test_a_refusal_is_told_from_a_failure(tmp_path: Path) -> None:
         (b"[" * 100_000 + b"\n", "a line is no event"),
     ],
 )
-def test_what_no_api_server_says_ends_the_watch_and_not_its_thread(
+def test_an_invalid_event_ends_the_watch_but_not_its_thread(
     tmp_path: Path, line: bytes, words: str
 ) -> None:
     api = FakeWatch(lines=[line])

@@ -1,11 +1,11 @@
 """Specifications of the Container Device Interface on the host (CNCF CDI SPEC.md 1.1.0)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from posixpath import normpath
-from typing import Any
 
 from agent.formats import json, yaml
+from agent.formats.fields import Object, mappings
 from agent.model.host import CdiSpec
 from agent.probes.sysfs.files import Files
 
@@ -27,14 +27,15 @@ _CONTROL_NODE = "/dev/nvidiactl"
 
 
 def cdi_specs(files: Files) -> tuple[CdiSpec, ...] | None:
-    """Return the specifications by path; ``None`` where no directory of theirs can be seen.
+    """Return the specifications by path; None where none of their directories can be seen.
 
-    A host whose files are all in sight, and which has no such directory, has none.
+    A host that shows ``/etc`` and ``/run``, and has no such directory, has no specifications.
     """
     run = next((place for place in _RUN if files.names(place) is not None), None)
     places = [place for place in (_FIXED, run) if place and files.names(place) is not None]
     if not places:
-        return () if _is_all_in_sight(files) else None
+        has_etc = "os-release" in (files.names("etc") or ())
+        return () if has_etc and files.names("run") is not None else None
     paths = [
         f"{place}/{name}"
         for place in places
@@ -44,70 +45,47 @@ def cdi_specs(files: Files) -> tuple[CdiSpec, ...] | None:
     return tuple(_spec(files, path) for path in sorted(paths)[:_MAX_SPECS])
 
 
-def _is_all_in_sight(files: Files) -> bool:
-    return "os-release" in (files.names("etc") or ()) and files.names("run") is not None
-
-
 def _spec(files: Files, path: str) -> CdiSpec:
-    document = _document(files, path)
-    if document is None:
-        return CdiSpec(path=f"/{path}")
-    edits = [document.get("containerEdits")]
-    devices = [device for device in _list(document.get("devices")) if isinstance(device, dict)]
-    edits += [device.get("containerEdits") for device in devices]
+    """Return a specification; only its path where the file cannot be read, with an issue."""
+    spec = CdiSpec(path=f"/{path}")
+    content = files.text(path)
+    if content is None:
+        return spec
+    load = json.load if path.endswith(".json") else yaml.load
+    try:
+        document = load(content)
+    except ValueError as error:
+        files.report(path, str(error))
+        return spec
+    if not isinstance(document, dict):
+        files.report(path, "not a CDI specification: no mapping")
+        return spec
+
+    devices = mappings(document, "devices")
+    edits = [it.get("containerEdits") for it in (document, *devices)]
     known = [edit for edit in edits if isinstance(edit, dict)]
+    libraries = (path.rpartition("/")[2] for path in _host_paths(known, "mounts"))
+    versions = (match[1] for match in map(_LIBRARY.fullmatch, libraries) if match)
+    missing: tuple[str, ...] = ()
+    if _exists(files, _CONTROL_NODE):  # or no device node of the host can be seen
+        nodes = [it for it in _host_paths(known, "deviceNodes") if it.startswith("/dev/")]
+        missing = tuple(it for it in nodes[:_MAX_NODES] if not _exists(files, it))
     kind = document.get("kind")
     return CdiSpec(
         path=f"/{path}",
         kind=kind if isinstance(kind, str) else None,
         devices=tuple(str(device["name"]) for device in devices if "name" in device),
-        driver_version=_driver_version(known),
-        missing=_missing(files, known),
+        driver_version=next(versions, None),
+        missing=missing,
     )
 
 
-def _document(files: Files, path: str) -> dict[str, Any] | None:
-    text = files.text(path)
-    if text is None:
-        return None
-    load = json.load if path.endswith(".json") else yaml.load
-    try:
-        document = load(text)
-    except ValueError as error:
-        files.report(path, str(error))
-        return None
-    if not isinstance(document, dict):
-        files.report(path, "not a CDI specification: no mapping")
-        return None
-    return document
+def _host_paths(edits: Iterable[Object], key: str) -> Iterator[str]:
+    """Yield the host's paths of what *key* lists, each once."""
+    entries = (entry for edit in edits for entry in mappings(edit, key))
+    yield from dict.fromkeys(str(it.get("hostPath") or it.get("path") or "") for it in entries)
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _host_paths(edits: list[dict[str, Any]], key: str) -> Iterator[str]:
-    """Yield where the host has what *key* lists, each once."""
-    entries = (one for edit in edits for one in _list(edit.get(key)) if isinstance(one, dict))
-    yield from dict.fromkeys(str(one.get("hostPath") or one.get("path") or "") for one in entries)
-
-
-def _driver_version(edits: list[dict[str, Any]]) -> str | None:
-    for path in _host_paths(edits, "mounts"):
-        match = _LIBRARY.fullmatch(path.rpartition("/")[2])
-        if match:
-            return match[1]
-    return None
-
-
-def _missing(files: Files, edits: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the device nodes that are not there, where the driver's own can be seen."""
-    if not _is_there(files, _CONTROL_NODE):
-        return ()
-    nodes = [path for path in _host_paths(edits, "deviceNodes") if path.startswith("/dev/")]
-    return tuple(path for path in nodes[:_MAX_NODES] if not _is_there(files, path))
-
-
-def _is_there(files: Files, path: str) -> bool:
+def _exists(files: Files, path: str) -> bool:
     place, _, name = normpath(path).rpartition("/")
     return name in (files.names(place.lstrip("/")) or ())

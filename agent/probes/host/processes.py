@@ -6,73 +6,14 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from agent.formats.fields import dig, mappings
 from agent.model.host import RuntimeProcess
 from agent.probes.kubelet.process import arguments
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Tree
 
-# Limits that a container runtime's configuration gives its containers.
-
-UNLIMITED = -1
-
-
-_WORD = re.compile(r"([a-z]{1,16})=(-?[0-9]{1,20})(?::(-?[0-9]{1,20}))?")
-
-
-_INFINITY = 1 << 63
-"""From here on a limit of an OCI specification is RLIM_INFINITY, all bits set."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What :class:`agent.model.host.RuntimeConfig` has of them.
-
-    Attributes:
-        memlock_bytes: soft limit; −1 is unlimited, ``None`` is not stated.
-        open_files: hard limit.
-    """
-
-    memlock_bytes: int | None = None
-    open_files: int | None = None
-
-
-def limits_of_spec(spec: Any) -> Limits:
-    """Return the ``process.rlimits`` of an OCI runtime specification (runtime-spec config.md)."""
-    process = spec.get("process") if isinstance(spec, dict) else None
-    rlimits = process.get("rlimits") if isinstance(process, dict) else None
-    found = {
-        one["type"]: one
-        for one in (rlimits if isinstance(rlimits, list) else ())
-        if isinstance(one, dict) and isinstance(one.get("type"), str)
-    }
-    return Limits(
-        memlock_bytes=_known(found.get("RLIMIT_MEMLOCK", {}).get("soft")),
-        open_files=_known(found.get("RLIMIT_NOFILE", {}).get("hard")),
-    )
-
-
-def limits_of_words(words: Iterable[Any]) -> Limits:
-    """Return those of words like ``memlock=-1:-1``, soft before hard (``default_ulimits``).
-
-    A word with one number means both (docker/go-units ulimit.go, which CRI-O reads them with).
-    """
-    found = {match[1]: match for match in map(_WORD.fullmatch, map(str, words)) if match}
-    memlock, files = found.get("memlock"), found.get("nofile")
-    return Limits(
-        memlock_bytes=None if memlock is None else _known(int(memlock[2])),
-        open_files=None if files is None else _known(int(files[3] or files[2])),
-    )
-
-
-def _known(limit: Any) -> int | None:
-    if not isinstance(limit, int):
-        return None
-    return limit if 0 <= limit < _INFINITY else UNLIMITED
-
-
 RUNTIMES = frozenset({"containerd", "crio"})
 """Programs that kubelets start containers through (containerd, CRI-O)."""
-
 
 PEERS = frozenset(
     """
@@ -84,29 +25,28 @@ PEERS = frozenset(
 (GoogleCloudPlatform/container-engine-accelerators), of NVIDIA's driver for DRA
 (k8s-dra-driver-gpu), Mellanox/k8s-rdma-shared-dev-plugin, Volcano and HAMi."""
 
-
 FABRIC_MANAGER = "nv-fabricmanager"
 
+UNLIMITED = -1
 
 _HOST_ONLY = RUNTIMES | {"kubelet", "dockerd"}
 
-
-_KERNEL_THREADS = "2/comm"
-
-
 _KTHREADD = "kthreadd"
 """Ancestor of all kernel threads, always process 2 of the host (kernel init/main.c)."""
-
 
 _LIMIT = re.compile(r"Max (locked memory|open files) +(\S+) +(\S+) +\S+ *")
 """``Max open files            1024                 524288               files``
 with the soft limit before the hard one (kernel fs/proc/base.c, proc_pid_limits)."""
 
-
 _POD = re.compile(r"kubepods|/pod[0-9a-f]{8}")
 """In the path of each pod's control group (kubernetes 1.36 defaultNodeAllocatableCgroupName, and
 GetPodContainerName). A reader in a control group namespace of its own sees relative paths,
 ``/../../pod2f1c…/…``, without the name above."""
+
+_ULIMIT = re.compile(r"([a-z]{1,16})=(-?[0-9]{1,20})(?::(-?[0-9]{1,20}))?")
+
+_INFINITY = 1 << 63
+"""From here on a limit of an OCI specification is RLIM_INFINITY, all bits set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,33 +64,22 @@ class Process:
 
 
 def host_processes(procfs: Tree) -> tuple[Process, ...] | None:
-    """Return all processes by pid; ``None`` where *procfs* shows those of a container alone.
+    """Return all processes by pid; None where *procfs* shows those of a container alone.
 
     Kernel threads have no arguments and are left out, as are processes that end meanwhile.
     """
-    found = tuple(_processes(procfs))
     files = Files("host", procfs)
-    sees_host = any(process.name in _HOST_ONLY for process in found)
-    return found if sees_host or files.text(_KERNEL_THREADS) == _KTHREADD else None
-
-
-def _processes(procfs: Tree) -> Iterable[Process]:
-    files = Files("host", procfs)
-    pids = (int(name) for name in files.names(".") or () if name.isdecimal())
-    for pid in sorted(pids):
+    processes: list[Process] = []
+    for pid in sorted(int(name) for name in files.names(".") or () if name.isdecimal()):
         words = arguments((files.content(f"{pid}/cmdline") or b"").rstrip(b"\n"))
         if name := PurePosixPath(words[0]).name:
-            yield Process(pid=pid, name=name, arguments=tuple(words[1:]))
-
-
-def runtime_processes(files: Files, processes: Iterable[Process]) -> tuple[RuntimeProcess, ...]:
-    """Return the container runtimes among *processes*, by name, with their limits."""
-    found = (process for process in processes if process.name in RUNTIMES)
-    return tuple(_runtime(files, process) for process in sorted(found, key=lambda it: it.name))
+            processes.append(Process(pid=pid, name=name, arguments=tuple(words[1:])))
+    sees_host = any(process.name in _HOST_ONLY for process in processes)
+    return tuple(processes) if sees_host or files.text("2/comm") == _KTHREADD else None
 
 
 def of_the_node(files: Files, processes: Iterable[Process]) -> tuple[Process, ...]:
-    """Return *processes* without runtimes that run in a pod: anyone may call a program so."""
+    """Return *processes* without runtimes that run in a pod: any program may have such a name."""
     return tuple(
         process
         for process in processes
@@ -159,16 +88,23 @@ def of_the_node(files: Files, processes: Iterable[Process]) -> tuple[Process, ..
     )
 
 
-def _runtime(files: Files, process: Process) -> RuntimeProcess:
-    text = files.text(f"{process.pid}/limits") or ""
-    lines = [match for match in map(_LIMIT.fullmatch, text.splitlines()) if match]
-    soft = {match[1]: _limit(match[2]) for match in lines}
-    hard = {match[1]: _limit(match[3]) for match in lines}
-    return RuntimeProcess(
-        name=process.name,
-        memlock_bytes=soft.get("locked memory"),
-        open_files=hard.get("open files"),
-    )
+def runtime_processes(files: Files, processes: Iterable[Process]) -> tuple[RuntimeProcess, ...]:
+    """Return the container runtimes among *processes*, by name, with their limits."""
+    runtimes = []
+    for process in sorted(processes, key=lambda it: it.name):
+        if process.name in RUNTIMES:
+            text = files.text(f"{process.pid}/limits") or ""
+            lines = [match for match in map(_LIMIT.fullmatch, text.splitlines()) if match]
+            soft = {match[1]: _limit(match[2]) for match in lines}
+            hard = {match[1]: _limit(match[3]) for match in lines}
+            runtimes.append(
+                RuntimeProcess(
+                    name=process.name,
+                    memlock_bytes=soft.get("locked memory"),
+                    open_files=hard.get("open files"),
+                )
+            )
+    return tuple(runtimes)
 
 
 def _limit(word: str) -> int | None:
@@ -180,3 +116,48 @@ def _limit(word: str) -> int | None:
 def peer_programs(processes: Iterable[Process]) -> tuple[str, ...]:
     """Return the names of :data:`PEERS` that run."""
     return tuple(sorted({process.name for process in processes} & PEERS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits that a runtime's configuration gives its containers.
+
+    Attributes:
+        memlock_bytes: soft limit; −1 is unlimited, None is not stated.
+        open_files: hard limit.
+    """
+
+    memlock_bytes: int | None = None
+    open_files: int | None = None
+
+
+def limits_of_spec(spec: Any) -> Limits:
+    """Return the ``process.rlimits`` of an OCI runtime specification (runtime-spec config.md)."""
+    rlimits = {
+        rlimit["type"]: rlimit
+        for rlimit in mappings(spec, "process", "rlimits")
+        if isinstance(rlimit.get("type"), str)
+    }
+    return Limits(
+        memlock_bytes=_known(dig(rlimits, "RLIMIT_MEMLOCK", "soft")),
+        open_files=_known(dig(rlimits, "RLIMIT_NOFILE", "hard")),
+    )
+
+
+def limits_of_words(words: Iterable[Any]) -> Limits:
+    """Return the limits in words like ``memlock=-1:-1``, soft before hard (``default_ulimits``).
+
+    A word with one number means both (docker/go-units ulimit.go, which CRI-O reads them with).
+    """
+    limits = {match[1]: match for match in map(_ULIMIT.fullmatch, map(str, words)) if match}
+    memlock, files = limits.get("memlock"), limits.get("nofile")
+    return Limits(
+        memlock_bytes=None if memlock is None else _known(int(memlock[2])),
+        open_files=None if files is None else _known(int(files[3] or files[2])),
+    )
+
+
+def _known(limit: Any) -> int | None:
+    if not isinstance(limit, int):
+        return None
+    return limit if 0 <= limit < _INFINITY else UNLIMITED

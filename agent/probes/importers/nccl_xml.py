@@ -7,31 +7,45 @@ The format is that of NCCL's xml.cc and topo.cc.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from agent.errors import DecodeError
-from agent.model.hca import DataDirect, Hca
+from agent.model.gpu import C2c, Gpu
+from agent.model.hca import Hca
 from agent.model.numa import CpuSet, CpuTopology, NumaNode
-from agent.model.pci import PciAddress, PciBridge
+from agent.model.nvlink import NvLink, PeerKind
+from agent.model.pci import PciAddress
 from agent.model.snapshot import Kernel, ProbeIssue, Snapshot
 from agent.probes.importers.nccl_xml_devices import (
     CURE,
-    MACHINES,
+    MAX_SPEED_MBPS,
     Devices,
     Element,
+    FoundGpu,
     Place,
-    cpu_family,
     cpu_mask,
     find_devices,
-    gpus_and_nvlinks,
     number,
+    peer_kind,
+    read_address,
+    read_function,
     read_tree,
 )
 
 PROBE = "nccl-xml"
 
+HIDDEN_TARGET = "fffffff:ffff:ff"
+"""NVLink target that NCCL writes for a switch that the driver hides (NCCL xml.cc)."""
+
+MACHINES: Mapping[str, str] = MappingProxyType(
+    {"x86_64": "x86_64", "arm64": "aarch64", "ppc64": "ppc64le"},
+)
+"""NCCL's ``arch`` (topo.cc, ``kvDictCpuArch``) to the kernel's ``uname -m``."""
+
 _KNOWN = frozenset(("system", "cpu", "pci", "gpu", "nvlink", "c2c", "nic", "net"))
+
 _VERSION = 1
 """``NCCL_TOPO_XML_VERSION`` (xml.h); AMD's RCCL counts on its own."""
 
@@ -41,50 +55,74 @@ _OTHER_ROOTS = {
     "topology": "an hwloc topology",
 }
 
+_EXTENDED = 15
+"""CPUID leaf 1: the extended family counts only where the family is 15 (AMD, Intel manuals)."""
+
+_MAX_LINKS = 64
+"""More NVLinks than any GPU has; 18 is the most so far."""
+
+_MAX_INDEX = 9999
+
+Issue = tuple[str, str]
+"""Subject and reason."""
+
 
 def parse_nccl_xml(text: str) -> Snapshot:
-    """Return what the file tells of one node; what it holds beyond that becomes an issue.
+    """Return the node that the file describes; what it holds beyond that becomes an issue.
 
     GPUs are numbered by ``dev`` where every GPU has one, else by PCI address, as NVML counts.
-    A PCI path has one hop for each switch, and no root. NVLinks are ``None`` unless every GPU
+    A PCI path has one hop for each switch, and no root. NVLinks are None unless every GPU
     has a ``gpu`` element; NCCL writes active ones only, so each is active. An HCA that the
     file does not name is called by its PCI address. NUMA nodes without a device are not in
     the file, so ``numa_nodes`` and ``cpu.online`` hold those with one; ``numaid`` −1 is no
     node. No HCAs at all means: not known, as a job may have used none.
 
     Raises:
-        DecodeError: not XML, not an NCCL topology, of several hosts, or with a value that
-            cannot be; its path names the element, e.g. ``cpu[0].pci[2].busid``.
+        DecodeError: not XML, not an NCCL topology, of several hosts, or with an impossible
+            value; its path names the element, e.g. ``cpu[0].pci[2].busid``.
     """
     root = read_tree(text)
-    _check_root(root)
+    version = _checked_version(root)
     cpus = list(root.every("cpu"))
     nodes, node_issues = _numa_nodes(cpus)
+    cpus_of_node = {node.id: node.cpus for node in nodes or ()}
     devices = Devices()
     for cpu in cpus:
-        find_devices(cpu, _place(cpu, nodes), devices)
-    gpus, nvlinks, gpu_issues = gpus_and_nvlinks(devices)
-    issues = (*_strangers(root), *node_issues, *gpu_issues, *_left_out(devices))
+        node = _numa_id(cpu)
+        own = None if node is None else cpus_of_node.get(node)
+        find_devices(cpu, Place(numa_node=node, cpus=own, hops=()), devices)
+    gpus, nvlinks, gpu_issues = _gpus_and_nvlinks(list(devices.gpus.values()))
+    issues = [*_file_issues(root, version), *node_issues, *gpu_issues]
+    for (subject, reason), count in sorted(devices.left_out.items()):
+        issues.append((subject, f"{reason}, {count} left out"))
+    for address, times in sorted(devices.seen.items()):
+        if times > 1:
+            issues.append((str(address), f"stands at {times} places"))
+    machine = MACHINES.get(cpus[0].attributes.get("arch", ""))
+    bridges = {bridge.address: bridge for bridge in reversed(devices.bridges)}
+    directs = {direct.pci: direct for direct in reversed(devices.data_directs) if direct.pci}
     return Snapshot(
-        kernel=_kernel(cpus),
+        kernel=None if machine is None else Kernel(machine=machine),
         gpus=gpus,
         nvlinks=nvlinks,
-        bridges=_bridges(devices) or None,
+        bridges=tuple(bridges[address] for address in sorted(bridges)) or None,
         numa_nodes=nodes,
-        cpu=None if nodes is None else _cpu(cpus, nodes),
+        cpu=None if nodes is None else _cpu(cpus[0], nodes),
         hcas=_hcas(devices) or None,
-        data_directs=_data_directs(devices) or None,
+        data_directs=tuple(directs[address] for address in sorted(directs)) or None,
         issues=tuple(
             ProbeIssue(probe=PROBE, subject=subject, reason=reason) for subject, reason in issues
         ),
     )
 
 
-def _check_root(root: Element) -> None:
+def _checked_version(root: Element) -> int:
+    """Return the version of an NCCL topology of one host."""
     if root.tag != "system":
         what = _OTHER_ROOTS.get(root.tag, f"a document of another kind, {root.tag[:40]!r}")
         raise DecodeError("", f"this is {what}", CURE)
-    if number(root, "version", 0, 1 << 16) is None:
+    version = number(root, "version", 0, 1 << 16)
+    if version is None:
         raise DecodeError("version", "missing", CURE)
     hosts = {cpu.attributes.get("host_hash") for cpu in root.every("cpu")}
     if len(hosts) > 1:
@@ -92,22 +130,21 @@ def _check_root(root: Element) -> None:
         raise DecodeError("", f"the topology of {len(hosts)} hosts in one", cure)
     if root.first("cpu") is None:
         raise DecodeError("", "holds no cpu element", CURE)
+    return version
 
 
-def _strangers(root: Element) -> Iterator[tuple[str, str]]:
-    """Yield an issue for the version, and one for each kind of element that we do not know."""
-    version = number(root, "version", 0, 1 << 16)
+def _file_issues(root: Element, version: int) -> Iterator[Issue]:
+    """Yield an issue for another version, and one for each kind of unknown elements."""
     if version != _VERSION:
         yield "system", f"version {version}; NCCL's is {_VERSION}, AMD's RCCL writes others"
-    counts = Counter(element.tag for element in _walk(root))
+    counts: Counter[str] = Counter()
+    waiting = [root]
+    while waiting:
+        element = waiting.pop()
+        counts[element.tag] += 1
+        waiting += element.children
     for tag in sorted(counts.keys() - _KNOWN):
         yield tag[:40], f"unknown element, {counts[tag]} left out"
-
-
-def _walk(element: Element) -> Iterator[Element]:
-    yield element
-    for child in element.children:
-        yield from _walk(child)
 
 
 def _numa_id(cpu: Element) -> int | None:
@@ -117,55 +154,48 @@ def _numa_id(cpu: Element) -> int | None:
     return None if node == -1 else node
 
 
-def _numa_nodes(
-    cpus: list[Element],
-) -> tuple[tuple[NumaNode, ...] | None, list[tuple[str, str]]]:
-    """Return the nodes by id; ``None`` and an issue where the file does not give all CPUs."""
-    found: dict[int, CpuSet | None] = {}
+def _numa_nodes(cpus: list[Element]) -> tuple[tuple[NumaNode, ...] | None, list[Issue]]:
+    """Return the nodes by id; None and an issue where the file does not give all CPUs."""
+    masks: dict[int, CpuSet | None] = {}
     for cpu in cpus:
         node, mask = _numa_id(cpu), cpu_mask(cpu)
         if node is not None:
-            earlier = found.get(node, CpuSet())
-            found[node] = None if mask is None or earlier is None else earlier | mask
-    lacking = [str(node) for node, mask in sorted(found.items()) if mask is None]
+            earlier = masks.get(node, CpuSet())
+            masks[node] = None if mask is None or earlier is None else earlier | mask
+    lacking = [str(node) for node, mask in sorted(masks.items()) if mask is None]
     if lacking:
         return None, [("cpu", f"no affinity of NUMA node {', '.join(lacking)}")]
-    nodes = (NumaNode(id=node, cpus=mask or CpuSet()) for node, mask in sorted(found.items()))
+    nodes = (NumaNode(id=node, cpus=mask or CpuSet()) for node, mask in sorted(masks.items()))
     return tuple(nodes) or None, []
 
 
-def _place(cpu: Element, nodes: tuple[NumaNode, ...] | None) -> Place:
-    node = _numa_id(cpu)
-    known = {entry.id: entry.cpus for entry in nodes or ()}
-    return Place(numa_node=node, cpus=None if node is None else known.get(node), hops=())
+def _cpu(cpu: Element, nodes: tuple[NumaNode, ...]) -> CpuTopology | None:
+    """Return the CPU, its family as Linux counts it.
 
-
-def _kernel(cpus: list[Element]) -> Kernel | None:
-    machine = MACHINES.get(cpus[0].attributes.get("arch", ""))
-    return None if machine is None else Kernel(machine=machine)
-
-
-def _cpu(cpus: list[Element], nodes: tuple[NumaNode, ...]) -> CpuTopology | None:
-    family = number(cpus[0], "familyid", 0, 1 << 16)
-    model = number(cpus[0], "modelid", 0, 1 << 16)
-    vendor = cpus[0].attributes.get("vendor") or None
+    NCCL writes family + 16 × extended family, and does not stop at 15 before it shifts (xml.cc), so
+    that AMD's 25 becomes 175. A file written by hand may say 25, which no CPU gives NCCL, and is
+    taken as it is.
+    """
+    family = number(cpu, "familyid", 0, 1 << 16)
+    model = number(cpu, "modelid", 0, 1 << 16)
+    vendor = cpu.attributes.get("vendor") or None
     if vendor is None and family is None and model is None:
         return None
+    if family is not None and family & 0xF == _EXTENDED:
+        family = _EXTENDED + (family >> 4)
     return CpuTopology(
-        online=CpuSet.of(cpu for node in nodes for cpu in node.cpus),
+        online=CpuSet.of(number for node in nodes for number in node.cpus),
         vendor=vendor,
-        family=None if family is None else cpu_family(family),
+        family=family,
         model_number=model,
     )
 
 
-def _bridges(devices: Devices) -> tuple[PciBridge, ...]:
-    unique = {bridge.address: bridge for bridge in reversed(devices.bridges)}
-    return tuple(unique[address] for address in sorted(unique))
-
-
 def _hcas(devices: Devices) -> tuple[Hca, ...]:
-    """Return the HCAs, the ports of one under it, in the order that rows have."""
+    """Return the HCAs, with all ports of each, in the order of the rows of a scanned node.
+
+    That is by address, those without one last.
+    """
     merged: dict[tuple[str, PciAddress | None, int | None], Hca] = {}
     for hca in devices.hcas:
         key = (hca.name, hca.pci, hca.numa_node)
@@ -173,23 +203,76 @@ def _hcas(devices: Devices) -> tuple[Hca, ...]:
         ports = {port.number: port for port in (*hca.ports, *(known.ports if known else ()))}
         ordered = tuple(ports[number] for number in sorted(ports))
         merged[key] = replace(known or hca, ports=ordered)
-    return tuple(sorted(merged.values(), key=_hca_order))
+
+    def order(hca: Hca) -> tuple[bool, PciAddress, str, int]:
+        return (*hca.pci_order, -1 if hca.numa_node is None else hca.numa_node)
+
+    return tuple(sorted(merged.values(), key=order))
 
 
-def _hca_order(hca: Hca) -> tuple[bool, PciAddress, str, int]:
-    """Order by address, those without one last, as the rows of a scanned node are."""
-    node = -1 if hca.numa_node is None else hca.numa_node
-    return (*hca.pci_order, node)
+def _gpus_and_nvlinks(
+    gpus: list[FoundGpu],
+) -> tuple[tuple[Gpu, ...], tuple[NvLink, ...] | None, list[Issue]]:
+    """Return the GPUs by index, their NVLinks by (gpu, link), and issues."""
+    issues: list[Issue] = []
+    given = [None if it.gpu is None else number(it.gpu, "dev", 0, _MAX_INDEX) for it in gpus]
+    indices = [index for index in given if index is not None]
+    if len(indices) < len(gpus) or len(set(indices)) < len(indices):
+        if indices:
+            reason = "dev is not given once for each, GPUs are counted by PCI address"
+            issues.append(("gpu", reason))
+        position = {address: at for at, address in enumerate(sorted(it.address for it in gpus))}
+        indices = [position[it.address] for it in gpus]
+    indexed = sorted(zip(indices, gpus, strict=True), key=lambda pair: pair[0])
+    with_element = sum(gpu.gpu is not None for gpu in gpus)
+    if 0 < with_element < len(gpus):
+        issues.append(("nvlink", "not every GPU has a gpu element, so links are left out"))
+    numbered = tuple(_gpu(index, gpu) for index, gpu in indexed)
+    links = tuple(link for index, gpu in indexed for link in _nvlinks(index, gpu.gpu))
+    return numbered, links if 0 < with_element == len(gpus) else None, issues
 
 
-def _data_directs(devices: Devices) -> tuple[DataDirect, ...]:
-    unique = {direct.pci: direct for direct in reversed(devices.data_directs) if direct.pci}
-    return tuple(unique[address] for address in sorted(unique))
+def _gpu(index: int, gpu: FoundGpu) -> Gpu:
+    sm = None if gpu.gpu is None else number(gpu.gpu, "sm", 10, 999)
+    capability = None if sm is None else divmod(sm, 10)
+    c2c = None if gpu.gpu is None else gpu.gpu.first("c2c")
+    return Gpu(
+        index=index,
+        pci=gpu.address,
+        path=gpu.place.path(gpu.address),
+        function=read_function(gpu.pci),
+        architecture=None if capability is None else architecture(capability),
+        compute_capability=capability,
+        numa_node=gpu.place.numa_node,
+        cpu_affinity=gpu.place.cpus or None,
+        c2c=None
+        if c2c is None
+        else C2c(
+            is_enabled=True,
+            links=number(c2c, "count", 0, _MAX_LINKS),
+            speed_mbps=number(c2c, "bw", 0, MAX_SPEED_MBPS),
+        ),
+    )
 
 
-def _left_out(devices: Devices) -> Iterator[tuple[str, str]]:
-    for (subject, reason), count in sorted(devices.left_out.items()):
-        yield subject, f"{reason}, {count} left out"
-    for address, times in sorted(devices.seen.items()):
-        if times > 1:
-            yield str(address), f"stands at {times} places"
+def architecture(capability: tuple[int, int]) -> str | None:
+    """Return NVIDIA's name for the compute capability's generation (CUDA programming guide)."""
+    exact = {(7, 5): "turing", (8, 9): "ada-lovelace"}
+    major = {5: "maxwell", 6: "pascal", 7: "volta", 8: "ampere", 9: "hopper"}
+    major |= dict.fromkeys((10, 11, 12), "blackwell")
+    return exact.get(capability) or major.get(capability[0])
+
+
+def _nvlinks(index: int, gpu: Element | None) -> Iterator[NvLink]:
+    """Yield as many links as the element counts; their numbers are ours, the file has none."""
+    next_link = 0
+    for element in gpu.every("nvlink") if gpu is not None else ():
+        count = number(element, "count", 0, _MAX_LINKS)
+        if count is None or next_link + count > _MAX_LINKS:
+            raise DecodeError(f"{element.at}.count", "missing, or more than a GPU has", CURE)
+        is_hidden = element.attributes.get("target") == HIDDEN_TARGET
+        peer = None if is_hidden else read_address(element, "target")
+        kind = PeerKind.SWITCH if is_hidden else peer_kind(element)
+        for _ in range(count):
+            yield NvLink(gpu=index, link=next_link, is_active=True, peer=peer, peer_kind=kind)
+            next_link += 1

@@ -1,9 +1,9 @@
-"""The table in the text of `nvidia-smi topo -m`: its columns, its rows, and no word more.
+"""The table in the text of `nvidia-smi topo -m`: its columns, its rows, and nothing else.
 
 Pasted copies differ in everything but their words: tabs or blanks, underlined headers (also
 where the escape byte got lost), indentation, quote marks, code fences, empty lines between.
-A cell that is lost inside a row is never made up; rows lost at the end are told, and so are
-affinities that cannot be told apart.
+A cell that is lost inside a row is never made up; rows lost at the end are reported, and so are
+affinities that cannot be assigned to their columns.
 """
 
 import re
@@ -14,7 +14,7 @@ from agent.errors import DecodeError
 
 CURE = "give the whole output of `nvidia-smi topo -m`, as it was printed"
 NOT_REPORTED = "?"
-"""A cell of our own matrix whose value nobody reports; nvidia-smi has no such word."""
+"""A cell of our own matrix without a reported value; nvidia-smi has no such word."""
 
 UNKNOWN = ("", "N/A")
 GPU = re.compile(r"GPU([0-9]{1,4})")
@@ -63,8 +63,8 @@ class Row:
     """One device's line: its cells, and the columns after them (none on a NIC's line).
 
     Attributes:
-        is_unclear: the columns after the cells are there, but cut or not to be told apart;
-            they are empty here.
+        is_unclear: whether there are columns after the cells that are cut or ambiguous; they are
+            empty here.
     """
 
     name: str
@@ -91,47 +91,48 @@ def read_table(text: str) -> Table:
         DecodeError: no matrix, or one with missing, fused or contradicting cells, or another
             vendor's; its path names the row, or the row and column.
     """
-    lines = [_clean(line) for line in text.splitlines()]
+    # Web pages have no-break spaces in place of blanks.
+    lines = [
+        ""
+        if _FENCE.match(line)
+        else _LEAD.sub("", _ANSI.sub("", line.replace("\xa0", " ")), count=1)
+        for line in text.splitlines()
+    ]
     at, devices, columns = _header(lines)
     is_open = not text.endswith(("\n", "\r"))
     rows, end = _rows(lines, at + 1, devices, columns, is_open=is_open)
-    _check_symmetry(rows)
+    for i, row in enumerate(rows):
+        for j, other in enumerate(rows[:i]):
+            if row.cells[j] != other.cells[i]:
+                problem = f"{row.cells[j]} one way, {other.cells[i]} the other"
+                raise DecodeError(f"{row.name}/{other.name}", problem, CURE)
     return Table(devices=devices, rows=rows, rest=tuple(lines[end:]))
-
-
-def _clean(line: str) -> str:
-    if _FENCE.match(line):
-        return ""
-    # Web pages hand out no-break spaces where a blank stood.
-    return _LEAD.sub("", _ANSI.sub("", line.replace("\xa0", " ")), count=1)
 
 
 def _header(lines: list[str]) -> tuple[int, tuple[str, ...], int]:
     """Return the header's line, the names of its columns, and how many affinity columns follow."""
     strange = ""
     for at, line in enumerate(lines):
-        names, found, rest = line.partition("CPU Affinity")
-        if not GPU.match(names):
+        head, has_affinities, rest = line.partition("CPU Affinity")
+        names = head.split()
+        if not GPU.match(head):
             continue
         columns = _AFFINITY_COLUMNS.get(" ".join(rest.split()))
-        if found and columns is None:
+        if has_affinities and columns is not None:
+            return at, _devices(names), columns
+        if has_affinities:
             strange = strange or f"columns not understood after CPU Affinity: {rest.strip()[:60]!r}"
-        if found and columns is not None:
-            return at, _devices(names.split()), columns
-        if not found and _is_bare_header(names.split(), lines, at + 1):
-            return at, _devices(names.split()), 0
+            continue
+        # A line of names alone heads a matrix, too: `topo -gpu` has no affinities.
+        row = next((each.split() for each in lines[at + 1 :] if each), [])
+        if row[:2] == [names[0], "X"] and all(map(_is_device, names)):
+            return at, _devices(names), 0
     for pattern, owner in _OTHERS:
         if any(pattern.fullmatch(word) for line in lines for word in line.split()):
             raise DecodeError("", f"the matrix of {owner}", CURE)
     if strange:
         raise DecodeError("header", strange, CURE)
     raise DecodeError("", "no header with GPU columns: not a matrix", CURE)
-
-
-def _is_bare_header(names: list[str], lines: list[str], start: int) -> bool:
-    """Return whether a line of names alone heads a matrix: `topo -gpu` has no affinities."""
-    row = next((lines[at].split() for at in range(start, len(lines)) if lines[at]), [])
-    return row[:2] == [names[0], "X"] and all(_is_device(name) for name in names)
 
 
 def _is_device(name: str) -> bool:
@@ -160,7 +161,11 @@ def _rows(
 ) -> tuple[tuple[Row, ...], int]:
     """Read one line for each device, in the order of the columns; return them and their end.
 
-    *is_open*: the text ends without a line end, so its last word may be half of one.
+    Args:
+        is_open: whether the text ends without a line end, so that its last word may be cut.
+
+    Raises:
+        DecodeError: a malformed row, no row, or rows that are missing in between.
     """
     rows: list[Row] = []
     end = start
@@ -168,77 +173,60 @@ def _rows(
         words = lines[at].split()
         if len(rows) == len(devices) or (words and words[0] != devices[len(rows)]):
             break
-        if words and _is_cut(words, devices, lines[at + 1 :]):
-            return _some(rows, devices, []), len(lines)
-        if words:
-            rows.append(_row(words[0], lines[at], devices, columns))
-            end = at + 1
-    if is_open and end == len(lines) and 0 < len(rows) < len(devices):
-        rows[-1:] = _open_ended(rows[-1])
-    return _some(rows, devices, lines[end:]), end
+        if not words:
+            continue
+        is_last = not any(lines[at + 1 :])
+        is_in_last_cell = len(words) == len(devices) + 1 and _CELL_START.fullmatch(words[-1])
+        if is_last and (len(words) <= len(devices) or is_in_last_cell):
+            end = len(lines)  # the paste ends inside this row, which then says nothing reliable
+            break
+        rows.append(_row(words[0], lines[at], devices, columns))
+        end = at + 1
+    else:
+        if is_open and end == len(lines) and 0 < len(rows) < len(devices):
+            row = rows.pop()
+            if row.is_unclear or row.cpu_affinity or row.numa_affinity or row.gpu_numa_id:
+                rows.append(Row(name=row.name, cells=row.cells, is_unclear=True))
+            elif not row.cells[-1].startswith("NV"):  # ``NV1`` may be the start of ``NV18``
+                rows.append(row)
 
-
-def _is_cut(words: list[str], devices: tuple[str, ...], after: list[str]) -> bool:
-    """Return whether the paste ends inside this row, which then says nothing reliable."""
-    if any(after):
-        return False
-    is_in_last_cell = len(words) == len(devices) + 1 and _CELL_START.fullmatch(words[-1])
-    return len(words) <= len(devices) or bool(is_in_last_cell)
-
-
-def _open_ended(row: Row) -> list[Row]:
-    """Return what is sure of the last row of a cut text: ``NV1`` may be the start of ``NV18``."""
-    if row.is_unclear or any((row.cpu_affinity, row.numa_affinity, row.gpu_numa_id)):
-        blank = replace(row, cpu_affinity="", numa_affinity="", gpu_numa_id="", is_unclear=True)
-        return [blank]
-    return [] if row.cells[-1].startswith("NV") else [row]
-
-
-def _some(rows: list[Row], devices: tuple[str, ...], after: list[str]) -> tuple[Row, ...]:
-    """Return the rows, unless the matrix goes on after a gap, or has not begun.
-
-    Raises:
-        DecodeError: that is so.
-    """
     missing = devices[len(rows) :]
     goes_on = any(
         words[0] in missing and _CELL.fullmatch(words[1])
-        for words in map(str.split, after)
+        for words in map(str.split, lines[end:])
         if len(words) > 1
     )
     if missing and (goes_on or not rows):
         problem = f"its row is missing: {len(rows)} rows for {len(devices)} columns"
         raise DecodeError(missing[0], problem, CURE)
-    return tuple(rows)
+    return tuple(rows), end
 
 
 def _row(name: str, line: str, devices: tuple[str, ...], columns: int) -> Row:
+    """Return the row of *name* in *line*, whose header has so many affinity *columns*."""
     words = list(re.finditer(r"\S+", line))[1:]
     if len(words) < len(devices):
         raise DecodeError(name, f"{len(words)} cells for {len(devices)} columns", CURE)
-    for device, word in zip(devices, words, strict=False):
-        _check_cell(name, device, word[0])
-    cells = tuple(word[0].replace("SOC", "SYS") for word in words[: len(devices)])
+    cells = [word[0] for word in words[: len(devices)]]
+    for device, cell in zip(devices, cells, strict=True):
+        is_gpu_pair = bool(GPU.fullmatch(name) and GPU.fullmatch(device))
+        is_cell = _CELL.fullmatch(cell) and (is_gpu_pair or not cell.startswith("NV"))
+        if is_cell and (cell == "X") == (name == device):
+            continue
+        problem = f"not a cell here: {cell[:40]!r}"
+        if is_gpu_pair and _P2P.fullmatch(cell):
+            problem = f"{cell!r} is a word of `topo -p2p`, not of `topo -m`"
+        for pattern, owner in _OTHERS:
+            if pattern.fullmatch(cell):
+                problem = f"{cell[:40]!r} is a word of {owner}, not of NVIDIA"
+        raise DecodeError(f"{name}/{device}", problem, CURE)
+    row = Row(name=name, cells=tuple(cell.replace("SOC", "SYS") for cell in cells))
     rest = line[words[len(devices) - 1].end() :]
     if GPU.fullmatch(name) and columns:
-        return _with_affinities(Row(name=name, cells=cells), rest, columns)
+        return _with_affinities(row, rest, columns)
     if rest.strip():
         raise DecodeError(name, f"more cells than columns: {rest.strip()[:40]!r}", CURE)
-    return Row(name=name, cells=cells)
-
-
-def _check_cell(row: str, column: str, word: str) -> None:
-    is_gpu_pair = bool(GPU.fullmatch(row) and GPU.fullmatch(column))
-    is_cell = _CELL.fullmatch(word) and (is_gpu_pair or not word.startswith("NV"))
-    if is_cell and (word == "X") == (row == column):
-        return
-    problem = f"not a cell here: {word[:40]!r}"
-    if is_gpu_pair and _P2P.fullmatch(word):
-        problem = f"{word!r} is a word of `topo -p2p`, not of `topo -m`"
-    for pattern, owner in _OTHERS:
-        if pattern.fullmatch(word):
-            problem = f"{word[:40]!r} is a word of {owner}, not of NVIDIA"
-    raise DecodeError(f"{row}/{column}", problem, CURE)
+    return row
 
 
 def _with_affinities(row: Row, rest: str, columns: int) -> Row:
@@ -264,11 +252,3 @@ def _with_affinities(row: Row, rest: str, columns: int) -> Row:
     elif not fields or late not in UNKNOWN or any(len(field.split()) > 1 for field in fields):
         return replace(row, is_unclear=True)
     return replace(row, cpu_affinity=cpu, numa_affinity=numa, gpu_numa_id=gpu_numa)
-
-
-def _check_symmetry(rows: tuple[Row, ...]) -> None:
-    for i, row in enumerate(rows):
-        for j, other in enumerate(rows[:i]):
-            if row.cells[j] != other.cells[i]:
-                problem = f"{row.cells[j]} one way, {other.cells[i]} the other"
-                raise DecodeError(f"{row.name}/{other.name}", problem, CURE)

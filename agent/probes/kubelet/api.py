@@ -1,4 +1,4 @@
-"""What the kubelet answers on its own address: ``/configz`` and ``/metrics``.
+"""The kubelet's own address: ``/configz`` and ``/metrics``.
 
 Asked directly, with the account's token: ``get`` on ``nodes/configz`` and ``nodes/metrics`` is
 enough (https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/, since 1.33).
@@ -22,65 +22,20 @@ from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.probes.kubelet.fields import settings_of
 
-# What the kubelet says that it runs with: the answer of its ``/configz``.
-#
-# ``{"kubeletconfig": {…}}``, the KubeletConfiguration after files, drop-ins, flags and defaults
-# (k8s.io/component-base v0.36.3 configz/configz.go). Since 1.36 it carries kind and apiVersion.
-# Flags that are no field of it, such as ``--root-dir``, do not show; of feature gates only those
-# that were stated.
-
-COMPONENT = "kubeletconfig"
-"""The name under which the kubelet registers (cmd/kubelet/app/server.go, initConfigz)."""
-
-
-_ASK = "ask the kubelet's own address for /configz"
-
-
-_ALWAYS_THERE = "cpuManagerPolicy"
-"""A field that defaulting fills, and that has been in the answer since Kubernetes 1.10."""
-
-
-def settings_from_configz(text: str) -> KubeletSettings:
-    """Return the settings that the kubelet runs with.
-
-    Raises:
-        DecodeError: *text* is no answer of a kubelet's ``/configz``.
-    """
-    try:
-        answer = json.load(text)
-    except ValueError as error:
-        raise DecodeError("", str(error), _ASK) from None
-    config = answer.get(COMPONENT) if isinstance(answer, dict) else None
-    if not isinstance(config, dict) or _ALWAYS_THERE not in config:
-        raise DecodeError(COMPONENT, "no configuration of a kubelet", _ASK)
-    try:
-        return settings_of(config, CONFIGZ)
-    except DecodeError as error:
-        raise error.under(COMPONENT) from None
-
-
 PORT = 10250
 """Where the kubelet serves (kubernetes pkg/cluster/ports/ports.go)."""
 
-
 TIMEOUT_S = 10.0
-"""Longest that one question may take, from connecting to the last byte."""
-
+"""Longest time for one answer, from connecting to the last byte."""
 
 MAX_CONFIGZ_BYTES = 1 << 20
 """A kubelet's configuration is under 10 KiB."""
 
-
 MAX_METRICS_BYTES = 16 << 20
 """The kubelet's own metrics are under 1 MiB on a node with 250 pods."""
 
-
 MAX_TOKEN_BYTES = 64 << 10
 """Go's server takes no more than 1 MiB of headers; real tokens have 1 to 4 KiB."""
-
-
-_RIGHTS = {"/configz": "nodes/configz", "/metrics": "nodes/metrics"}
-
 
 _REFUSALS = {
     401: (
@@ -96,7 +51,27 @@ _REFUSALS = {
         "see that the kubelet serves it (enableDebuggingHandlers: true)",
     ),
 }
-"""HTTP status → what it means and the cure."""
+"""HTTP status → what it means and the cure; ``right`` is such as ``nodes/configz``."""
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its account: ``token``, and ``ca.crt`` of the cluster's authority
+(https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/)."""
+
+COMPONENT = "kubeletconfig"
+"""The name of its configuration in the answer (cmd/kubelet/app/server.go, initConfigz)."""
+
+_ASK = "ask the kubelet's own address for /configz"
+
+_ALWAYS_THERE = "cpuManagerPolicy"
+"""A field that defaulting fills, and that has been in the answer since Kubernetes 1.10."""
+
+AGAIN_S = 86_400.0
+"""Longest that an answer is trusted, in case a start of the kubelet goes unseen: it reads its
+settings when it starts, and creates its socket then. For each question it asks the API server
+whether we may."""
+
+RETRY_S = 300.0
+"""Pause after a question that was not answered, mostly for lack of a right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +80,8 @@ class KubeletApi:
 
     Attributes:
         token_file: read before each question, since tokens are renewed.
-        ca_file: who vouches for the kubelet's certificate; ``None`` for the system's authorities.
-        insecure: whether any certificate will do. Kubelets sign their own unless
+        ca_file: the authority of the kubelet's certificate; None for those of the system.
+        insecure: whether to accept any certificate. Kubelets sign their own unless
             ``serverTLSBootstrap`` is on; whoever can answer in the kubelet's place gets the token.
     """
 
@@ -120,7 +95,7 @@ class KubeletApi:
         """Return the text of ``/configz``.
 
         Raises:
-            UnreadableError: no answer in time, or another one than asked for.
+            UnreadableError: no answer in time, or an unexpected one.
         """
         return self._get("/configz", MAX_CONFIGZ_BYTES)
 
@@ -133,14 +108,22 @@ class KubeletApi:
         return self._get("/metrics", MAX_METRICS_BYTES)
 
     def _get(self, path: str, limit: int) -> str:
-        address = self._address()
+        try:
+            address = urlsplit(self.url)
+            is_usable = address.scheme == "https" and address.hostname and address.port != 0
+        except ValueError:
+            is_usable = False
+        if not is_usable:
+            raise UnreadableError(
+                f"not an address of a kubelet: {self.url!r}", f"write https://<address>:{PORT}"
+            )
         headers = {"Authorization": f"Bearer {self._token()}"}
         try:
-            with self._connection(address) as (connection, watch):
+            with self._connection(address) as (connection, deadline):
                 connection.request("GET", path, headers=headers)
                 with closing(connection.getresponse()) as answer:
                     body = answer.read(limit + 1)
-                watch.check()
+                deadline.check()
         except ssl.SSLCertVerificationError as error:
             raise self._unreadable(
                 path,
@@ -152,33 +135,18 @@ class KubeletApi:
             reason = str(error) or type(error).__name__
             raise self._unreadable(path, reason, "see whether the kubelet runs") from error
         if answer.status != 200:
-            raise self._refusal(path, answer.status)
+            meaning, cure = _REFUSALS.get(answer.status, ("", "see its log"))
+            right = f"nodes{path}"
+            reason = f"HTTP status {answer.status}{': ' * bool(meaning)}{meaning}"
+            raise self._unreadable(path, reason.format(right=right), cure.format(right=right))
         if len(body) > limit:
             raise self._unreadable(path, f"more than {limit >> 20} MiB", "see what serves there")
         if answer.length:
             raise self._unreadable(path, "the answer ended early", "see whether the kubelet runs")
         return body.decode("utf-8", "replace")
 
-    def _refusal(self, path: str, status: int) -> UnreadableError:
-        meaning, cure = _REFUSALS.get(status, ("", "see its log"))
-        right = _RIGHTS[path]
-        reason = f"HTTP status {status}" + (f": {meaning.format(right=right)}" if meaning else "")
-        return self._unreadable(path, reason, cure.format(right=right))
-
     def _unreadable(self, path: str, reason: str, cure: str) -> UnreadableError:
         return UnreadableError(f"the kubelet at {self.url} does not give {path}: {reason}", cure)
-
-    def _address(self) -> SplitResult:
-        try:
-            parts = urlsplit(self.url)
-            is_usable = parts.scheme == "https" and parts.hostname and parts.port != 0
-        except ValueError:
-            is_usable = False
-        if not is_usable:
-            raise UnreadableError(
-                f"not an address of a kubelet: {self.url!r}", f"write https://<address>:{PORT}"
-            )
-        return parts
 
     def _token(self) -> str:
         cure = "let the pod have its service account's token"
@@ -193,41 +161,38 @@ class KubeletApi:
         return raw.decode("ascii")
 
     @contextmanager
-    def _connection(self, address: SplitResult) -> Iterator[tuple[HTTPSConnection, "_Watch"]]:
-        """Connect, and cut the line when the time is over, whatever it is doing then."""
+    def _connection(self, address: SplitResult) -> Iterator[tuple[HTTPSConnection, "_Deadline"]]:
+        """Connect, and shut the connection down at the deadline, whatever it is doing then."""
         host, port = address.hostname or "", address.port or PORT
-        context = self._context()
-        line = socket.create_connection((host, port), self.timeout_s)
-        with (
-            _Watch(line.dup(), self.timeout_s) as watch,
-            watch.translating(),
-            closing(HTTPSConnection(host, port, context=context)) as connection,
-        ):
-            connection.sock = context.wrap_socket(line, server_hostname=host)
-            yield connection, watch
-
-    def _context(self) -> ssl.SSLContext:
         if self.insecure:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-            return context
-        try:
-            return ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise UnreadableError(
-                f"cannot read the certificates of {self.ca_file}: {error.strerror or error}",
-                "name the authority of the kubelets with --kubelet-ca-file",
-            ) from error
+        else:
+            try:
+                context = ssl.create_default_context(cafile=self.ca_file)
+            except (OSError, ssl.SSLError) as error:
+                raise UnreadableError(
+                    f"cannot read the certificates of {self.ca_file}: {error.strerror or error}",
+                    "name the authority of the kubelets with --kubelet-ca-file",
+                ) from error
+        line = socket.create_connection((host, port), self.timeout_s)
+        with (
+            _Deadline(line.dup(), self.timeout_s) as deadline,
+            deadline.translating(),
+            closing(HTTPSConnection(host, port, context=context)) as connection,
+        ):
+            connection.sock = context.wrap_socket(line, server_hostname=host)
+            yield connection, deadline
 
 
-class _Watch:
-    """Ends all talk on a line after a time: timeouts of sockets begin anew with each byte."""
+class _Deadline:
+    """Shuts a connection down after a time: timeouts of sockets start again with each byte."""
 
     def __init__(self, line: socket.socket, timeout_s: float) -> None:
         self._line = line
         self._timeout_s = timeout_s
-        self._timer = Timer(timeout_s, self._cut)
+        self._timer = Timer(timeout_s, self._shut_down)
         self._is_late = False
 
     def __enter__(self) -> Self:
@@ -241,20 +206,20 @@ class _Watch:
         self._line.close()
 
     def check(self) -> None:
-        """Raise TimeoutError if the line was cut."""
+        """Raise TimeoutError if the connection was shut down."""
         if self._is_late:
             raise TimeoutError(f"no whole answer in {self._timeout_s:g} s")
 
     @contextmanager
     def translating(self) -> Iterator[None]:
-        """Raise TimeoutError in place of what a cut line looks like."""
+        """Raise TimeoutError for errors that the shutdown caused."""
         try:
             yield
         except (OSError, HTTPException):
             self.check()
             raise
 
-    def _cut(self) -> None:
+    def _shut_down(self) -> None:
         self._is_late = True
         try:
             self._line.shutdown(socket.SHUT_RDWR)
@@ -262,15 +227,8 @@ class _Watch:
             return
 
 
-# What the kubelet answered itself, in the place of what its files say.
-
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its account: ``token``, and ``ca.crt`` of the cluster's authority
-(https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/)."""
-
-
 def kubelet_at(url: str, ca_file: Path | None, *, insecure: bool) -> KubeletApi:
-    """Return the kubelet at *url*, spoken to by the account of the own pod."""
+    """Return the kubelet at *url*, for the service account of the own pod."""
     return KubeletApi(
         url=url,
         token_file=SERVICE_ACCOUNT / "token",
@@ -280,10 +238,10 @@ def kubelet_at(url: str, ca_file: Path | None, *, insecure: bool) -> KubeletApi:
 
 
 def with_running(snapshot: Snapshot, running: KubeletSettings | None) -> Snapshot:
-    """Return *snapshot* with the settings that the kubelet runs with, if it told them.
+    """Return *snapshot* with the settings that the kubelet runs with, if they are known.
 
-    What only files and flags tell is kept beside: where the kubelet keeps its files, what it is
-    a part of, its version.
+    What only files and flags say is kept: where the kubelet keeps its files, what it is a part of,
+    its version.
     """
     on_disk = snapshot.kubelet_on_disk or snapshot.kubelet
     if running is None or on_disk is None:
@@ -297,24 +255,36 @@ def with_running(snapshot: Snapshot, running: KubeletSettings | None) -> Snapsho
     return replace(snapshot, kubelet=known, kubelet_on_disk=on_disk)
 
 
-# The settings that a kubelet runs with, asked of it as seldom as they can change.
+def settings_from_configz(text: str) -> KubeletSettings:
+    """Return the settings in the answer of a kubelet's ``/configz``.
 
-AGAIN_S = 86_400.0
-"""Longest that an answer is trusted, should a start of the kubelet go unseen: it reads its settings
-when it starts, and then its socket is another one. To each question it asks the API server whether
-we may."""
+    It is ``{"kubeletconfig": {…}}``, the KubeletConfiguration after files, drop-ins, flags and
+    defaults (k8s.io/component-base v0.36.3 configz/configz.go). Since 1.36 it carries kind and
+    apiVersion. Flags that are no field of it, such as ``--root-dir``, do not show; of feature gates
+    only those that were stated.
 
-
-RETRY_S = 300.0
-"""After a question that was not answered: mostly a right that is missing."""
+    Raises:
+        DecodeError: *text* is no such answer.
+    """
+    try:
+        answer = json.load(text)
+    except ValueError as error:
+        raise DecodeError("", str(error), _ASK) from None
+    config = answer.get(COMPONENT) if isinstance(answer, dict) else None
+    if not isinstance(config, dict) or _ALWAYS_THERE not in config:
+        raise DecodeError(COMPONENT, "no configuration of a kubelet", _ASK)
+    try:
+        return settings_of(config, CONFIGZ)
+    except DecodeError as error:
+        raise error.under(COMPONENT) from None
 
 
 class RunningKubelet:
-    """Asks one kubelet; for one thread.
+    """Asks one kubelet for its settings as seldom as they can change; for one thread.
 
     Args:
         configz: asks; raises :class:`~agent.errors.AgentError`.
-        socket: one that the kubelet makes anew whenever it starts.
+        socket: a socket that the kubelet creates whenever it starts.
         clock: monotonic seconds.
     """
 
@@ -331,32 +301,26 @@ class RunningKubelet:
         self._problem: str | None = None
 
     def put_into(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with what the kubelet last told, and an issue where it would not.
+        """Return *snapshot* with the kubelet's last answer, and an issue where it gave none.
 
-        A kubelet that started anew has other settings perhaps: until it tells, those of its
-        files count.
+        A kubelet that restarted may have other settings: until it answers, those of its files
+        count.
         """
-        start = self._seen()
+        try:
+            status = self._socket.stat()
+            start: tuple[int, int] | None = (status.st_ino, status.st_ctime_ns)
+        except OSError:
+            start = self._start  # gone for the seconds that a start takes
         if start != self._start:
             self._start, self._answer, self._due = start, None, float("-inf")
         if self._clock() >= self._due:
-            self._ask()
-        found = with_running(snapshot, self._answer)
+            try:
+                self._answer = settings_from_configz(self._configz())
+                self._problem, self._due = None, self._clock() + AGAIN_S
+            except AgentError as error:
+                self._problem, self._due = error.cause, self._clock() + RETRY_S
+        known = with_running(snapshot, self._answer)
         if self._problem is None:
-            return found
+            return known
         issue = ProbeIssue(probe="kubelet", subject="configz", reason=self._problem)
-        return replace(found, issues=(*found.issues, issue))
-
-    def _ask(self) -> None:
-        try:
-            self._answer = settings_from_configz(self._configz())
-            self._problem, self._due = None, self._clock() + AGAIN_S
-        except AgentError as error:
-            self._problem, self._due = error.cause, self._clock() + RETRY_S
-
-    def _seen(self) -> tuple[int, int] | None:
-        try:
-            found = self._socket.stat()
-        except OSError:
-            return self._start  # gone for the seconds that a start takes
-        return found.st_ino, found.st_ctime_ns
+        return replace(known, issues=(*known.issues, issue))

@@ -1,7 +1,7 @@
 """The kubelet's settings, put together from its files and flags as the kubelet does.
 
-The kubelet reads them at its start only, so that files changed since then are not what it runs
-with: :mod:`agent.probes.kubelet.api` has that, and this is with what it would start next.
+The kubelet reads them at its start only, so that with files changed since then it does not run
+yet: :mod:`agent.probes.kubelet.api` has what it runs with, this what it would start with next.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,124 +16,45 @@ from agent.model.snapshot import ProbeIssue
 from agent.probes.kubelet.fields import KIND, Document, settings_of
 from agent.probes.kubelet.file import (
     UnusableError,
-    configuration,
+    below_root,
+    read_configuration,
+    read_text,
     repeated_keys,
-    text,
-    under,
     unknown_keys,
 )
 from agent.probes.kubelet.merge import FLAGS, Merge, override
-from agent.probes.kubelet.sources import PLACES, Sources, find_sources
+from agent.probes.kubelet.sources import USUAL_PLACES, Sources, find_sources
 from agent.probes.sysfs.tree import Root, Tree
 
-# Files that look like settings of the kubelet, and that it never loads.
+__all__ = ["FLAGS", "KIND", "read_kubelet_settings"]
+
+MAX_DROP_INS = 64
+"""Most files of a directory of drop-ins, its subdirectories included; real ones have a handful."""
+
+MAX_TOTAL_BYTES = 1 << 20
+"""Of all files of one kubelet together."""
+
+MAX_ENTRIES = 1024
+"""Most names in that directory: it may be any, such as ``/``."""
+
+MAX_FOLDERS = 16
+"""Deepest nesting of these subdirectories."""
 
 SUFFIXES = (".conf", ".yaml", ".yml", ".json")
-"""Ends of the names that are meant to be loaded; ``x.conf.bak`` and ``x.conf~`` are not."""
-
+"""Suffixes of files that are meant to be loaded; ``x.conf.bak`` and ``x.conf~`` are not."""
 
 MAX_LOOKED_AT = 64
-"""Most files that are opened to see what they are."""
-
-
-def unloaded(host: Tree, sources: Sources, loaded: Iterable[Path]) -> tuple[str, ...] | None:
-    """Return the files with a KubeletConfiguration in directories of drop-ins that go unread.
-
-    Either the directory is the one of ``--config-dir``, and the name does not end in ``.conf``;
-    or it is one that documentation names, and no flag does. ``None`` where no process is seen,
-    whose flags would tell.
-    """
-    if sources.pid is None:
-        return None
-    known = set(loaded)
-    folders = {Path(place.drop_ins) for place in PLACES if place.drop_ins}
-    if sources.drop_ins is not None:
-        folders.add(Path(sources.drop_ins))
-    found = [path for folder in sorted(folders) for path in _files(host, folder)]
-    missed = [path for path in found if path not in known][:MAX_LOOKED_AT]
-    return tuple(str(path) for path in missed if _is_configuration(host, path))
-
-
-def _files(host: Tree, folder: Path) -> Iterator[Path]:
-    try:
-        names = host.names(under(folder))
-    except OSError:
-        return
-    yield from (folder / name for name in names if name.endswith(SUFFIXES))
-
-
-def _is_configuration(host: Tree, path: Path) -> bool:
-    try:
-        return KIND in text(host, path)
-    except UnusableError:
-        return False
-
-
-# When the kubelet started, and which of its files are younger.
+"""Most files that are opened to see whether they hold a KubeletConfiguration."""
 
 USER_HZ = 100
 """Ticks a second of ``/proc/<pid>/stat``, on every architecture of Linux that has GPUs
 (kernel include/asm-generic/param.h)."""
 
-
 MARGIN_S = 2.0
-"""By so much a file must be younger: ``btime`` is in whole seconds (kernel fs/proc/stat.c)."""
-
+"""A file must be younger by this: ``btime`` is in whole seconds (kernel fs/proc/stat.c)."""
 
 _START_TIME = 19
 """Its place in ``/proc/<pid>/stat`` behind the program's name (proc_pid_stat(5), field 22)."""
-
-
-def changed_since(
-    host: Tree, procfs: Tree, sources: Sources, files: Iterable[Path]
-) -> tuple[str, ...] | None:
-    """Return which of *files* were written to after the kubelet's process had started.
-
-    ``None`` where no process is seen, or its start is not known, or its kubelet started later
-    than itself, as that of k3s, which writes the files between.
-    """
-    if sources.pid is None or sources.embedded_in in ("k3s", "microk8s"):
-        return None
-    started = _started(procfs, sources.pid)
-    if started is None:
-        return None
-    return tuple(str(path) for path in files if _modified(host, path) > started + MARGIN_S)
-
-
-def _modified(host: Tree, path: Path) -> float:
-    try:
-        return host.modified(under(path)) / 1e9
-    except OSError:  # gone between two reads
-        return 0.0
-
-
-def _started(procfs: Tree, pid: int) -> float | None:
-    """Return the time of the start in seconds of the epoch."""
-    try:
-        own = procfs.content(f"{pid}/stat").rpartition(b")")[2].split()
-        boot = [line for line in procfs.content("stat").splitlines() if line.startswith(b"btime ")]
-        return int(boot[0].split()[1]) + int(own[_START_TIME]) / USER_HZ
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-MAX_DROP_INS = 64
-"""Most files of a directory of drop-ins, its subdirectories included; real ones have a handful."""
-
-
-MAX_TOTAL_BYTES = 1 << 20
-"""Of all files of one kubelet together."""
-
-
-MAX_ENTRIES = 1024
-"""Most names in that directory: it may be any, such as ``/``."""
-
-
-MAX_FOLDERS = 16
-"""Deepest nesting of these subdirectories."""
-
-
-__all__ = ["FLAGS", "KIND", "read_kubelet_settings"]
 
 
 def read_kubelet_settings(
@@ -142,11 +63,11 @@ def read_kubelet_settings(
     """Return the settings with which the node's kubelet would start, or why they are not known.
 
     The running kubelet's command line in *procfs* says where its files are; without one, the
-    usual places are tried. *host* is where the host's root directory is seen from here.
+    usual places are tried. *host* is where the host's root directory is mounted.
 
     Args:
-        history: whether to tell too which files were changed since the kubelet's start, and
-            which it passes over: a few reads more.
+        history: whether to find out too which files were changed since the kubelet's start, and
+            which it does not load: a few reads more.
     """
     tree, processes = Tree.of(host), Tree.of(procfs)
     try:
@@ -185,8 +106,23 @@ def _settings(host: Tree, sources: Sources) -> tuple[KubeletSettings, tuple[Path
             named.append(sources.told_by)
     except DecodeError as error:
         raise UnusableError(error.path, error.problem) from None
-    settings = _decoded(merge, sources, " + ".join(named))
-    return replace(settings, odd_keys=files.odd_keys(merge.overridden)), tuple(files.paths)
+
+    source = " + ".join(named)
+    document, origins = merge.finish()
+    try:
+        settings = settings_of(document, source)
+    except DecodeError as error:
+        place = origins.get(error.path) or origins.get(error.path.split("[")[0], source)
+        raise UnusableError(place, str(error)) from None
+    settings = replace(
+        settings,
+        origins=origins,
+        embedded_in=sources.embedded_in,
+        root_directory=sources.root_directory,
+        version=sources.version,
+        odd_keys=files.odd_keys(merge.overridden),
+    )
+    return settings, tuple(files.paths)
 
 
 class _Files:
@@ -200,44 +136,28 @@ class _Files:
 
     def read(self, path: Path, *, is_drop_in: bool = False) -> Document:
         """Return the KubeletConfiguration in a file."""
-        written = text(self._host, path)
-        self._left -= len(written)
+        text = read_text(self._host, path)
+        self._left -= len(text)
         if self._left < 0:
             reason = f"larger than {MAX_TOTAL_BYTES >> 20} MiB together with the files before it"
             raise UnusableError(str(path), reason)
         self.paths.append(path)
-        found = configuration(self._host, path)
-        repeated = list(islice(repeated_keys(written, str(path)), MAX_ODD_KEYS + 1))
+        configuration = read_configuration(self._host, path)
+        repeated = list(islice(repeated_keys(text, str(path)), MAX_ODD_KEYS + 1))
         if is_drop_in and repeated:
             raise UnusableError(str(path), f"{repeated[0].path} is stated twice in this drop-in")
-        unknown = unknown_keys(found, str(path), is_drop_in=is_drop_in)
+        unknown = unknown_keys(configuration, str(path), is_drop_in=is_drop_in)
         self._odd += (*repeated, *islice(unknown, MAX_ODD_KEYS + 1))
-        return found
+        return configuration
 
     def odd_keys(self, overridden: set[tuple[str, str]]) -> tuple[OddKey, ...] | None:
-        """Return the odd keys of all files; ``None`` where they are too many to keep."""
+        """Return the odd keys of all files; None where they are too many to keep."""
         if len(self._odd) > MAX_ODD_KEYS:
             return None
         return tuple(
             replace(odd, is_overridden=not odd.within and (odd.file, odd.key) in overridden)
             for odd in self._odd
         )
-
-
-def _decoded(merge: Merge, sources: Sources, source: str) -> KubeletSettings:
-    document, origins = merge.finish()
-    try:
-        settings = settings_of(document, source)
-    except DecodeError as error:
-        place = origins.get(error.path) or origins.get(error.path.split("[")[0], source)
-        raise UnusableError(place, str(error)) from None
-    return replace(
-        settings,
-        origins=origins,
-        embedded_in=sources.embedded_in,
-        root_directory=sources.root_directory,
-        version=sources.version,
-    )
 
 
 def _drop_ins(host: Tree, directory: str) -> Sequence[Path]:
@@ -249,20 +169,16 @@ def _drop_ins(host: Tree, directory: str) -> Sequence[Path]:
     """
     path = Path(directory)
     try:
-        is_walked = directory.endswith("/") or host.is_folder(under(path))
+        is_walked = directory.endswith("/") or host.is_folder(below_root(path))
     except OSError as error:
         raise UnusableError(str(path), error.strerror or str(error)) from None
-    if not is_walked:
-        return [path] if _is_drop_in(path) else []
-    found = list(islice(_walk(host, path, 0), MAX_ENTRIES + 1))
-    drop_ins = [entry for entry, is_folder in found if not is_folder and _is_drop_in(entry)]
-    if len(found) > MAX_ENTRIES or len(drop_ins) > MAX_DROP_INS:
+    entries = [(path, False)]
+    if is_walked:
+        entries = list(islice(_walk(host, path, 0), MAX_ENTRIES + 1))
+    drop_ins = [it for it, is_folder in entries if not is_folder and it.name.endswith(".conf")]
+    if len(entries) > MAX_ENTRIES or len(drop_ins) > MAX_DROP_INS:
         raise UnusableError(str(path), f"more than {MAX_DROP_INS} drop-ins or {MAX_ENTRIES} names")
     return drop_ins
-
-
-def _is_drop_in(path: Path) -> bool:
-    return path.name.endswith(".conf")
 
 
 def _walk(host: Tree, directory: Path, depth: int) -> Iterator[tuple[Path, bool]]:
@@ -270,11 +186,68 @@ def _walk(host: Tree, directory: Path, depth: int) -> Iterator[tuple[Path, bool]
     if depth > MAX_FOLDERS:
         raise UnusableError(str(directory), f"nested more than {MAX_FOLDERS} deep")
     try:
-        for name in host.names(under(directory)):
+        for name in host.names(below_root(directory)):
             path = directory / name
-            is_folder = host.is_folder(under(path))
+            is_folder = host.is_folder(below_root(path))
             yield path, is_folder
             if is_folder:
                 yield from _walk(host, path, depth + 1)
     except OSError as error:
         raise UnusableError(str(directory), error.strerror or str(error)) from None
+
+
+def changed_since(
+    host: Tree, procfs: Tree, sources: Sources, files: Iterable[Path]
+) -> tuple[str, ...] | None:
+    """Return which of *files* were written to after the kubelet's process had started.
+
+    None where no process is seen, or its start is not known, or the kubelet starts later than its
+    process, as that of k3s, which writes the files in between.
+    """
+    if sources.pid is None or sources.embedded_in in ("k3s", "microk8s"):
+        return None
+    try:
+        own = procfs.content(f"{sources.pid}/stat").rpartition(b")")[2].split()
+        boot = [line for line in procfs.content("stat").splitlines() if line.startswith(b"btime ")]
+        started = int(boot[0].split()[1]) + int(own[_START_TIME]) / USER_HZ  # of the epoch
+    except (OSError, ValueError, IndexError):
+        return None
+    changed = []
+    for path in files:
+        try:
+            if host.modified(below_root(path)) / 1e9 > started + MARGIN_S:
+                changed.append(str(path))
+        except OSError:  # gone between two reads
+            continue
+    return tuple(changed)
+
+
+def unloaded(host: Tree, sources: Sources, loaded: Iterable[Path]) -> tuple[str, ...] | None:
+    """Return the files with a KubeletConfiguration in directories of drop-ins that go unread.
+
+    Either the directory is the one of ``--config-dir``, and the name does not end in ``.conf``;
+    or it is one that documentation names, and no flag does. None where no process is seen, whose
+    flags would say.
+    """
+    if sources.pid is None:
+        return None
+    folders = {Path(place.drop_ins) for place in USUAL_PLACES if place.drop_ins}
+    if sources.drop_ins is not None:
+        folders.add(Path(sources.drop_ins))
+    known = set(loaded)
+    missed: list[Path] = []
+    for folder in sorted(folders):
+        try:
+            names = host.names(below_root(folder))
+        except OSError:
+            continue
+        paths = (folder / name for name in names if name.endswith(SUFFIXES))
+        missed += [path for path in paths if path not in known]
+    configurations = []
+    for path in missed[:MAX_LOOKED_AT]:
+        try:
+            if KIND in read_text(host, path):
+                configurations.append(str(path))
+        except UnusableError:
+            continue
+    return tuple(configurations)

@@ -1,15 +1,17 @@
 """The fields of a KubeletConfiguration that matter here, decoded.
 
-Kinds as k8s.io/kubelet v0.36.3 config/v1beta1/types.go declares them: Go's decoder takes no number
-for a text, a whole one for a count however it is written, and any for a quantity.
+Types as k8s.io/kubelet v0.36.3 config/v1beta1/types.go declares them: Go's decoder takes no number
+for a text, an integer for a count however it is written, and any number for a quantity. It leaves
+null at the zero value of the type.
 """
 
 from collections.abc import Callable, Mapping, Sized
 from math import isfinite
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.errors import DecodeError
+from agent.formats.fields import as_flag, as_items, as_object, as_text, unexpected
 from agent.model.kubelet import KubeletSettings, ReservedMemory
 
 Document = dict[str, Any]
@@ -27,10 +29,10 @@ FIELDS = frozenset(
     podPidsLimit maxPods
     """.split(),  # noqa: SIM905 - as prose
 )
-"""What of a KubeletConfiguration is decoded here."""
+"""The fields that are decoded here."""
 
 READ = FIELDS | {"apiVersion", "kind", "mergeDefaultEvictionSettings"}
-"""What of a file has a part in that, and so all that a capture of it needs to keep."""
+"""The fields of a file that have a part in these, and so all that a capture of it must keep."""
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -62,132 +64,102 @@ DEFAULT_EVICTION: Mapping[str, str] = MappingProxyType(
 MAX_ENTRIES = 4096
 """Most entries of one map or list; kubernetes 1.36 has about 200 feature gates."""
 
+_T = TypeVar("_T")
+
 
 def settings_of(document: Mapping[str, Any], source: str) -> KubeletSettings:
-    """Return the settings that a complete *document* has; absent ones are empty.
+    """Return the settings of a complete *document*; absent ones are empty.
 
-    Only what it has no empty value for, such as a number, is ``None`` when absent.
+    Only those without an empty value, such as numbers, are None when absent.
 
     Raises:
-        DecodeError: a field is of the wrong kind; the path is the field's.
+        DecodeError: a field is of the wrong type; the path is the field's.
     """
-    swap = _map(document, "memorySwap")
+
+    def text(field: str) -> str:
+        return _text(document.get(field), field)
+
+    def flag(field: str) -> bool | None:
+        value = document.get(field)
+        return None if value is None else as_flag(value, field)
+
+    def texts(field: str) -> dict[str, str]:
+        return _entries(document.get(field), field, _text)
+
+    swap = as_object(document.get("memorySwap"), "memorySwap")
+    _check_size(swap, "memorySwap")
     return KubeletSettings(
         source=source,
-        cpu_manager_policy=_text(document, "cpuManagerPolicy"),
-        cpu_manager_options=_texts(document, "cpuManagerPolicyOptions"),
-        memory_manager_policy=_text(document, "memoryManagerPolicy"),
-        topology_manager_policy=_text(document, "topologyManagerPolicy"),
-        topology_manager_scope=_text(document, "topologyManagerScope"),
-        topology_manager_options=_texts(document, "topologyManagerPolicyOptions"),
-        reserved_system_cpus=_text(document, "reservedSystemCPUs"),
-        system_reserved=_texts(document, "systemReserved"),
-        kube_reserved=_texts(document, "kubeReserved"),
-        eviction_hard=_texts(document, "evictionHard"),
-        reserved_memory=_reserved_memory(document),
-        feature_gates=_entries(document, "featureGates", _as_bool),
-        enforce_node_allocatable=_list(document, "enforceNodeAllocatable", _as_text),
-        system_reserved_cgroup=_text(document, "systemReservedCgroup"),
-        kube_reserved_cgroup=_text(document, "kubeReservedCgroup"),
-        cgroup_driver=_text(document, "cgroupDriver"),
-        cpu_cfs_quota=_bool(document, "cpuCFSQuota"),
-        fail_swap_on=_bool(document, "failSwapOn"),
-        swap_behavior=_entry(swap, "swapBehavior", _as_text, "memorySwap.") or "",
-        pod_pids_limit=_whole(document, "podPidsLimit"),
-        max_pods=_whole(document, "maxPods"),
+        cpu_manager_policy=text("cpuManagerPolicy"),
+        cpu_manager_options=texts("cpuManagerPolicyOptions"),
+        memory_manager_policy=text("memoryManagerPolicy"),
+        topology_manager_policy=text("topologyManagerPolicy"),
+        topology_manager_scope=text("topologyManagerScope"),
+        topology_manager_options=texts("topologyManagerPolicyOptions"),
+        reserved_system_cpus=text("reservedSystemCPUs"),
+        system_reserved=texts("systemReserved"),
+        kube_reserved=texts("kubeReserved"),
+        eviction_hard=texts("evictionHard"),
+        reserved_memory=_list(document, "reservedMemory", _reservation),
+        feature_gates=_entries(
+            document.get("featureGates"),
+            "featureGates",
+            lambda value, path: value is not None and as_flag(value, path),
+        ),
+        enforce_node_allocatable=_list(document, "enforceNodeAllocatable", _text),
+        system_reserved_cgroup=text("systemReservedCgroup"),
+        kube_reserved_cgroup=text("kubeReservedCgroup"),
+        cgroup_driver=text("cgroupDriver"),
+        cpu_cfs_quota=flag("cpuCFSQuota"),
+        fail_swap_on=flag("failSwapOn"),
+        swap_behavior=_text(swap.get("swapBehavior"), "memorySwap.swapBehavior"),
+        pod_pids_limit=_integer(document.get("podPidsLimit"), "podPidsLimit"),
+        max_pods=_integer(document.get("maxPods"), "maxPods"),
     )
 
 
-def _as_text(value: Any, path: str) -> str:
-    if value is None:  # which Go's decoder leaves at its zero value, here and below
-        return ""
-    if not isinstance(value, str):
-        raise DecodeError(path, f"expected a text, found {type(value).__name__}")
-    return value
+def _reservation(value: Any, path: str) -> ReservedMemory:
+    def quantity(value: Any, path: str) -> str:
+        return str(value) if _is_number(value) else _text(value, path)
+
+    if not isinstance(value, Mapping):
+        raise unexpected(path, "an object", value)
+    limits = _entries(value.get("limits"), f"{path}.limits", quantity)
+    numa_node = _integer(value.get("numaNode"), f"{path}.numaNode")
+    return ReservedMemory(numa_node=numa_node or 0, limits=limits)
 
 
-def _as_bool(value: Any, path: str) -> bool:
-    if value is not None and not isinstance(value, bool):
-        raise DecodeError(path, f"expected true or false, found {type(value).__name__}")
-    return bool(value)
+def _text(value: Any, path: str) -> str:
+    return "" if value is None else as_text(value, path)
 
 
-def _as_whole(value: Any, path: str) -> int:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not isfinite(value) or value != int(value):
+def _integer(value: Any, path: str) -> int | None:
+    if value is None:
+        return None
+    if not _is_number(value) or not isfinite(value) or value != int(value):
         raise DecodeError(path, f"expected a whole number, found {str(value)[:40]!r}")
     return int(value)
 
 
-def _as_quantity(value: Any, path: str) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number else _as_text(value, path)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _entry(document: Mapping[str, Any], field: str, decode: Any, prefix: str = "") -> Any:
-    value = document.get(field)
-    return None if value is None else decode(value, prefix + field)
+def _entries(value: Any, path: str, decode: Callable[[Any, str], _T]) -> dict[str, _T]:
+    """Return the entries of an object, sorted by key."""
+    entries = as_object(value, path)
+    _check_size(entries, path)
+    return {key: decode(entries[key], f"{path}.{key}") for key in sorted(entries)}
 
 
-def _text(document: Mapping[str, Any], field: str) -> str:
-    return _entry(document, field, _as_text) or ""
-
-
-def _bool(document: Mapping[str, Any], field: str) -> bool | None:
-    found: bool | None = _entry(document, field, _as_bool)
-    return found
-
-
-def _whole(document: Mapping[str, Any], field: str) -> int | None:
-    found: int | None = _entry(document, field, _as_whole)
-    return found
-
-
-def _map(document: Mapping[str, Any], field: str, path: str = "") -> Mapping[str, Any]:
-    value = document.get(field)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise DecodeError(path or field, f"expected an object, found {type(value).__name__}")
-    _check_size(value, path or field)
-    return value
+def _list(
+    document: Mapping[str, Any], field: str, decode: Callable[[Any, str], _T]
+) -> tuple[_T, ...]:
+    items = list(as_items(document.get(field), field))
+    _check_size(items, field)
+    return tuple(decode(item, path) for item, path in items)
 
 
 def _check_size(value: Sized, path: str) -> None:
     if len(value) > MAX_ENTRIES:
         raise DecodeError(path, f"more than {MAX_ENTRIES} entries")
-
-
-def _texts(document: Mapping[str, Any], field: str) -> dict[str, str]:
-    found: dict[str, str] = _entries(document, field, _as_text)
-    return found
-
-
-def _entries(document: Mapping[str, Any], field: str, decode: Callable[[Any, str], Any]) -> Any:
-    found = _map(document, field)
-    return {key: decode(found[key], f"{field}.{key}") for key in sorted(found)}
-
-
-def _list(document: Mapping[str, Any], field: str, decode: Callable[[Any, str], Any]) -> Any:
-    value = document.get(field)
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise DecodeError(field, f"expected a list, found {type(value).__name__}")
-    _check_size(value, field)
-    return tuple(decode(item, f"{field}[{place}]") for place, item in enumerate(value))
-
-
-def _reserved_memory(document: Mapping[str, Any]) -> tuple[ReservedMemory, ...]:
-    found: tuple[ReservedMemory, ...] = _list(document, "reservedMemory", _reservation)
-    return found
-
-
-def _reservation(value: Any, path: str) -> ReservedMemory:
-    if not isinstance(value, dict):
-        raise DecodeError(path, f"expected an object, found {type(value).__name__}")
-    limits = _map(value, "limits", f"{path}.limits")
-    return ReservedMemory(
-        numa_node=_entry(value, "numaNode", _as_whole, f"{path}.") or 0,
-        limits={key: _as_quantity(limits[key], f"{path}.limits.{key}") for key in sorted(limits)},
-    )

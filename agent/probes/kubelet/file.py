@@ -1,4 +1,4 @@
-"""The kubelet's files on the host, read as far as they can be."""
+"""The kubelet's files on the host: their text, their documents, and keys that it may ignore."""
 
 import json
 from collections import Counter
@@ -16,46 +16,113 @@ from agent.model.kubelet_keys import KEYS, SINCE, Keys, OddKey, is_empty, spelle
 from agent.probes.kubelet.fields import API_VERSION, KIND, Document
 from agent.probes.sysfs.tree import Tree
 
-# Keys of the kubelet's files that it may pass over: unknown ones, and those stated twice.
+MAX_BYTES = 1 << 20
+"""Largest file read; real ones are under 10 KiB."""
+
+MAX_NODES = 10_000
+"""Most values in a file; a configuration that states every field and gate has 500."""
 
 MAX_LENGTH = 100
 """Most characters kept of a key; the longest that a kubelet knows has 41."""
 
-
 _MERGE = "<<"
-"""Takes in other maps, and may do so several times (YAML's merge key)."""
+"""YAML's merge key, which a map may have several times."""
+
+
+class UnusableError(Exception):
+    """A file or flag that cannot be used; carries where and why, for an issue."""
+
+    def __init__(self, subject: str, reason: str) -> None:
+        super().__init__(reason)
+        self.subject = subject
+        self.reason = reason
+
+
+def read_text(host: Tree, path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        UnusableError: it cannot be read, is too large, or no text.
+    """
+    name = str(path)
+    try:
+        raw = host.content(below_root(path))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in (EISDIR, ENOTSUP):  # a pipe would never end
+            reason = "not a regular file"
+        if error.errno == ESTALE:
+            reason = "replaced since it was mounted here; restart this pod"
+        raise UnusableError(name, reason) from None
+    if len(raw) > MAX_BYTES:
+        raise UnusableError(name, f"larger than {MAX_BYTES >> 20} MiB")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UnusableError(name, "not UTF-8") from None
+
+
+def read_document(host: Tree, path: Path) -> Any:
+    """Return the document in a YAML or JSON file.
+
+    Raises:
+        UnusableError: it cannot be read, or is neither.
+    """
+    try:
+        return bounded_yaml.load(read_text(host, path), MAX_NODES)
+    except ValueError as error:
+        raise UnusableError(str(path), str(error)) from None
+
+
+def read_configuration(host: Tree, path: Path) -> Document:
+    """Return the KubeletConfiguration in a file.
+
+    Raises:
+        UnusableError: the file has none that the kubelet would take.
+    """
+    document = read_document(host, path)
+    if not isinstance(document, Mapping) or document.get("kind") != KIND:
+        raise UnusableError(str(path), f"not a {KIND}")
+    if document.get("apiVersion") != API_VERSION:
+        raise UnusableError(str(path), f"apiVersion is not {API_VERSION}")
+    return dict(document)
+
+
+def exists(host: Tree, path: Path) -> bool:
+    """Return whether *path* exists on the host.
+
+    Raises:
+        UnusableError: that cannot be read.
+    """
+    try:
+        with suppress(ValueError):  # a link out of the host root, which may still be followed
+            host.real(below_root(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise UnusableError(str(path), error.strerror or str(error)) from None
+    return True
+
+
+def below_root(path: Path) -> str:
+    """Return *path* relative to the host's root, as a tree takes it."""
+    return path.relative_to("/").as_posix()
 
 
 def unknown_keys(document: Any, file: str, *, is_drop_in: bool) -> Iterator[OddKey]:
     """Yield the keys of a KubeletConfiguration that not every release knows as they are written.
 
-    One of a newer release that is empty is none: kubeadm writes those of its own release for
+    A key of a newer release that is empty is left out: kubeadm writes those of its own release for
     kubelets of older ones.
     """
     for within, key in _unknown(document, KEYS, "", any_case=is_drop_in):
-        yield OddKey(key=kept(key), within=within, file=file, is_drop_in=is_drop_in)
-
-
-def repeated_keys(text: str, file: str) -> Iterator[OddKey]:
-    """Yield the keys that an object of a file has twice; *text* is known to be YAML or JSON."""
-    try:
-        found = _repeated(json.loads(text, object_pairs_hook=_Pairs), "")
-    except ValueError:
-        found = _repeated_nodes(yaml.compose(text, Loader=LOADER), "", set())
-    for within, key in found:
-        yield OddKey(key=kept(key), within=kept(within), file=file, is_repeated=True)
-
-
-def kept(text: str) -> str:
-    """Return so much of *text* as a snapshot keeps: not all where it is long, and no half pairs."""
-    whole = text.encode("utf-8", "replace").decode("utf-8")
-    return whole if len(whole) <= MAX_LENGTH else f"{whole[: MAX_LENGTH - 1]}…"
+        yield OddKey(key=shortened(key), within=within, file=file, is_drop_in=is_drop_in)
 
 
 def _unknown(value: Any, known: Keys, at: str, *, any_case: bool) -> Iterator[tuple[str, str]]:
     if isinstance(value, list):
-        for place, item in enumerate(value):
-            yield from _unknown(item, known, f"{at}[{place}]", any_case=any_case)
+        for position, item in enumerate(value):
+            yield from _unknown(item, known, f"{at}[{position}]", any_case=any_case)
     if not isinstance(value, dict):
         return
     for key, inner in value.items():
@@ -67,8 +134,18 @@ def _unknown(value: Any, known: Keys, at: str, *, any_case: bool) -> Iterator[tu
             yield from _unknown(inner, known[name], path, any_case=any_case)
 
 
+def repeated_keys(text: str, file: str) -> Iterator[OddKey]:
+    """Yield the keys that an object of a file has twice; *text* is known to be YAML or JSON."""
+    try:
+        repeated = _repeated(json.loads(text, object_pairs_hook=_Pairs), "")
+    except ValueError:
+        repeated = _repeated_nodes(yaml.compose(text, Loader=LOADER), "", set())
+    for within, key in repeated:
+        yield OddKey(key=shortened(key), within=shortened(within), file=file, is_repeated=True)
+
+
 class _Pairs(dict[str, Any]):
-    """An object of JSON, with the keys that it has twice."""
+    """An object of JSON that remembers the keys that it has twice."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -81,8 +158,8 @@ def _twice(keys: Iterator[str]) -> tuple[str, ...]:
 
 def _repeated(value: Any, at: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, list):
-        for place, item in enumerate(value):
-            yield from _repeated(item, f"{at}[{place}]")
+        for position, item in enumerate(value):
+            yield from _repeated(item, f"{at}[{position}]")
     if isinstance(value, _Pairs):
         yield from ((at, key) for key in value.repeated)
         for key, inner in value.items():
@@ -95,8 +172,8 @@ def _repeated_nodes(node: Any, at: str, seen: set[int]) -> Iterator[tuple[str, s
         return
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
-        for place, item in enumerate(node.value):
-            yield from _repeated_nodes(item, f"{at}[{place}]", seen)
+        for position, item in enumerate(node.value):
+            yield from _repeated_nodes(item, f"{at}[{position}]", seen)
     if isinstance(node, yaml.MappingNode):
         named = [(key.value, item) for key, item in node.value if isinstance(key.value, str)]
         yield from ((at, key) for key in _twice(key for key, _ in named) if key != _MERGE)
@@ -104,92 +181,7 @@ def _repeated_nodes(node: Any, at: str, seen: set[int]) -> Iterator[tuple[str, s
             yield from _repeated_nodes(item, f"{at}.{key}" if at else key, seen)
 
 
-MAX_BYTES = 1 << 20
-"""Largest file read; real ones are under 10 KiB."""
-
-
-MAX_NODES = 10_000
-"""Most values in a file; a configuration that states every field and gate has 500."""
-
-
-class UnusableError(Exception):
-    """A file or flag that cannot be used; carries where and why, for an issue."""
-
-    def __init__(self, subject: str, reason: str) -> None:
-        super().__init__(reason)
-        self.subject = subject
-        self.reason = reason
-
-
-def is_there(host: Tree, path: Path) -> bool:
-    """Tell whether *path* is on the host.
-
-    Raises:
-        UnusableError: it cannot be told.
-    """
-    try:
-        with suppress(ValueError):  # a link out of the host root, which may still be followed
-            host.real(under(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise UnusableError(str(path), error.strerror or str(error)) from None
-    return True
-
-
-def configuration(host: Tree, path: Path) -> Document:
-    """Return the KubeletConfiguration in a file.
-
-    Raises:
-        UnusableError: there is none in it that the kubelet would take.
-    """
-    found = document(host, path)
-    if not isinstance(found, Mapping) or found.get("kind") != KIND:
-        raise UnusableError(str(path), f"not a {KIND}")
-    if found.get("apiVersion") != API_VERSION:
-        raise UnusableError(str(path), f"apiVersion is not {API_VERSION}")
-    return dict(found)
-
-
-def document(host: Tree, path: Path) -> Any:
-    """Return what the YAML or JSON of a file means.
-
-    Raises:
-        UnusableError: it cannot be read, or is neither.
-    """
-    try:
-        return bounded_yaml.load(text(host, path), MAX_NODES)
-    except ValueError as error:
-        raise UnusableError(str(path), str(error)) from None
-
-
-def text(host: Tree, path: Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        UnusableError: it cannot be read, is too large, or no text.
-    """
-    name = str(path)
-    try:
-        raw = host.content(under(path))
-    except OSError as error:
-        raise UnusableError(name, _reason(error)) from None
-    if len(raw) > MAX_BYTES:
-        raise UnusableError(name, f"larger than {MAX_BYTES >> 20} MiB")
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise UnusableError(name, "not UTF-8") from None
-
-
-def _reason(error: OSError) -> str:
-    if error.errno in (EISDIR, ENOTSUP):  # a pipe would never end
-        return "not a regular file"
-    if error.errno == ESTALE:
-        return "replaced since it was mounted here; restart this pod"
-    return error.strerror or str(error)
-
-
-def under(path: Path) -> str:
-    """Return *path* relative to the host's root, as a tree takes it."""
-    return path.relative_to("/").as_posix()
+def shortened(text: str) -> str:
+    """Return at most :data:`MAX_LENGTH` characters of *text*, without half surrogate pairs."""
+    whole = text.encode("utf-8", "replace").decode("utf-8")
+    return whole if len(whole) <= MAX_LENGTH else f"{whole[: MAX_LENGTH - 1]}…"

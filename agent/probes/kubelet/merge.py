@@ -2,8 +2,8 @@
 
 As kubernetes v1.36.3 cmd/kubelet/app/server.go does it (NewKubeletCommand, loadConfigFile,
 mergeKubeletConfigurations, kubeletConfigFlagPrecedence), and since 1.32 did: the file, defaulted;
-the drop-ins as RFC 7386 merge patches on that, defaulted again; then the flags once more. From
-that follow, among others:
+the drop-ins as RFC 7386 merge patches on that, defaulted again; then the flags once more.
+Consequences, among others:
 
 - hard eviction has defaults only where there is a file, so that ``evictionHard: null`` in a
   drop-in leaves none;
@@ -19,7 +19,6 @@ that follow, among others:
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -36,7 +35,7 @@ class Merge:
     """One configuration while it is put together, lowest precedence first.
 
     Attributes:
-        overridden: drop-ins, and keys in them, in whose place the same key in its own case counts.
+        overridden: drop-ins and keys in them that lose to the same key in its own case.
     """
 
     def __init__(self) -> None:
@@ -58,7 +57,7 @@ class Merge:
             self._document["evictionHard"] = {**DEFAULT_EVICTION, **eviction}
 
     def open_directory(self) -> None:
-        """Do what the kubelet does where ``--config-dir`` is given: write the file out anew."""
+        """Encode the file again, as the kubelet does where ``--config-dir`` is given."""
         self.settle()
         self._document = {
             field: value for field, value in self._document.items() if value not in ("", {}, [])
@@ -73,12 +72,13 @@ class Merge:
                 self._origins |= dict.fromkeys(_leaves({key: value}), origin)
 
     def close_directory(self) -> None:
-        """Decode what the drop-ins made as Go's encoding/json does, whatever the case of keys.
+        """Decode the result of the drop-ins as Go's encoding/json does, whatever the case of keys.
 
-        It goes through them in the order in which they were written out, by their bytes.
+        It goes through the keys in the order in which they were written out, by their bytes.
         """
         merged, origins = self._document, self._origins
         self._document, self._origins = {}, {}
+        previous: dict[str, str] = {}  # field → the key before, in another case
         for key in sorted(merged):
             field = _FOLDED[key.lower()]
             value, before = _recased(merged[key], KEYS[field]), self._document.get(field)
@@ -86,27 +86,38 @@ class Merge:
                 value = before | value
             self._document[field] = value
             for leaf in _leaves({key: merged[key]}):
-                own = _recased_leaf(leaf, key, field)
+                inner = leaf[len(key) + 1 :]
+                name = spelled(inner, KEYS[field], any_case=True) or inner
+                own = f"{field}.{name}" if inner else field
                 self._origins.pop(own, None)
                 if leaf in origins:
                     self._origins[own] = origins[leaf]
-        self.overridden = {
-            (origins[leaf], key)
-            for key, later in _spelled_again(merged)
-            for leaf in _leaves({key: merged[key]})
-            if leaf in origins and not _is_beside(merged[key], merged[later])
-        }
+
+            if field in previous:
+                earlier = merged[previous[field]]
+                # Maps without a common key are both kept.
+                both = isinstance(earlier, dict) and isinstance(merged[key], dict)
+                if not both or earlier.keys() & merged[key].keys():
+                    leaves = _leaves({previous[field]: earlier})
+                    self.overridden |= {
+                        (origins[leaf], previous[field]) for leaf in leaves if leaf in origins
+                    }
+            previous[field] = key
 
     def settle(self) -> None:
         """Put defaults where the files have nothing, or what Go's decoder reads as nothing."""
         for field, default in DEFAULTS.items():
             value = self._document.get(field)
-            if value in (None, "") or _is_no_number(field, value):
+            # 0 pods and -5 processes mean the defaults.
+            is_default = isinstance(value, int | float) and (
+                (field == "maxPods" and value == 0) or (field == "podPidsLimit" and value < 0)
+            )
+            if value in (None, "") or is_default:
                 self._document[field] = default
                 self._origins.pop(field, None)
 
     def override(self, flag: str, field: str, value: Any) -> None:
-        """Take what a flag says of *field*, after :meth:`settle`; *flag* is its origin."""
+        """Take a flag's *value* of *field*, after :meth:`settle`; *flag* is its origin."""
         before = self._document.get(field)
         self._origins |= dict.fromkeys(_leaves({field: value}), flag)
         if field == "featureGates" and isinstance(before, dict):
@@ -115,43 +126,18 @@ class Merge:
 
     def finish(self) -> tuple[Document, Mapping[str, str]]:
         """Return the configuration, and for each field that is stated where that is."""
-        self._reserve_cpus()
-        stated = sorted(self._origins.keys() & set(_leaves(self._document)))
-        return self._document, {path: self._origins[path] for path in stated}
-
-    def _reserve_cpus(self) -> None:
         try:
             count = len(CpuSet.parse(self._document.get("reservedSystemCPUs") or ""))
         except (ValueError, AttributeError):  # not a list of CPUs, or no text at all
-            return
+            count = 0
         kube, system = self._document.get("kubeReserved"), self._document.get("systemReserved")
         if count and isinstance(kube, dict):
             self._document["kubeReserved"] = {key: kube[key] for key in kube if key != "cpu"}
         if count and isinstance(system, dict):
             self._document["systemReserved"] = {**system, "cpu": str(count)}
             self._origins["systemReserved.cpu"] = self._origins["reservedSystemCPUs"]
-
-
-def _is_no_number(field: str, value: Any) -> bool:
-    """Tell whether *value* means the default of *field*, as 0 pods and -5 processes do."""
-    if not isinstance(value, int | float):
-        return False
-    return (field == "maxPods" and value == 0) or (field == "podPidsLimit" and value < 0)
-
-
-def _spelled_again(document: Document) -> Iterator[tuple[str, str]]:
-    """Yield each key beside the same one in another case, where that comes later."""
-    spellings: dict[str, list[str]] = {}
-    for key in sorted(document):
-        spellings.setdefault(key.lower(), []).append(key)
-    for same in spellings.values():
-        yield from pairwise(same)
-
-
-def _is_beside(before: Any, value: Any) -> bool:
-    """Tell whether nothing of the map *before* is lost to the map *value*."""
-    both = isinstance(before, dict) and isinstance(value, dict)
-    return both and not before.keys() & value.keys()
+        stated = sorted(self._origins.keys() & set(_leaves(self._document)))
+        return self._document, {path: self._origins[path] for path in stated}
 
 
 def _recased(value: Any, known: Keys) -> Any:
@@ -162,13 +148,6 @@ def _recased(value: Any, known: Keys) -> Any:
         return value
     named = ((spelled(key, known, any_case=True), value[key]) for key in sorted(value))
     return {name: inner for name, inner in named if name is not None}
-
-
-def _recased_leaf(leaf: str, key: str, field: str) -> str:
-    """Return the path *leaf*, which begins with *key*, in the case of *field*."""
-    inner = leaf[len(key) + 1 :]
-    name = spelled(inner, KEYS[field], any_case=True) or inner
-    return f"{field}.{name}" if inner else field
 
 
 def _leaves(document: Document) -> Iterator[str]:
@@ -196,15 +175,13 @@ def _patched(document: Any, patch: Any) -> Any:
     return result
 
 
-# The kubelet's flags, read as it reads them.
-#
-# Names and kinds: kubernetes v1.36.3 cmd/kubelet/app/options/options.go (AddKubeletConfigFlags);
-# syntax: spf13/pflag, and k8s.io/component-base v0.36.3 cli/flag for maps.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """One flag as given.
+    """One flag of the kubelet as given.
+
+    Names and types: kubernetes v1.36.3 cmd/kubelet/app/options/options.go
+    (AddKubeletConfigFlags); syntax: spf13/pflag, and k8s.io/component-base v0.36.3 cli/flag for
+    maps.
 
     Attributes:
         name: without dashes in front, with ``-`` for ``_``.
@@ -217,14 +194,14 @@ class Flag:
 
 
 def flags_of(words: Iterable[str], place: str = "") -> tuple[Flag, ...]:
-    """Return the flags in *words* that are known here, in order.
+    """Return the flags in *words* that are read here, in order.
 
-    ``--a=b`` and ``--a b`` are the same, but for a switch, which takes no word after it.
+    ``--a=b`` and ``--a b`` are the same, except for a switch, which takes no word after it.
 
     Args:
         place: the file that has the words.
     """
-    found: list[Flag] = []
+    flags: list[Flag] = []
     left = iter(words)
     for word in left:
         head, equals, value = word.partition("=")
@@ -234,8 +211,8 @@ def flags_of(words: Iterable[str], place: str = "") -> tuple[Flag, ...]:
         if not equals:
             value = "true" if name in SWITCHES else next(left, "")
         origin = f"--{name} in {place}" if place else f"--{name}"
-        found.append(Flag(name=name, value=value, origin=origin))
-    return tuple(found)
+        flags.append(Flag(name=name, value=value, origin=origin))
+    return tuple(flags)
 
 
 def last(flags: Iterable[Flag], name: str) -> str | None:
@@ -269,10 +246,10 @@ def _text(values: list[str]) -> str:
 
 
 def _switch(values: list[str]) -> bool:
-    found = go_bool(values[-1])
-    if found is None:
+    value = go_bool(values[-1])
+    if value is None:
         raise ValueError(f"neither true nor false: {values[-1][:40]!r}")
-    return found
+    return value
 
 
 def _whole(values: list[str]) -> int:
@@ -282,51 +259,37 @@ def _whole(values: list[str]) -> int:
         raise ValueError(f"not a whole number: {values[-1][:40]!r}") from None
 
 
-def _list(values: list[str]) -> list[str]:
-    return [word for row in csv.reader(value for value in values if value) for word in row]
-
-
 def _pairs(values: list[str], separator: str = "=") -> dict[str, str]:
-    """Join all occurrences: the first one clears what the file said, the others add."""
+    """Join all occurrences: the first one clears the file's value, the others add."""
     return dict(_pair(item, separator) for value in values for item in value.split(",") if item)
 
 
-def _pair(text: str, separator: str) -> tuple[str, str]:
-    key, found, amount = text.partition(separator)
-    if not found:
+def _pair(text: str, separator: str = "=") -> tuple[str, str]:
+    key, is_pair, amount = text.partition(separator)
+    if not is_pair:
         raise ValueError(f"not a list of key{separator}value: {text[:80]!r}")
     return key.strip(), amount.strip()
 
 
-def _thresholds(values: list[str]) -> dict[str, str]:
-    return _pairs(values, "<")
-
-
-def _single_pairs(values: list[str]) -> dict[str, str]:
-    """One pair an occurrence: a comma is part of the value (NewMapStringStringNoSplit)."""
-    return dict(_pair(value, "=") for value in values)
-
-
-def _gates(values: list[str]) -> dict[str, bool]:
-    return {key: _switch([value]) for key, value in _pairs(values).items()}
-
-
 def _reservations(values: list[str]) -> list[dict[str, Any]]:
     """Read ``0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=1Gi`` (pkg/util/flag, ReservedMemoryVar)."""
-    return [_reservation(item) for value in values if value for item in value.split(";")]
-
-
-def _reservation(text: str) -> dict[str, Any]:
-    node, found, limits = text.partition(":")
-    if not found or not node.isdecimal():
-        raise ValueError(f"not of the form node:type=quantity: {text[:80]!r}")
-    return {"numaNode": int(node), "limits": dict(_pair(one, "=") for one in limits.split(","))}
+    reservations = []
+    for text in (item for value in values if value for item in value.split(";")):
+        node, is_pair, limits = text.partition(":")
+        if not is_pair or not node.isdecimal():
+            raise ValueError(f"not of the form node:type=quantity: {text[:80]!r}")
+        reservations.append({"numaNode": int(node), "limits": dict(map(_pair, limits.split(",")))})
+    return reservations
 
 
 _FIELDS: Mapping[str, tuple[str, Callable[[list[str]], Any]]] = MappingProxyType(
     {
         "cpu-manager-policy": ("cpuManagerPolicy", _text),
-        "cpu-manager-policy-options": ("cpuManagerPolicyOptions", _single_pairs),
+        "cpu-manager-policy-options": (
+            "cpuManagerPolicyOptions",
+            # One pair an occurrence: a comma is part of the value (NewMapStringStringNoSplit).
+            lambda values: dict(map(_pair, values)),
+        ),
         "memory-manager-policy": ("memoryManagerPolicy", _text),
         "topology-manager-policy": ("topologyManagerPolicy", _text),
         "topology-manager-scope": ("topologyManagerScope", _text),
@@ -334,10 +297,16 @@ _FIELDS: Mapping[str, tuple[str, Callable[[list[str]], Any]]] = MappingProxyType
         "reserved-cpus": ("reservedSystemCPUs", _text),
         "system-reserved": ("systemReserved", _pairs),
         "kube-reserved": ("kubeReserved", _pairs),
-        "eviction-hard": ("evictionHard", _thresholds),
+        "eviction-hard": ("evictionHard", lambda values: _pairs(values, "<")),
         "reserved-memory": ("reservedMemory", _reservations),
-        "feature-gates": ("featureGates", _gates),
-        "enforce-node-allocatable": ("enforceNodeAllocatable", _list),
+        "feature-gates": (
+            "featureGates",
+            lambda values: {key: _switch([value]) for key, value in _pairs(values).items()},
+        ),
+        "enforce-node-allocatable": (
+            "enforceNodeAllocatable",
+            lambda values: [word for row in csv.reader(filter(None, values)) for word in row],
+        ),
         "system-reserved-cgroup": ("systemReservedCgroup", _text),
         "kube-reserved-cgroup": ("kubeReservedCgroup", _text),
         "cgroup-driver": ("cgroupDriver", _text),

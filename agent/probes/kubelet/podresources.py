@@ -1,7 +1,7 @@
-"""What running containers were given, asked of the kubelet (PodResources API, v1)."""
+"""The kubelet's PodResources API (v1): what containers were given, and what is there to give."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,19 @@ MAX_PATH_BYTES = 107
 RECONNECT_MS = 2000
 """The longest pause before a kept connection is tried again: a kubelet restarts in seconds."""
 
+_CURES = {
+    "UNAVAILABLE": "see whether the kubelet runs",
+    "DEADLINE_EXCEEDED": "see whether the kubelet is overloaded",
+    "RESOURCE_EXHAUSTED": "try again in a second: the kubelet limits the calls per second",
+    "UNIMPLEMENTED": "name the kubelet's pod-resources socket; this one serves another API",
+}
+"""gRPC status → what helps."""
+
 
 class PodResources:
-    """The kubelet's answers on what it can give and gave, over one kept connection.
+    """The kubelet's answers over one kept connection; for one thread.
 
-    For one thread, which asks again and again. A kubelet that restarts is found again by its
-    path.
+    A kubelet that restarts is found again by its path.
     """
 
     def __init__(self, socket: Path, *, timeout_s: float = 5.0) -> None:
@@ -39,10 +46,10 @@ class PodResources:
 
     @property
     def start(self) -> tuple[int, int] | None:
-        """What is another one after each start of the kubelet, as of the last question.
+        """An identity of the kubelet's start, as of the last question; None before the first one.
 
-        It makes its socket anew (k8s.io/cri-client v0.36.3 pkg/util/util_unix.go, CreateListener),
-        so inode and time of change tell. ``None`` before the first question.
+        The kubelet creates its socket at each start (k8s.io/cri-client v0.36.3
+        pkg/util/util_unix.go, CreateListener), so inode and time of change differ.
         """
         return self._start
 
@@ -56,20 +63,27 @@ class PodResources:
         return NodeOffer(
             devices=_placed(answer.devices),
             cpus=CpuSet.of(answer.cpu_ids),
-            memory=_pieces(answer.memory),
+            memory=_memory(answer.memory),
         )
 
     def assigned(self) -> tuple[Pod, ...]:
         """Return the active pods of this node with what the kubelet assigned to each container.
 
         Pods by namespace and name, devices by resource, ids sorted: the kubelet's own order
-        changes from call to call. There is no UID and no spec in this source, init containers
-        that finished are left out, and a sidecar looks like any container.
+        changes from call to call. This source has no UID and no spec, leaves out init containers
+        that finished, and shows a sidecar as any container.
 
         Raises:
             UnreadableError: no socket, no permission, no answer in time, or an error.
         """
-        pods = map(_pod, self._ask(LIST).pod_resources)
+        pods = (
+            Pod(
+                namespace=pod.namespace,
+                name=pod.name,
+                containers=tuple(map(_container, pod.containers)),
+            )
+            for pod in self._ask(LIST).pod_resources
+        )
         return tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name)))
 
     def held(self) -> tuple[PodHolding, ...]:
@@ -78,132 +92,92 @@ class PodResources:
         Raises:
             UnreadableError: as :meth:`assigned` does.
         """
-        found = map(_holding, self._ask(LIST).pod_resources)
-        return tuple(sorted(found, key=lambda pod: (pod.namespace, pod.name)))
+        holdings = map(_holding, self._ask(LIST).pod_resources)
+        return tuple(sorted(holdings, key=lambda pod: (pod.namespace, pod.name)))
 
     def close(self) -> None:
-        """Leave the kubelet; a later question connects anew."""
+        """Close the connection; a later question connects again."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
     def _ask(self, method: str) -> Any:
-        found = _check(self._socket)
-        self._start = (found.st_ino, found.st_ctime_ns)
+        socket = self._socket
+        if len(os.fsencode(socket.absolute())) > MAX_PATH_BYTES:
+            raise UnreadableError(
+                f"{socket} is longer than the {MAX_PATH_BYTES} bytes a unix socket's path may have",
+                "mount it at a shorter --pod-resources-socket",
+            )
+        try:
+            status = socket.stat()
+        except OSError as error:
+            raise UnreadableError(
+                f"cannot reach the kubelet's pod resources at {socket}: {error.strerror}",
+                "start the kubelet, or mount its pod-resources directory here",
+            ) from error
+        self._start = (status.st_ino, status.st_ctime_ns)
+
+        # gRPC costs 21 MiB and 0.1 s, which commands that read a snapshot never need.
+        import grpc  # noqa: PLC0415
+
+        from agent.probes.kubelet.pb import podresources_pb2 as pb  # noqa: PLC0415
+
         if self._channel is None:
-            self._channel = _channel(self._socket)
-        return _ask(self._channel, self._socket, method, self._timeout_s)
-
-
-def _check(socket: Path) -> os.stat_result:
-    if len(os.fsencode(socket.absolute())) > MAX_PATH_BYTES:
-        raise UnreadableError(
-            f"{socket} is longer than the {MAX_PATH_BYTES} bytes a unix socket's path may have",
-            "mount it at a shorter --pod-resources-socket",
+            options = (
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.default_authority", "localhost"),
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.max_reconnect_backoff_ms", RECONNECT_MS),
+            )
+            self._channel = grpc.insecure_channel(f"unix://{socket.absolute()}", options=options)
+        messages: dict[str, tuple[Any, Any]] = {
+            LIST: (pb.ListPodResourcesRequest, pb.ListPodResourcesResponse),
+            ALLOCATABLE: (pb.AllocatableResourcesRequest, pb.AllocatableResourcesResponse),
+        }
+        request, response = messages[method]
+        call = self._channel.unary_unary(
+            method,
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
         )
-    try:
-        return socket.stat()
-    except OSError as error:
-        raise UnreadableError(
-            f"cannot reach the kubelet's pod resources at {socket}: {error.strerror}",
-            "start the kubelet, or mount its pod-resources directory here",
-        ) from error
-
-
-def _channel(socket: Path) -> Any:
-    # gRPC costs 21 MiB and 0.1 s, which commands that read a snapshot never need.
-    import grpc  # noqa: PLC0415
-
-    options = (
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.default_authority", "localhost"),
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.max_reconnect_backoff_ms", RECONNECT_MS),
-    )
-    return grpc.insecure_channel(f"unix://{socket.absolute()}", options=options)
-
-
-def _ask(channel: Any, socket: Path, method: str, timeout_s: float) -> Any:
-    import grpc  # noqa: PLC0415 - same
-
-    from agent.probes.kubelet.pb import podresources_pb2 as pb  # noqa: PLC0415
-
-    kinds: Mapping[str, tuple[Any, Any]] = {
-        LIST: (pb.ListPodResourcesRequest, pb.ListPodResourcesResponse),
-        ALLOCATABLE: (pb.AllocatableResourcesRequest, pb.AllocatableResourcesResponse),
-    }
-    request, response = kinds[method]
-    call = channel.unary_unary(
-        method,
-        request_serializer=request.SerializeToString,
-        response_deserializer=response.FromString,
-    )
-    try:
-        return call(request(), timeout=timeout_s)
-    except grpc.RpcError as error:
-        raise _unreadable(socket, error) from error
-
-
-def _unreadable(socket: Path, error: Any) -> UnreadableError:
-    code, details = error.code().name, error.details()
-    cures = {
-        "UNAVAILABLE": "see whether the kubelet runs",
-        "DEADLINE_EXCEEDED": "see whether the kubelet is overloaded",
-        "RESOURCE_EXHAUSTED": "try again in a second: the kubelet limits the calls per second",
-        "UNIMPLEMENTED": "name the kubelet's pod-resources socket; this one serves another API",
-    }
-    return UnreadableError(
-        f"the kubelet's pod resources at {socket} are unreadable: {code}: {details}",
-        cures.get(code, "see the kubelet's log"),
-    )
-
-
-def _pod(message: Any) -> Pod:
-    return Pod(
-        namespace=message.namespace,
-        name=message.name,
-        containers=tuple(_container(container) for container in message.containers),
-    )
+        try:
+            return call(request(), timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            failure: Any = error  # grpc's types do not say that it is a call, too
+            code = failure.code().name
+            raise UnreadableError(
+                f"the kubelet's pod resources at {socket} are unreadable: "
+                f"{code}: {failure.details()}",
+                _CURES.get(code, "see the kubelet's log"),
+            ) from error
 
 
 def _container(message: Any) -> Container:
+    """Return a container; the kubelet sends one message per device and NUMA node."""
+    ids: dict[str, set[str]] = {}
+    for device in message.devices:
+        ids.setdefault(device.resource_name, set()).update(device.device_ids)
     return Container(
         name=message.name,
-        devices=_devices(message.devices),
+        devices=tuple(
+            AssignedDevices(resource=resource, ids=tuple(sorted(ids[resource])))
+            for resource in sorted(ids)
+        ),
         cpus=CpuSet.of(message.cpu_ids),
-        memory=_pieces(message.memory),
-    )
-
-
-def _devices(messages: Iterable[Any]) -> tuple[AssignedDevices, ...]:
-    """Join the kubelet's one message per device and NUMA node into one record per resource."""
-    ids: dict[str, set[str]] = {}
-    for message in messages:
-        ids.setdefault(message.resource_name, set()).update(message.device_ids)
-    return tuple(
-        AssignedDevices(resource=resource, ids=tuple(sorted(ids[resource])))
-        for resource in sorted(ids)
-    )
-
-
-def _memory(message: Any) -> AssignedMemory:
-    return AssignedMemory(
-        kind=message.memory_type,
-        size_bytes=message.size,
-        numa_nodes=tuple(sorted(node.ID for node in message.topology.nodes)),
+        memory=_memory(message.memory),
     )
 
 
 def _holding(message: Any) -> PodHolding:
     containers = message.containers
     # Since 1.37 a pod can hold CPUs and memory as a whole, of which its containers have parts.
-    memory = message.memory or [piece for one in containers for piece in one.memory]
+    memory = message.memory or [block for it in containers for block in it.memory]
     return PodHolding(
         namespace=message.namespace,
         name=message.name,
-        devices=_placed(device for one in containers for device in one.devices),
-        cpus=CpuSet.of((*message.cpu_ids, *(cpu for one in containers for cpu in one.cpu_ids))),
-        memory=_pieces(memory),
+        devices=_placed(device for it in containers for device in it.devices),
+        cpus=CpuSet.of((*message.cpu_ids, *(cpu for it in containers for cpu in it.cpu_ids))),
+        memory=_memory(memory),
     )
 
 
@@ -212,13 +186,21 @@ def _placed(messages: Iterable[Any]) -> tuple[PlacedDevice, ...]:
     nodes: dict[tuple[str, str], set[int]] = {}
     for message in messages:
         for name in message.device_ids:
-            found = nodes.setdefault((message.resource_name, name), set())
-            found.update(node.ID for node in message.topology.nodes)
+            numa_nodes = nodes.setdefault((message.resource_name, name), set())
+            numa_nodes.update(node.ID for node in message.topology.nodes)
     return tuple(
         PlacedDevice(resource=resource, id=name, numa_nodes=tuple(sorted(nodes[resource, name])))
         for resource, name in sorted(nodes)
     )
 
 
-def _pieces(messages: Iterable[Any]) -> tuple[AssignedMemory, ...]:
-    return tuple(sorted(map(_memory, messages), key=lambda m: (m.kind, m.numa_nodes)))
+def _memory(messages: Iterable[Any]) -> tuple[AssignedMemory, ...]:
+    blocks = (
+        AssignedMemory(
+            kind=message.memory_type,
+            size_bytes=message.size,
+            numa_nodes=tuple(sorted(node.ID for node in message.topology.nodes)),
+        )
+        for message in messages
+    )
+    return tuple(sorted(blocks, key=lambda block: (block.kind, block.numa_nodes)))

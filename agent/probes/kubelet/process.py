@@ -1,7 +1,6 @@
-"""The programs on the machine that are a kubelet, or have one inside."""
+"""The processes on the machine that are a kubelet, or run one inside."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +29,11 @@ class KubeletProcess:
 
     Attributes:
         words: its arguments, without the program.
-        directory: the working directory, against which it reads relative paths; ``None``
-            where the system does not show it.
-        embedded_in: the distribution that it is a part of; ``None`` for a kubelet of its own.
+        directory: the working directory, against which it reads relative paths; None where the
+            system does not show it.
+        embedded_in: the distribution that it is a part of; None for a kubelet of its own.
         is_inside: whether the process is another program, which has a kubelet in it.
-        version: ``v1.34.1`` where the program's path tells it.
+        version: ``v1.34.1`` where the program's path has it.
     """
 
     pid: int
@@ -51,30 +50,35 @@ def running_kubelets(procfs: Root) -> tuple[KubeletProcess, ...]:
     Processes that end meanwhile or are hidden from us are left out.
     """
     tree = Tree.of(procfs)
-    return tuple(found for pid in _pids(tree) if (found := _kubelet(tree, pid)) is not None)
+    try:
+        pids = sorted(int(name) for name in tree.names(".") if name.isdecimal())
+    except OSError:
+        return ()
+    kubelets = (_kubelet(tree, pid) for pid in pids)
+    return tuple(kubelet for kubelet in kubelets if kubelet is not None)
 
 
 def outermost(procfs: Root, kubelets: tuple[KubeletProcess, ...]) -> tuple[KubeletProcess, ...]:
-    """Return those of *kubelets* that are in no container, or all where that cannot be told.
+    """Return those of *kubelets* that are in no container, or all where that is not known.
 
     A cluster inside a pod has kubelets too, and any container may call a program that. Each has
     process ids of its own (``NSpid``, proc_pid_status(5)).
     """
     tree = Tree.of(procfs)
-    return tuple(one for one in kubelets if not _is_contained(tree, one.pid)) or kubelets
 
+    def is_contained(pid: int) -> bool:
+        try:
+            status = tree.content(f"{pid}/status")
+        except OSError:
+            return False
+        ids = [line.split()[1:] for line in status.splitlines() if line.startswith(b"NSpid:")]
+        return bool(ids) and len(ids[0]) > 1
 
-def _is_contained(tree: Tree, pid: int) -> bool:
-    try:
-        status = tree.content(f"{pid}/status")
-    except OSError:
-        return False
-    ids = [line.split()[1:] for line in status.splitlines() if line.startswith(b"NSpid:")]
-    return bool(ids) and len(ids[0]) > 1
+    return tuple(it for it in kubelets if not is_contained(it.pid)) or kubelets
 
 
 def is_kubelet(arguments: list[str]) -> bool:
-    """Tell whether a command line is that of a kubelet of its own."""
+    """Return whether a command line is that of a kubelet of its own."""
     return Path(arguments[0]).name == "kubelet"
 
 
@@ -84,44 +88,25 @@ def arguments(command_line: bytes) -> list[str]:
 
 
 def _kubelet(tree: Tree, pid: int) -> KubeletProcess | None:
-    words = _command_line(tree, pid)
+    try:
+        words = arguments(tree.content(f"{pid}/cmdline"))
+    except OSError:
+        return None
     if is_kubelet(words):
+        try:
+            directory = Path(tree.link(f"{pid}/cwd"))
+        except OSError:
+            directory = None
         return KubeletProcess(
             pid=pid,
             words=tuple(words[1:]),
-            directory=_directory(tree, pid),
+            directory=directory,
             embedded_in=next((name for part, name in OWNERS if part in words[0]), None),
             version=next(iter(_RELEASE.findall(words[0])), None),
         )
-    embedding = _embedding(words)
+    titled = words[0].split(" ")  # a title has its words in the first argument
+    program, first = Path(titled[0]).name, next(iter((*titled[1:], *words[1:])), "")
+    embedding = EMBEDDING.get((program, first)) or EMBEDDING.get((program, ""))
     if embedding is None:
         return None
     return KubeletProcess(pid=pid, words=tuple(words[1:]), embedded_in=embedding, is_inside=True)
-
-
-def _embedding(words: list[str]) -> str | None:
-    titled = words[0].split(" ")  # a title has its words in the first argument
-    program, first = Path(titled[0]).name, next(iter((*titled[1:], *words[1:])), "")
-    return EMBEDDING.get((program, first)) or EMBEDDING.get((program, ""))
-
-
-def _pids(tree: Tree) -> Iterator[int]:
-    try:
-        names = tree.names(".")
-    except OSError:
-        return
-    yield from sorted(int(name) for name in names if name.isdecimal())
-
-
-def _command_line(tree: Tree, pid: int) -> list[str]:
-    try:
-        return arguments(tree.content(f"{pid}/cmdline"))
-    except OSError:
-        return [""]
-
-
-def _directory(tree: Tree, pid: int) -> Path | None:
-    try:
-        return Path(tree.link(f"{pid}/cwd"))
-    except OSError:
-        return None

@@ -1,12 +1,12 @@
-"""Which uid a pod has that only the kubelet's PodResources API told of, which has no uids.
+"""UIDs of pods known from the kubelet's PodResources API alone, which has no UIDs.
 
-The kubelet's own files have them: what a uid holds there is what the API says that a pod holds.
+The kubelet's own files have them: what a UID holds there is what the API says that a pod holds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from agent.model.kubelet_state import KubeletState
-from agent.model.pod import Container, Pod
+from agent.model.pod import Pod
 
 _Holding = tuple[str, ...]
 """Container, resource and one id of it, as both sources name them."""
@@ -15,50 +15,35 @@ _Holding = tuple[str, ...]
 def uids_by_holdings(
     pods: Iterable[Pod], state: KubeletState | None
 ) -> Mapping[tuple[str, str], str]:
-    """Return (namespace, name) → uid for *pods* without one, as far as the kubelet's files tell.
+    """Return (namespace, name) → UID for *pods* without one, as far as the kubelet's files say.
 
     A pod is known by its devices and by its exclusive CPUs. One that holds neither, or whose
-    holdings stand under several uids, is left out.
+    holdings are those of several UIDs, is left out.
     """
-    owners = _owners(state) if state is not None else {}
-    found: dict[tuple[str, str], str] = {}
-    for pod in pods:
-        uids = {uid for holding in _of_pod(pod) for uid in owners.get(holding, ())}
-        if pod.uid is None and len(uids) == 1:
-            found[pod.namespace, pod.name] = uids.pop()
-    return found
-
-
-def _owners(state: KubeletState) -> dict[_Holding, set[str]]:
     owners: dict[_Holding, set[str]] = {}
-    for uid, holding in (*_devices(state), *_cpus(state)):
+    for uid, holding in _held_by_uid(state) if state is not None else ():
         owners.setdefault(holding, set()).add(uid)
-    return owners
+    uids: dict[tuple[str, str], str] = {}
+    for pod in pods:
+        held: list[_Holding] = []
+        for container in pod.containers:
+            for devices in container.devices or ():
+                held += [(container.name, devices.resource, name) for name in devices.ids]
+            if container.cpus:
+                held.append((container.name, "cpu", str(container.cpus)))
+        candidates = {uid for holding in held for uid in owners.get(holding, ())}
+        if pod.uid is None and len(candidates) == 1:
+            uids[pod.namespace, pod.name] = candidates.pop()
+    return uids
 
 
-def _devices(state: KubeletState) -> Iterator[tuple[str, _Holding]]:
+def _held_by_uid(state: KubeletState) -> Iterator[tuple[str, _Holding]]:
     for held in state.devices.held if state.devices else ():
         for ids in held.ids.values():
             for name in ids:
                 yield held.pod_uid, (held.container, held.resource, name)
-
-
-def _cpus(state: KubeletState) -> Iterator[tuple[str, _Holding]]:
     entries = (state.cpu.entries if state.cpu else None) or {}
     for uid, containers in entries.items():
         for name, cpus in containers.items():
             if cpus:
                 yield uid, (name, "cpu", str(cpus))
-
-
-def _of_pod(pod: Pod) -> Iterator[_Holding]:
-    for container in pod.containers:
-        yield from _of_container(container)
-
-
-def _of_container(container: Container) -> Iterator[_Holding]:
-    for devices in container.devices or ():
-        for name in devices.ids:
-            yield container.name, devices.resource, name
-    if container.cpus:
-        yield container.name, "cpu", str(container.cpus)

@@ -34,7 +34,7 @@ def _spec(place: str, name: str, document: Any) -> str:
     return f"{place}/\n  {name} = {json.dumps(document)}\n"
 
 
-def test_a_specification_tells_devices_driver_and_what_is_missing(host_tree: HostTree) -> None:
+def test_a_specification_has_devices_driver_and_missing_nodes(host_tree: HostTree) -> None:
     files = files_of(host_tree(_spec("run/cdi", "nvidia.yaml", SPEC) + DEV))
     assert cdi_specs(files) == (
         CdiSpec(
@@ -101,7 +101,7 @@ def test_no_directory_means_none_only_where_the_whole_host_is_seen(
     "library",
     ["/usr/lib/libcuda.so.1", "/usr/lib/libcuda.so.1.1", "/x/libnvidia-ptxjitcompiler.so.580.95"],
 )
-def test_other_libraries_tell_no_driver(library: str, host_tree: HostTree) -> None:
+def test_other_libraries_have_no_driver_version(library: str, host_tree: HostTree) -> None:
     document = {"containerEdits": {"mounts": [{"hostPath": library}, 5], "deviceNodes": 7}}
     found = cdi_specs(files_of(host_tree(_spec("etc/cdi", "a.json", document))))
     assert [spec.driver_version for spec in found or ()] == [None]

@@ -105,7 +105,7 @@ def test_no_import_leads_out_of_the_hosts_root(host_tree: HostTree) -> None:
     assert found.cdi is None
 
 
-def test_a_file_that_is_no_toml_is_an_issue_and_tells_nothing(host_tree: HostTree) -> None:
+def test_invalid_toml_is_an_issue_and_its_settings_are_unknown(host_tree: HostTree) -> None:
     files = files_of(host_tree(_containerd("version = ")))
     assert read_containerd(files, MAIN) is None
     assert [(issue.subject, issue.reason) for issue in files.issues] == [

@@ -38,7 +38,7 @@ def test_the_operators_own_file_comes_first(host_tree: HostTree) -> None:
 
 
 @pytest.mark.parametrize("target", ["libnvidia-container.so.2", "x.so.1.17.8", "../1.17.8"])
-def test_a_library_of_another_name_tells_no_version(target: str, host_tree: HostTree) -> None:
+def test_a_library_of_another_name_has_no_version(target: str, host_tree: HostTree) -> None:
     tree = f"usr/lib64/\n  libnvidia-container.so.1 -> {target}\n"
     found = read_toolkit(files_of(host_tree(_config(PACKAGED) + tree)))
     assert found is not None

@@ -41,7 +41,7 @@ def test_an_idle_state_is_off_where_it_is_off_on_every_cpu(host_tree: HostTree) 
     )
 
 
-def test_a_state_that_does_not_tell_its_latency_is_left_out(host_tree: HostTree) -> None:
+def test_an_idle_state_without_a_latency_is_left_out(host_tree: HostTree) -> None:
     files = files_of(host_tree(_state(1, 0, "C6", "long", "0")) / "sys")
     assert idle_states(files, CPU) == ()
     assert len(files.issues) == 1
@@ -68,7 +68,7 @@ def test_drivers_and_preferences_are_those_of_all_policies(host_tree: HostTree) 
     assert energy_preferences(files) == ("balance_power", "performance")
 
 
-def test_a_kernel_that_scales_nothing_is_not_one_that_does_not_tell(host_tree: HostTree) -> None:
+def test_no_frequency_scaling_differs_from_unknown(host_tree: HostTree) -> None:
     root = host_tree(f"{CPUS}/cpufreq/\nproc/\n")
     files = files_of(root / "sys")
     assert (frequency_drivers(files), energy_preferences(files)) == ((), ())
@@ -89,7 +89,7 @@ def test_a_kernel_that_scales_nothing_is_not_one_that_does_not_tell(host_tree: H
         (False, None, None, False),
     ],
 )
-def test_a_virtual_machine_is_told_by_cpu_flag_or_by_maker(
+def test_a_virtual_machine_is_known_by_cpu_flag_or_by_maker(
     flag: bool | None,
     maker: str | None,
     product: str | None,

@@ -25,7 +25,7 @@ def test_every_gpu_and_the_driver_need_a_link(
 
 
 @pytest.mark.parametrize(("tree", "expected"), [(GPUS, False), ("dev/\n  null =\n", None)])
-def test_a_node_without_links_is_not_one_without_gpus(
+def test_no_device_links_differ_from_no_gpus(
     tree: str, expected: bool | None, host_tree: HostTree
 ) -> None:
     assert char_devices(files_of(host_tree(tree))) is expected

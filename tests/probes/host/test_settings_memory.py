@@ -30,7 +30,7 @@ def test_a_kernel_without_swap_is_unknown(host_tree: HostTree) -> None:
     assert swap_areas(files_of(host_tree("proc/\n") / "proc")) is None
 
 
-def test_what_is_no_swap_area_is_an_issue(host_tree: HostTree) -> None:
+def test_a_malformed_swap_area_is_an_issue(host_tree: HostTree) -> None:
     files = files_of(host_tree(_areas("/swap.img file")) / "proc")
     assert swap_areas(files) is None
     assert [issue.reason for issue in files.issues] == ["not a swap area: '/swap.img file'"]
@@ -45,7 +45,7 @@ def test_what_is_no_swap_area_is_an_issue(host_tree: HostTree) -> None:
         ("sys/\n", None),
     ],
 )
-def test_the_version_of_control_groups_is_told_by_their_root(
+def test_the_cgroup_version_is_known_by_the_root(
     tree: str, version: int | None, host_tree: HostTree
 ) -> None:
     assert cgroup_version(files_of(host_tree(tree) / "sys")) == version

@@ -99,7 +99,7 @@ def test_a_dump_becomes_a_snapshot_of_what_it_says() -> None:
     )
 
 
-def test_a_file_by_hand_tells_places_and_no_links() -> None:
+def test_a_file_by_hand_has_places_and_no_links() -> None:
     switch, first = PciAddress(0xFFFF, 0xFF, 1, 0), PciAddress(1, 0, 0, 0)
     second, nic = PciAddress(0, 2, 0, 0), PciAddress(0x101, 0, 0, 0)
     assert parse_nccl_xml(BY_HAND) == Snapshot(
@@ -184,7 +184,7 @@ def test_a_file_by_hand_tells_places_and_no_links() -> None:
         ),
     ],
 )
-def test_what_is_not_kept_is_an_issue(text: str, issue: tuple[str, str]) -> None:
+def test_left_out_elements_are_issues(text: str, issue: tuple[str, str]) -> None:
     subject, reason = issue
     expected = ProbeIssue(probe="nccl-xml", subject=subject, reason=reason)
     assert expected in parse_nccl_xml(text).issues

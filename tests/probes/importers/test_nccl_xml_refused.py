@@ -83,7 +83,7 @@ GRAPH = '<graphs version="1"><graph id="0" pattern="4"/></graphs>'
         ),
     ],
 )
-def test_what_is_no_topology_is_refused_with_the_place(text: str, place: str, words: str) -> None:
+def test_an_invalid_topology_is_refused_with_its_place(text: str, place: str, words: str) -> None:
     with pytest.raises(DecodeError) as caught:
         parse_nccl_xml(text)
     assert (caught.value.path, words in caught.value.problem) == (place, True), caught.value

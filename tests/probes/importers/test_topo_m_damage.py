@@ -26,7 +26,7 @@ P2P = " \tGPU0\tGPU1\t\n GPU0\tX\tGNS\t\n GPU1\tGNS\tX\t\n"
     ],
     ids=["after a row", "rows filtered out", "in a row", "in a name"],
 )
-def test_a_cut_paste_tells_what_its_rows_tell(cut: str) -> None:
+def test_a_cut_paste_is_read_as_far_as_it_goes(cut: str) -> None:
     snapshot = parse_topo_m(cut)
     assert (snapshot.pairs, snapshot.hcas, snapshot.issues) == (
         parse_topo_m(TEXT).pairs,
@@ -39,7 +39,7 @@ def test_a_cut_paste_tells_what_its_rows_tell(cut: str) -> None:
     )
 
 
-def test_what_only_missing_rows_tell_is_unknown() -> None:
+def test_facts_of_missing_rows_are_unknown() -> None:
     snapshot = parse_topo_m(ROWS[: ROWS.index("GPU1\tNV4")])
     assert snapshot.gpus[1] == Gpu(index=1)
     assert matrix(snapshot).cells == (("X", "NV4", "PXB"), ("NV4", "X", None), ("PXB", None, "X"))
@@ -50,7 +50,7 @@ def test_what_only_missing_rows_tell_is_unknown() -> None:
     ["8-15\t1\t\tN/A", "8-15\t1", "8-1", "8"],
     ids=["perhaps whole", "no GPU NUMA ID", "half a list", "a first digit"],
 )
-def test_a_text_that_ends_in_affinities_tells_none_of_that_row(end: str) -> None:
+def test_affinities_at_the_end_of_a_cut_text_are_dropped(end: str) -> None:
     row = "GPU1\tNV4\t X \tSYS\t8-15"
     snapshot = parse_topo_m(ROWS[: ROWS.index(row)] + row.removesuffix("8-15") + end)
     assert snapshot.gpus[1] == Gpu(index=1)
@@ -61,7 +61,7 @@ def test_a_text_that_ends_in_affinities_tells_none_of_that_row(end: str) -> None
     ]
 
 
-def test_a_text_that_ends_in_an_nvlink_cell_does_not_tell_its_links() -> None:
+def test_an_nvlink_cell_at_the_end_of_a_cut_text_is_dropped() -> None:
     text = "\tGPU0\tGPU1\tGPU2\tCPU Affinity\nGPU0\t X \tNV8\tNV8\t0\nGPU1\tNV8\t X \tNV1"
     cells = matrix(parse_topo_m(text)).cells
     assert cells == (("X", "NV8", "NV8"), ("NV8", "X", None), ("NV8", None, "X"))
@@ -78,7 +78,7 @@ def test_a_text_that_ends_in_the_last_cell_of_a_row_is_cut() -> None:
 @pytest.mark.parametrize(
     "tail", ["0-7                  N/A", "    0-7", "\t0-7       N/A", "\t0-7\t\t9"]
 )
-def test_affinities_that_no_tab_tells_apart_are_unknown(tail: str) -> None:
+def test_affinities_without_tabs_are_unknown(tail: str) -> None:
     snapshot = parse_topo_m(
         TEXT.replace("\t0-7\t0\t\tN/A", tail if tail[0] == "\t" else f" {tail}")
     )

@@ -99,7 +99,7 @@ def test_both_pages_are_asked_for_with_the_token(
     assert all(b"\r\nAuthorization: Bearer abc.def\r\n" in request for request in asked)
 
 
-def test_a_certificate_of_nobody_known_is_not_trusted(
+def test_a_certificate_of_an_unknown_authority_is_not_trusted(
     kubelet: Callable[[Server], KubeletApi],
 ) -> None:
     api = kubelet(answering(OK % (2, b"{}")))
@@ -122,7 +122,7 @@ def test_any_certificate_is_taken_on_request(kubelet: Callable[[Server], Kubelet
         (302, "see its log"),
     ],
 )
-def test_a_refusal_is_told_with_its_cure(
+def test_a_refusal_has_a_cure(
     kubelet: Callable[[Server], KubeletApi], status: int, cure: str
 ) -> None:
     answer = f"HTTP/1.1 {status} No\r\nLocation: https://127.0.0.2/\r\nContent-Length: 0\r\n\r\n"
@@ -142,7 +142,7 @@ def test_a_refusal_is_told_with_its_cure(
     ],
     ids=range(5),
 )
-def test_what_is_no_whole_answer_is_refused(
+def test_an_incomplete_answer_is_refused(
     kubelet: Callable[[Server], KubeletApi], answer: bytes, reason: str
 ) -> None:
     assert reason in refused(kubelet(answering(answer))).cause
@@ -191,7 +191,7 @@ def test_an_answer_that_comes_byte_by_byte_is_cut_off(
     assert [(alarm.seconds, alarm.is_set) for alarm in alarms] == [(60.0, True)]
 
 
-def test_nobody_at_the_address_is_told(tmp_path: Path) -> None:
+def test_a_refused_connection_is_unreadable(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("abc")
     with socket.socket() as taken:
@@ -211,19 +211,19 @@ def test_the_token_is_sent_to_https_addresses_only(url: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", ["", "two words", "a\r\nX-Evil: b", "é", "x" * 70_000])
-def test_what_is_no_token_is_not_sent(tmp_path: Path, content: str) -> None:
+def test_an_invalid_token_is_not_sent(tmp_path: Path, content: str) -> None:
     token = tmp_path / "token"
     token.write_text(content)
     error = refused(KubeletApi(url="https://127.0.0.1:1", token_file=token, insecure=True))
     assert error.cause == f"{token} holds no token"
 
 
-def test_a_missing_token_is_told(tmp_path: Path) -> None:
+def test_a_missing_token_is_unreadable(tmp_path: Path) -> None:
     error = refused(KubeletApi(url="https://127.0.0.1:1", token_file=tmp_path / "token"))
     assert error.cause.endswith("token: No such file or directory")
 
 
-def test_authorities_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_an_invalid_authority_file_is_unreadable(tmp_path: Path) -> None:
     token, authority = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("abc")
     authority.write_text("no certificate")

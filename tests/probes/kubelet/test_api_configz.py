@@ -82,7 +82,7 @@ def test_the_answer_of_another_program_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "[" * 100_000, '{"a": NaN}'])
-def test_what_is_no_json_is_refused(text: str) -> None:
+def test_an_answer_that_is_not_json_is_refused(text: str) -> None:
     assert refused(text).path == ""
 
 

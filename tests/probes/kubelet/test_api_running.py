@@ -30,7 +30,7 @@ def test_what_the_kubelet_answers_takes_the_place_of_its_files() -> None:
     assert found == Snapshot(kubelet=running, kubelet_on_disk=ON_DISK)
 
 
-def test_files_tell_where_the_kubelet_does_not_answer() -> None:
+def test_files_count_where_the_kubelet_does_not_answer() -> None:
     found = with_running(Snapshot(kubelet=ON_DISK), None)
     assert found == Snapshot(kubelet=ON_DISK, kubelet_on_disk=ON_DISK)
 
@@ -88,7 +88,9 @@ def test_it_is_asked_once_a_day(kubelet: Kubelet, running: RunningKubelet) -> No
     assert (policy(running), kubelet.asked) == ("none", 2)
 
 
-def test_it_is_asked_when_it_has_started_anew(kubelet: Kubelet, running: RunningKubelet) -> None:
+def test_the_kubelet_is_asked_again_after_a_restart(
+    kubelet: Kubelet, running: RunningKubelet
+) -> None:
     policy(running)
     kubelet.policy = "none"
     kubelet.start()
@@ -123,7 +125,7 @@ def test_a_kubelet_that_stops_answering_is_taken_at_its_last_word(
     assert policy(running) == "static"
 
 
-def test_a_kubelet_that_starts_anew_and_is_silent_is_known_by_its_files(
+def test_files_count_after_a_restart_without_an_answer(
     kubelet: Kubelet, running: RunningKubelet
 ) -> None:
     policy(running)

@@ -63,7 +63,7 @@ def test_a_kubelet_inside_k3s_began_later_than_its_process(tmp_path: Path) -> No
     assert read_whole(tmp_path, files, history=True).changed_since_start is None
 
 
-def test_history_is_told_on_request_only(tmp_path: Path) -> None:
+def test_history_is_read_on_request_only(tmp_path: Path) -> None:
     settings = read_whole(tmp_path, {**RUNNING, CONFIG: HEADER, f"{DROP_INS}/a.conf": HEADER})
     assert (settings.changed_since_start, settings.unloaded_drop_ins) == (None, None)
 
@@ -104,6 +104,6 @@ def test_all_loaded_is_not_unknown(tmp_path: Path) -> None:
     assert read_whole(tmp_path, files, history=True).unloaded_drop_ins == ()
 
 
-def test_without_a_process_nobody_knows_what_is_loaded(tmp_path: Path) -> None:
+def test_unloaded_files_are_unknown_without_a_process(tmp_path: Path) -> None:
     found = read_whole(tmp_path, {CONFIG: HEADER, f"{DROP_INS}/b.yaml": HEADER}, history=True)
     assert found.unloaded_drop_ins is None

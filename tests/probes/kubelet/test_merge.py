@@ -109,7 +109,7 @@ def test_reserved_cpus_that_are_none_change_nothing(tmp_path: Path) -> None:
     assert read(tmp_path, {CONFIG: text}).kube_reserved == {"cpu": "500m"}
 
 
-def test_each_field_names_who_stated_it_last(tmp_path: Path) -> None:
+def test_each_field_has_its_last_origin(tmp_path: Path) -> None:
     files = {
         CONFIG: HEADER
         + "cpuManagerPolicy: static\n"

@@ -113,12 +113,12 @@ def test_an_answer_of_many_pods_is_read_whole(serve: Serve) -> None:
     assert len(assigned(serve(answering(*pods)))) == 24_000
 
 
-def test_a_missing_socket_tells_what_to_mount(tmp_path: Path) -> None:
+def test_a_missing_socket_has_a_cure(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match=r"No such file.* — start the kubelet, or mount"):
         assigned(tmp_path / "kubelet.sock")
 
 
-def test_a_path_too_long_for_a_socket_is_told() -> None:
+def test_a_path_too_long_for_a_socket_is_unreadable() -> None:
     with pytest.raises(UnreadableError, match="longer than the 107 bytes"):
         assigned(Path("/" + "x" * 107))
 
@@ -129,7 +129,7 @@ def test_a_socket_that_nobody_serves_is_unavailable(tmp_path: Path) -> None:
         assigned(tmp_path / "kubelet.sock")
 
 
-def test_the_kubelets_rate_limit_is_told(serve: Serve) -> None:
+def test_the_kubelets_rate_limit_has_a_cure(serve: Serve) -> None:
     def limited(
         _: pb.ListPodResourcesRequest, context: grpc.ServicerContext
     ) -> pb.ListPodResourcesResponse:

@@ -178,14 +178,12 @@ def test_a_kubelet_that_restarted_is_found_again(socket: Path, kubelet: PodResou
         assert eventually(is_back)
 
 
-def test_a_missing_socket_tells_what_to_mount(kubelet: PodResources) -> None:
+def test_a_missing_socket_has_a_cure(kubelet: PodResources) -> None:
     with pytest.raises(UnreadableError, match=r"No such file.* — start the kubelet, or mount"):
         kubelet.offer()
 
 
-def test_a_kubelet_that_started_anew_is_told_from_the_one_before(
-    socket: Path, kubelet: PodResources
-) -> None:
+def test_a_restart_of_the_kubelet_changes_its_identity(socket: Path, kubelet: PodResources) -> None:
     before = kubelet.start
     assert before is None
     with serving(socket):

@@ -101,7 +101,7 @@ def test_the_kubelets_root_directory_is_a_flag(tmp_path: Path) -> None:
     assert read(tmp_path, files).root_directory == "/data/kubelet"
 
 
-def test_kubelets_that_cannot_be_told_apart_are_an_issue(tmp_path: Path) -> None:
+def test_several_kubelets_on_one_host_are_an_issue(tmp_path: Path) -> None:
     files = {
         CONFIG: HEADER,
         **process("kubelet", "--config=/var/lib/kubelet/config.yaml", pid=11),

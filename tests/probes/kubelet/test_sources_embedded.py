@@ -77,7 +77,7 @@ def test_k3s_may_keep_its_data_elsewhere(tmp_path: Path) -> None:
     assert read(tmp_path, files).fail_swap_on is False
 
 
-def test_an_old_k3s_tells_nobody(tmp_path: Path) -> None:
+def test_the_settings_of_an_old_k3s_are_an_issue(tmp_path: Path) -> None:
     assert refused(tmp_path, TITLE).reason.startswith("k3s before 1.32 tells")
 
 

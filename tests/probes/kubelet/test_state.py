@@ -203,7 +203,7 @@ def test_a_half_written_file_is_an_issue_and_the_others_are_read(tmp_path: Path)
     ],
     ids=range(11),
 )
-def test_what_is_no_cpu_state_is_an_issue(tmp_path: Path, content: Any, reason: str) -> None:
+def test_a_malformed_cpu_state_is_an_issue(tmp_path: Path, content: Any, reason: str) -> None:
     (found,) = reasons(tmp_path, {CPU: content}).values()
     assert found.startswith(reason)
 
@@ -224,12 +224,12 @@ def test_what_is_no_cpu_state_is_an_issue(tmp_path: Path, content: Any, reason: 
         ({"0": {"cells": 1}}, "machineState.0.cells: expected a list, found int"),
     ],
 )
-def test_what_is_no_memory_state_is_an_issue(tmp_path: Path, machine: Any, reason: str) -> None:
+def test_a_malformed_memory_state_is_an_issue(tmp_path: Path, machine: Any, reason: str) -> None:
     content = {**MEMORY_136, "machineState": machine}
     assert reasons(tmp_path, {MEMORY: content}) == {f"/{MEMORY}": reason}
 
 
-def test_what_is_no_checkpoint_is_an_issue(tmp_path: Path) -> None:
+def test_a_malformed_checkpoint_is_an_issue(tmp_path: Path) -> None:
     content = {"Data": {"PodDeviceEntries": [{"PodUID": "u", "DeviceIDs": ["a"]}]}}
     reason = "Data.PodDeviceEntries[0].DeviceIDs: expected an object, found list"
     assert reasons(tmp_path, {DEVICES: content}) == {f"/{DEVICES}": reason}

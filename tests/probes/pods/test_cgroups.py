@@ -77,7 +77,7 @@ def test_a_container_is_found_in_the_hierarchies_of_version_1(tmp_path: Path, ti
     assert told(POD, sysfs) == (TOLD,)
 
 
-def test_what_is_effective_is_taken_before_what_was_asked_in_version_1(tmp_path: Path) -> None:
+def test_effective_cpus_come_before_requested_ones_in_version_1(tmp_path: Path) -> None:
     files = {**old_group("0-7", "0-1", throttled=4), "cpuset.effective_cpus": "2-3\n"}
     files["cpuset.effective_mems"] = "0\n"
     assert told(POD, split(tmp_path, {f"kubepods/pod{UID}/{APP}": files})) == (TOLD,)
@@ -125,13 +125,13 @@ def shared(sandbox: Files, side: Files) -> dict[str, Files]:
     return {f"{top}/{APP}": group("2-3"), f"{top}/{SIDE}": side, f"{top}/{SANDBOX}": sandbox}
 
 
-def test_containers_without_ids_are_told_apart_by_their_exclusive_cpus(tmp_path: Path) -> None:
+def test_containers_without_ids_are_known_by_their_exclusive_cpus(tmp_path: Path) -> None:
     sysfs = unified(tmp_path, shared(group("0-7", weight=1), group("0-1,4-7")))
     app, side = told(BLIND, sysfs)
     assert (app.cpuset, side.cpuset) == (PINNED, CpuSet.parse("0-1,4-7"))
 
 
-def test_what_could_be_the_sandbox_s_is_not_told(tmp_path: Path) -> None:
+def test_values_that_may_be_the_sandboxs_are_unknown(tmp_path: Path) -> None:
     sysfs = unified(tmp_path, shared(group("0-7", weight=1), group("0-1,4-7", weight=1)))
     app, side = told(BLIND, sysfs)
     assert (app.cpuset, side.cpuset) == (PINNED, None)
@@ -143,7 +143,7 @@ def test_a_container_of_least_weight_is_no_sandbox_by_itself(tmp_path: Path) -> 
     assert app.cpuset == CpuSet.parse("4-7")
 
 
-def test_what_all_candidates_agree_on_is_told(tmp_path: Path) -> None:
+def test_values_that_all_candidates_agree_on_count(tmp_path: Path) -> None:
     sysfs = unified(tmp_path, shared(group("0-7", "0-1"), group("0-7", "0-1", throttled=3)))
     _, side = told(BLIND, sysfs)
     assert (side.cpuset, side.memory_nodes, side.throttled) == (CpuSet.parse("0-7"), (0, 1), None)
@@ -175,7 +175,7 @@ def test_the_sandbox_of_version_1_has_two_shares(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_not_told(tmp_path: Path, groups: dict[str, Files]) -> None:
+def test_values_that_cannot_be_read_are_unknown(tmp_path: Path, groups: dict[str, Files]) -> None:
     assert told(POD, unified(tmp_path, groups)) == POD.containers
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from agent.errors import InputError
-from agent.kubeapi.pods import pods_from_manifest
 from agent.model.pod import Pod
+from agent.probes.pods.manifest import pods_from_manifest
 
 GIB = 1 << 30
 
@@ -114,7 +114,7 @@ def test_a_limit_range_that_cannot_be_read_is_refused() -> None:
     )
 
 
-def test_a_class_fixed_before_the_last_completion_is_told() -> None:
+def test_a_class_fixed_before_the_last_completion_is_kept() -> None:
     pages = "resources: {limits: {hugepages-2Mi: 2Mi}}, containers:"
     pod = read(RANGE + BARE.replace("containers:", pages))
     assert (pod.requests or {}).keys() == {"hugepages-2Mi", "cpu", "memory"}

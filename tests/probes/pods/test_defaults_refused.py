@@ -3,8 +3,8 @@
 import pytest
 
 from agent.errors import InputError
-from agent.kubeapi.pods import pods_from_manifest
 from agent.model.pod import Pod
+from agent.probes.pods.manifest import pods_from_manifest
 
 RANGE = """
 kind: LimitRange

@@ -3,8 +3,8 @@
 import pytest
 
 from agent.errors import InputError
-from agent.kubeapi.pods import pods_from_manifest
 from agent.model.pod import Pod
+from agent.probes.pods.manifest import pods_from_manifest
 from tests.probes.pods.pod_facts import plain_container, plain_pod
 
 POD = "{spec: {containers: [{name: app}]}}"

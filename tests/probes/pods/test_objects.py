@@ -176,7 +176,7 @@ def test_a_pod_in_the_host_s_ipc_namespace_has_the_host_s_shared_memory() -> Non
         ({"annotations": {"k8s.v1.cni.cncf.io/networks": "ib"}}, {}),
     ],
 )
-def test_devices_by_claims_and_networks_are_told(
+def test_devices_by_claims_and_networks_are_noted(
     metadata: Mapping[str, Any], spec: Mapping[str, Any]
 ) -> None:
     assert pod_from_object(pod(spec, metadata)).has_other_devices is True
