@@ -3,116 +3,19 @@
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from agent.admission.admit import Admission, ContainerAdmission, PodAdmission, to_plain
-from agent.admission.device_manager import Preference, lowest_first
 from agent.admission.merge import POLICIES, SCOPES
-from agent.allocation.allocator import Allocator
 from agent.cli import output
 from agent.cli.output import Answer, Style, clean, emit, progress, warn
 from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_source, load
+from agent.cli.source import add_source, load, pods_of_manifest
 from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import Snapshot
 
-# An admission as text: a line for each pod, what each container would get, and what would help.
-
-_MARKS = {True: ("✓", "32", "admitted"), False: ("✗", "31", "rejected"), None: ("?", "36", "?")}
-"""Of a verdict: a character, the SGR colour that it has on a terminal, and a word."""
-
-
-_INDENT = "    "
-
-
-_UNITS = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
-"""Bytes, the largest first."""
-
-
-def exit_code(admission: Admission) -> int:
-    """Return 1 when a pod is rejected, else 3 when the verdict on one is not known."""
-    verdicts = {pod.admitted for pod in admission.pods}
-    if False in verdicts:
-        return 1
-    return 3 if None in verdicts else 0
-
-
-def answer(admission: Admission, node: str | None, style: Style) -> Answer:
-    """Return *admission* in all formats."""
-    return Answer(
-        plain=to_plain(admission),
-        table="".join(f"{line}\n" for line in _lines(admission, node, style)),
-        short="".join(f"{_head(pod, style)}\n" for pod in admission.pods),
-    )
-
-
-def _lines(admission: Admission, node: str | None, style: Style) -> Iterator[str]:
-    policy = admission.policy or "not known"
-    scope = f" · scope {clean(admission.scope)}" if admission.scope else ""
-    where = f"   node {clean(node)}" if node else ""
-    yield f"Topology Manager policy {clean(policy)}{scope}{where}"
-    for pod in admission.pods:
-        yield _head(pod, style)
-        yield from (f"{_INDENT}{clean(text)}" for text in pod.why)
-        yield from (f"{_INDENT}not known: {clean(text)}" for text in pod.missing)
-        for container in pod.containers:
-            yield from _container(container)
-        yield from (f"{_INDENT}→ {clean(text)}" for text in _remedies(pod))
-
-
-def _remedies(pod: PodAdmission) -> tuple[str, ...]:
-    if pod.admitted is False and not pod.changes:
-        return ("no single change was found that would admit it",)
-    return pod.changes
-
-
-def _head(pod: PodAdmission, style: Style) -> str:
-    mark, colour, word = _MARKS[pod.admitted]
-    name = clean(f"{pod.namespace}/{pod.name}")
-    verdict = f"{word}: {clean(pod.reason)}" if pod.reason else word
-    text = "the verdict is not known" if pod.admitted is None else verdict
-    qos = f" ({clean(pod.qos)})" if pod.qos else ""
-    return f"{style.paint(mark, colour)} {name}{qos} {text}"
-
-
-def _container(one: ContainerAdmission) -> Iterator[str]:
-    yield f"{_INDENT}{clean(one.name)}"
-    yield from output.table(_parts(one), indent=2 * len(_INDENT)).splitlines()
-
-
-def _parts(one: ContainerAdmission) -> Iterator[tuple[str, str]]:
-    for text in one.why:
-        yield "hint", text
-    if len(one.cpus):
-        yield "CPUs", str(one.cpus)
-    for name, ids in one.devices.items():
-        if ids:
-            yield name, ", ".join(ids)
-    for it in one.memory:
-        yield it.kind, f"{_rounded(it.size)} of NUMA {'+'.join(map(str, it.numa_nodes))}"
-
-
-def _rounded(size: int) -> str:
-    """Return *size* in bytes with four digits, in the largest unit of which it has one."""
-    unit, suffix = next(((unit, name) for unit, name in _UNITS if size >= unit), (1, ""))
-    return f"{size / unit:.4g}{suffix}"
-
-
-# What the device plugins of a node prefer: of GPUs, what our allocator would choose.
-
-
-def preference(snapshot: Snapshot) -> Preference:
-    """Return what answers for the plugins; of devices other than whole GPUs, the lowest ids."""
-    allocator = Allocator(snapshot) if snapshot.gpus else None
-
-    def prefer(
-        resource: str, available: frozenset[str], must_include: frozenset[str], size: int
-    ) -> frozenset[str]:
-        if allocator is None or not all(map(allocator.knows, available)):
-            return lowest_first(resource, available, must_include, size)
-        return frozenset(allocator.best(available, must_include, size))
-
-    return prefer
-
+if TYPE_CHECKING:
+    from agent.admission.admit import Admission, ContainerAdmission, PodAdmission
+    from agent.admission.device_manager import Preference
 
 _EPILOG = (
     "The pods of the manifest come one after the other; each finds what those before it left. "
@@ -121,16 +24,24 @@ _EPILOG = (
     "PodResources socket, and the running pods; nothing is changed."
 )
 
-
-_NEEDED = ("kubelet", "numa", "cpu", "podresources")
+_PROBES = ("kubelet", "numa", "cpu", "podresources")
 """Probes whose answers a verdict needs."""
+
+_MARKS = {True: ("✓", "32", "admitted"), False: ("✗", "31", "rejected"), None: ("?", "36", "?")}
+"""Of a verdict: a character, the SGR colour that it has on a terminal, and a word."""
+
+_INDENT = "    "
+
+_UNITS = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
+"""Bytes, the largest first."""
 
 
 def add(parser: Parser) -> None:
     """Add the flags."""
     parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("--manifest", metavar="FILE", required=True, help="the pods to ask about, - for stdin")
+    parser.add_argument(
+        "--manifest", metavar="FILE", required=True, help="the pods to ask about, - for stdin"
+    )
     group = parser.add_argument_group("what if", "default: the kubelet's own settings")
     group.add_argument(
         "--policy",
@@ -155,36 +66,106 @@ def run(args: Namespace) -> int:
     Raises:
         InputError: the manifest cannot be used, or holds no pod.
     """
-    # Keeps the other commands fast.
+    # Keeps `completion` and help fast.
     from agent.admission.admit import admit  # noqa: PLC0415
     from agent.admission.suggestions import with_changes  # noqa: PLC0415
-    from agent.cli.live import pods_of_manifest  # noqa: PLC0415 - loads yaml
 
     pods = pods_of_manifest(args)
-    snapshot = _with_settings(load(args, needs_gpus=False, pods=True), args)
+    snapshot = load(args, needs_gpus=False, pods=True)
+    flags = {"topology_manager_policy": args.policy, "topology_manager_scope": args.scope}
+    replaced = {name: value for name, value in flags.items() if value is not None}
+    if replaced:
+        settings = snapshot.kubelet or KubeletSettings(source="flags")
+        snapshot = replace(snapshot, kubelet=replace(settings, **replaced))
     prefer = preference(snapshot)
     with progress("looking for what would admit the pods"):
-        found = with_changes(snapshot, admit(snapshot, pods, prefer=prefer), pods, prefer=prefer)
-    if any(pod.missing for pod in found.pods):
-        _tell_why(args, snapshot)
-    emit(answer(found, snapshot.node, output.style(no_color=args.no_color)), args)
-    return exit_code(found)
+        admission = with_changes(
+            snapshot, admit(snapshot, pods, prefer=prefer), pods, prefer=prefer
+        )
+    if any(pod.missing for pod in admission.pods):
+        for issue in snapshot.issues:  # why the node could not be read
+            is_known = any(issue.reason in warning for warning in args.warnings)
+            if issue.probe in _PROBES and not is_known:
+                warn(args, f"{issue.probe}: {issue.subject}: {issue.reason}")
+    emit(answer(admission, snapshot.node, output.style(no_color=args.no_color)), args)
+    return exit_code(admission)
 
 
-def _tell_why(args: Namespace, snapshot: Snapshot) -> None:
-    """Warn of what came back where the node was asked for what a verdict needs."""
-    for issue in snapshot.issues:
-        if issue.probe in _NEEDED:
-            text = f"{issue.probe}: {issue.subject}: {issue.reason}"
-            if not any(issue.reason in told for told in args.warnings):
-                warn(args, text)
+def preference(snapshot: Snapshot) -> "Preference":
+    """Return what the device plugins of the node prefer.
+
+    Of whole GPUs that is what our allocator would choose, of other devices the lowest ids.
+    """
+    from agent.admission.device_manager import lowest_first  # noqa: PLC0415 - as in `run`
+    from agent.allocation.allocator import Allocator  # noqa: PLC0415 - same
+
+    allocator = Allocator(snapshot) if snapshot.gpus else None
+
+    def prefer(
+        resource: str, available: frozenset[str], must_include: frozenset[str], size: int
+    ) -> frozenset[str]:
+        if allocator is None or not all(map(allocator.knows, available)):
+            return lowest_first(resource, available, must_include, size)
+        return frozenset(allocator.best(available, must_include, size))
+
+    return prefer
 
 
-def _with_settings(snapshot: Snapshot, args: Namespace) -> Snapshot:
-    """Return *snapshot* with the settings that the flags replace."""
-    changes = {"topology_manager_policy": args.policy, "topology_manager_scope": args.scope}
-    stated = {name: value for name, value in changes.items() if value is not None}
-    if not stated:
-        return snapshot
-    settings = snapshot.kubelet or KubeletSettings(source="flags")
-    return replace(snapshot, kubelet=replace(settings, **stated))
+def exit_code(admission: "Admission") -> int:
+    """Return 1 when a pod is rejected, else 3 when the verdict on one is not known."""
+    verdicts = {pod.admitted for pod in admission.pods}
+    if False in verdicts:
+        return 1
+    return 3 if None in verdicts else 0
+
+
+def answer(admission: "Admission", node: str | None, style: Style) -> Answer:
+    """Return *admission* in all formats.
+
+    As text: a line for each pod, what each container would get, and what would help.
+    """
+    from agent.admission.admit import to_plain  # noqa: PLC0415 - as in `run`
+
+    scope = f" · scope {clean(admission.scope)}" if admission.scope else ""
+    where = f"   node {clean(node)}" if node else ""
+    lines = [f"Topology Manager policy {clean(admission.policy or 'not known')}{scope}{where}"]
+    for pod in admission.pods:
+        lines.append(_head(pod, style))
+        lines += [f"{_INDENT}{clean(text)}" for text in pod.why]
+        lines += [f"{_INDENT}not known: {clean(text)}" for text in pod.missing]
+        for container in pod.containers:
+            lines.append(f"{_INDENT}{clean(container.name)}")
+            lines += output.table(_grants(container), indent=2 * len(_INDENT)).splitlines()
+        changes = pod.changes
+        if pod.admitted is False and not changes:
+            changes = ("no single change was found that would admit it",)
+        lines += [f"{_INDENT}→ {clean(text)}" for text in changes]
+    return Answer(
+        plain=to_plain(admission),
+        table="".join(f"{line}\n" for line in lines),
+        short="".join(f"{_head(pod, style)}\n" for pod in admission.pods),
+    )
+
+
+def _head(pod: "PodAdmission", style: Style) -> str:
+    mark, colour, word = _MARKS[pod.admitted]
+    name = clean(f"{pod.namespace}/{pod.name}")
+    verdict = f"{word}: {clean(pod.reason)}" if pod.reason else word
+    text = "the verdict is not known" if pod.admitted is None else verdict
+    qos = f" ({clean(pod.qos)})" if pod.qos else ""
+    return f"{style.paint(mark, colour)} {name}{qos} {text}"
+
+
+def _grants(container: "ContainerAdmission") -> Iterator[tuple[str, str]]:
+    """Yield what a container would get, kind and amount; sizes with four digits."""
+    for text in container.why:
+        yield "hint", text
+    if len(container.cpus):
+        yield "CPUs", str(container.cpus)
+    for name, ids in container.devices.items():
+        if ids:
+            yield name, ", ".join(ids)
+    for memory in container.memory:
+        unit, suffix = next((unit for unit in _UNITS if memory.size >= unit[0]), (1, ""))
+        nodes = "+".join(map(str, memory.numa_nodes))
+        yield memory.kind, f"{memory.size / unit:.4g}{suffix} of NUMA {nodes}"

@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
         from agent.probes.capture.scrub import Substitutes, scrubbed  # noqa: PLC0415 - only this needs it
 
         snapshot, done = scrubbed(snapshot, Substitutes(), _hosts())
-        _tell(done)
+        _note_all(done)
     write_text(args.output, escaped(encode(snapshot)))
     if args.output != STDIO:
         note("wrote", f"{args.output}: {_summary(snapshot)}")
@@ -70,7 +70,7 @@ def _run_raw(args: Namespace) -> int:
     raw = live.read_raw(wanted)
     if args.scrub:
         raw = scrub_raw(raw, _hosts())
-    _tell(raw.left_out)
+    _note_all(raw.left_out)
     texts = {
         "nvml.txt": raw.nvml,
         "sysfs.txt": archive_text(raw),
@@ -89,7 +89,7 @@ def _hosts() -> tuple[str, ...]:
     return name, name.partition(".")[0]
 
 
-def _tell(done: Iterable[str]) -> None:
+def _note_all(done: Iterable[str]) -> None:
     for text in done:
         note("note", text)
 

@@ -72,22 +72,18 @@ def found(value: object) -> str:
 
 def _documents(name: str, text: str) -> list[Any]:
     if text.lstrip().startswith("{"):
-        return [_json(name, text)]
+        try:
+            return [json.loads(text)]
+        except RecursionError:
+            raise InputError(f"{name}: nested too deeply", _CURE) from None
+        except ValueError as error:
+            raise InputError(f"{name}: not JSON: {error}", _CURE) from None
     if len(text) > MAX_YAML_BYTES:
         raise InputError(f"{name}: {len(text) >> 20} MiB are too much as YAML", _CURE)
-    found = _yaml(name, text)
-    if not found:
+    documents = _yaml(name, text)
+    if not documents:
         raise InputError(f"{name} is empty", _CURE)
-    return found
-
-
-def _json(name: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise InputError(f"{name}: nested too deeply", _CURE) from None
-    except ValueError as error:
-        raise InputError(f"{name}: not JSON: {error}", _CURE) from None
+    return documents
 
 
 def _yaml(name: str, text: str) -> list[Any]:

@@ -1,16 +1,15 @@
-"""``nodetopo doctor``: what of the cluster's labels keeps workloads from its GPUs."""
+"""``nodetopo doctor``: which of the cluster's labels keep workloads from its GPUs."""
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.checks.engine import Report
 from agent.cli import output
 from agent.cli.cluster_source import add_cluster_source, api, found, load_nodes, not_usable, objects
 from agent.cli.files import STDIO, read_text
 from agent.cli.health import add_only
-from agent.cli.output import Answer, emit, progress, warn
+from agent.cli.output import emit, progress, warn
 from agent.cli.parser import Parser, add_output
 from agent.cli.source import add_settings, settings
 from agent.cluster.cluster import Cluster, Topology
@@ -22,137 +21,6 @@ from agent.cluster.node import ClusterNode
 from agent.errors import DecodeError, InputError, UnreadableError
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
-
-# Where `doctor` learns of gangs and Topologies: flags, files, and the API server.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What is asked of the cluster.
-
-    Attributes:
-        gangs: ``None`` where neither a flag nor a file nor the API server tells of any.
-        unread: what of the gangs could not be learnt.
-    """
-
-    topologies: tuple[Topology, ...]
-    gangs: tuple[Gang, ...] | None
-    unread: tuple[str, ...]
-
-
-def asked(args: Namespace) -> Asked:
-    """Return what flags, files and the API server ask of the cluster, in this order.
-
-    Raises:
-        InputError: a flag or a file cannot be used.
-    """
-    by_hand = tuple(group(text) for text in args.group)
-    files = [_from_file(args, name) for name in args.objects]
-    from_files = [one for found in files for one in found or ()]
-    from_api, problems = _from_api(args)
-    understood = demands((*from_files, *from_api))
-    is_told = bool(args.group) or args.nodes is None or any(map(_tells_of_gangs, files))
-    return Asked(
-        topologies=understood.topologies,
-        gangs=(*by_hand, *understood.gangs) if is_told else None,
-        unread=tuple(problems),
-    )
-
-
-def _tells_of_gangs(of_file: Sequence[tuple[Kind, Mapping[str, Any]]] | None) -> bool:
-    """Return whether somebody looked for gangs: some are there, or nothing at all."""
-    if of_file is None:
-        return False
-    return not of_file or any(kind not in OF_LEVELS for kind, _found in of_file)
-
-
-def _from_file(args: Namespace, name: str) -> tuple[tuple[Kind, Mapping[str, Any]], ...] | None:
-    """Return what the file tells of gangs and levels; ``None`` where it is about other things."""
-    known, unknown = [], set()
-    with progress(f"reading {name}"):
-        for at, item in objects(name):
-            if not isinstance(item, dict):
-                problem = f"expected an object of Kubernetes, found {found(item)}"
-                raise not_usable(name, DecodeError(at, problem))
-            kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
-            if kind is None:
-                unknown.add(f"{item.get('apiVersion')} {item.get('kind')}")
-            else:
-                known.append((kind, item))
-    for what in sorted(unknown):
-        warn(args, f"{name}: says nothing about gangs or levels: {what}")
-    return None if unknown and not known else tuple(known)
-
-
-def _from_api(args: Namespace) -> tuple[tuple[tuple[Kind, Mapping[str, Any]], ...], list[str]]:
-    """Return the objects of the API server, and why gangs among them could not be listed."""
-    connect = api(args)
-    if connect is None:
-        return (), []
-    from agent.publish.labels.cleanup import cluster_objects  # noqa: PLC0415 - structlog, 0.2 s
-
-    with progress("listing gangs and Topologies"):
-        listed = cluster_objects(connect, KINDS)
-    problems = []
-    for kind, problem in listed.problems.items():
-        if kind in TOPOLOGIES:
-            warn(args, f"{kind.name}: {problem}")
-        else:
-            problems.append(f"{kind.name}s ({problem})")
-    return listed.found, problems
-
-
-# What `doctor` knows of the nodes' own hardware: snapshot files, and the node it runs on.
-
-
-def snapshots(args: Namespace, nodes: Sequence[ClusterNode]) -> Mapping[str, Snapshot]:
-    """Return node name → snapshot, as ``--node-snapshot`` and ``--live`` ask for.
-
-    Raises:
-        InputError: a file cannot be used, or is of none of *nodes*.
-    """
-    found: dict[str, Snapshot] = {}
-    for name in args.node_snapshot:
-        snapshot = _snapshots_from_file(args, name)
-        _add(found, nodes, name, snapshot.node, snapshot)
-    if args.live:
-        from agent.cli import live  # noqa: PLC0415 - loads the probes
-
-        wanted = settings(args)
-        reading = live.read(wanted, in_full=False, pods=False)
-        for text in reading.warnings:
-            warn(args, text)
-        _add(found, nodes, "--live", wanted.node_name, reading.snapshot)
-    return found
-
-
-def _add(
-    found: dict[str, Snapshot],
-    nodes: Sequence[ClusterNode],
-    origin: str,
-    node: str | None,
-    snapshot: Snapshot,
-) -> None:
-    if node is None:
-        raise InputError(
-            f"{origin} does not say of which node it is", "capture it with --node-name"
-        )
-    if node not in {one.name for one in nodes}:
-        raise InputError(f"{origin} is of {node!r}, none of the nodes", "check --selector")
-    if node in found:
-        raise InputError(f"{origin} is a second snapshot of {node!r}", "give one of each node")
-    found[node] = snapshot
-
-
-def _snapshots_from_file(args: Namespace, name: str) -> Snapshot:
-    try:
-        decoded = decode(read_text(name))
-    except DecodeError as error:
-        raise InputError(f"{name}: {error.cause}", error.cure or "check the file") from None
-    for warning in decoded.warnings:
-        warn(args, f"{name}: {warning}")
-    return decoded.snapshot
-
 
 _EPILOG = (
     "Judged are the Nodes whose labels tell of GPUs, or all that --selector chooses. Levels are "
@@ -199,16 +67,31 @@ def run(args: Namespace) -> int:
     """Judge the cluster; 1 when a check failed, 3 when one could not tell."""
     # Keeps the other commands fast.
     from agent.cli import reports  # noqa: PLC0415
-    from agent.cluster.doctor.catalogue import RULES, examine  # noqa: PLC0415
+    from agent.cluster.doctor.catalogue import RULES, examine, examined_to_plain  # noqa: PLC0415
+    from agent.cluster.levels import levels_in_use  # noqa: PLC0415
 
     rules = selected(RULES, args.only)
     if [args.nodes, *args.objects, *args.node_snapshot].count(STDIO) > 1:
         raise InputError("standard input is named twice", "save one of them in a file")
-    cluster = _cluster(args, *_gpu_nodes(args))
+    nodes, others = _gpu_nodes(args)
+    prefix, wanted = settings(args).label_prefix, asked(args)
+    named = tuple(key.strip() for key in args.levels.split(",") if key.strip())
+    cluster = Cluster(
+        nodes=nodes,
+        prefix=prefix,
+        topologies=levels_in_use(nodes, prefix, named, wanted.topologies),
+        gangs=wanted.gangs,
+        unread=wanted.unread,
+        others=others,
+        snapshots=snapshots(args, nodes),
+    )
     with progress("judging the cluster"):
-        found = examine(cluster, rules)
-    emit(_answer(args, cluster, found, output.style(no_color=args.no_color)), args)
-    return reports.exit_code(found, strict=args.strict)
+        report = examine(cluster, rules)
+    answer = reports.answer(report, output.style(no_color=args.no_color))
+    head = "".join(f"{line}\n" for line in _head(cluster, is_chosen=bool(args.selector)))
+    plain = examined_to_plain(cluster, report)
+    emit(replace(answer, plain=plain, table=head + answer.table), args)
+    return reports.exit_code(report, strict=args.strict)
 
 
 def selected(rules: Sequence[ClusterRule], only: Sequence[str]) -> tuple[ClusterRule, ...]:
@@ -241,33 +124,6 @@ def _gpu_nodes(args: Namespace) -> tuple[tuple[ClusterNode, ...], tuple[str, ...
     return found, tuple(node.name for node in nodes if node.name not in judged)
 
 
-def _cluster(args: Namespace, nodes: tuple[ClusterNode, ...], others: tuple[str, ...]) -> Cluster:
-    # Keeps the other commands fast.
-    from agent.cluster.levels import levels_in_use  # noqa: PLC0415
-
-    prefix = settings(args).label_prefix
-    wanted = asked(args)
-    named = tuple(key.strip() for key in args.levels.split(",") if key.strip())
-    cluster = Cluster(
-        nodes=nodes,
-        prefix=prefix,
-        topologies=levels_in_use(nodes, prefix, named, wanted.topologies),
-        gangs=wanted.gangs,
-        unread=wanted.unread,
-        others=others,
-    )
-    return replace(cluster, snapshots=snapshots(args, cluster.nodes))
-
-
-def _answer(args: Namespace, cluster: Cluster, found: Report, style: output.Style) -> Answer:
-    from agent.cli import reports  # noqa: PLC0415 - keeps the other commands fast
-    from agent.cluster.doctor.catalogue import examined_to_plain  # noqa: PLC0415 - same
-
-    told = reports.answer(found, style)
-    head = "".join(f"{line}\n" for line in _head(cluster, is_chosen=bool(args.selector)))
-    return replace(told, plain=examined_to_plain(cluster, found), table=head + told.table)
-
-
 def _head(cluster: Cluster, *, is_chosen: bool) -> Iterator[str]:
     count, others = len(cluster.nodes), len(cluster.others)
     nodes = f"{count} node{'' if count == 1 else 's'}"
@@ -275,3 +131,115 @@ def _head(cluster: Cluster, *, is_chosen: bool) -> Iterator[str]:
     yield f"{nodes} that --selector chooses" if is_chosen else f"{nodes} with GPUs{rest}"
     for one in cluster.topologies:
         yield output.clean(f"{one.name}: {' > '.join(one.levels) or 'no level'}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked of the cluster.
+
+    Attributes:
+        gangs: ``None`` where neither a flag nor a file nor the API server tells of any.
+        unread: what of the gangs could not be learnt.
+    """
+
+    topologies: tuple[Topology, ...]
+    gangs: tuple[Gang, ...] | None
+    unread: tuple[str, ...]
+
+
+def asked(args: Namespace) -> Asked:
+    """Return what flags, files and the API server ask of the cluster, in this order.
+
+    Raises:
+        InputError: a flag or a file cannot be used.
+    """
+    by_hand = tuple(group(text) for text in args.group)
+    files = [_from_file(args, name) for name in args.objects]
+    from_files = [one for found in files for one in found or ()]
+    from_api, problems = _from_api(args)
+    understood = demands((*from_files, *from_api))
+    # A file tells of gangs if it holds some, or nothing at all.
+    from_any_file = any(
+        file is not None and (not file or any(kind not in OF_LEVELS for kind, _ in file))
+        for file in files
+    )
+    is_told = bool(args.group) or args.nodes is None or from_any_file
+    return Asked(
+        topologies=understood.topologies,
+        gangs=(*by_hand, *understood.gangs) if is_told else None,
+        unread=tuple(problems),
+    )
+
+
+def _from_file(args: Namespace, name: str) -> tuple[tuple[Kind, Mapping[str, Any]], ...] | None:
+    """Return what the file tells of gangs and levels; ``None`` where it is about other things."""
+    known, unknown = [], set()
+    with progress(f"reading {name}"):
+        for at, item in objects(name):
+            if not isinstance(item, dict):
+                problem = f"expected an object of Kubernetes, found {found(item)}"
+                raise not_usable(name, DecodeError(at, problem))
+            kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
+            if kind is None:
+                unknown.add(f"{item.get('apiVersion')} {item.get('kind')}")
+            else:
+                known.append((kind, item))
+    for what in sorted(unknown):
+        warn(args, f"{name}: says nothing about gangs or levels: {what}")
+    return None if unknown and not known else tuple(known)
+
+
+def _from_api(args: Namespace) -> tuple[tuple[tuple[Kind, Mapping[str, Any]], ...], list[str]]:
+    """Return the objects of the API server, and why gangs among them could not be listed."""
+    connect = api(args)
+    if connect is None:
+        return (), []
+    from agent.publish.labels.cleanup import cluster_objects  # noqa: PLC0415 - structlog, 0.2 s
+
+    with progress("listing gangs and Topologies"):
+        listed = cluster_objects(connect, KINDS)
+    problems = []
+    for kind, problem in listed.problems.items():
+        if kind in TOPOLOGIES:
+            warn(args, f"{kind.name}: {problem}")
+        else:
+            problems.append(f"{kind.name}s ({problem})")
+    return listed.found, problems
+
+
+def snapshots(args: Namespace, nodes: Sequence[ClusterNode]) -> Mapping[str, Snapshot]:
+    """Return node name → snapshot, as ``--node-snapshot`` and ``--live`` ask for.
+
+    Raises:
+        InputError: a file cannot be used, or is of none of *nodes*.
+    """
+    sources: list[tuple[str, str | None, Snapshot]] = []
+    for name in args.node_snapshot:
+        try:
+            decoded = decode(read_text(name))
+        except DecodeError as error:
+            raise InputError(f"{name}: {error.cause}", error.cure or "check the file") from None
+        for warning in decoded.warnings:
+            warn(args, f"{name}: {warning}")
+        sources.append((name, decoded.snapshot.node, decoded.snapshot))
+    if args.live:
+        from agent.cli import live  # noqa: PLC0415 - loads the probes
+
+        wanted = settings(args)
+        reading = live.read(wanted, in_full=False, pods=False)
+        for text in reading.warnings:
+            warn(args, text)
+        sources.append(("--live", wanted.node_name, reading.snapshot))
+
+    by_node: dict[str, Snapshot] = {}
+    for origin, node, snapshot in sources:
+        if node is None:
+            raise InputError(
+                f"{origin} does not say of which node it is", "capture it with --node-name"
+            )
+        if node not in {known.name for known in nodes}:
+            raise InputError(f"{origin} is of {node!r}, none of the nodes", "check --selector")
+        if node in by_node:
+            raise InputError(f"{origin} is a second snapshot of {node!r}", "give one of each node")
+        by_node[node] = snapshot
+    return by_node

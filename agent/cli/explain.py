@@ -27,17 +27,17 @@ def run(args: Namespace) -> int:
     from agent.cluster.doctor.catalogue import RULES as OF_CLUSTERS  # noqa: PLC0415
 
     claims: tuple[Claim, ...] = (*RULES, *OF_CLUSTERS)
-    emit(_list(claims) if args.code is None else _page(by_code(args.code, claims)), args)
-    return 0
-
-
-def _list(claims: tuple[Claim, ...]) -> Answer:
+    if args.code is not None:
+        emit(_page(by_code(args.code, claims)), args)
+        return 0
     rows = [(one.code, one.command, one.severity.value, one.claim) for one in claims]
-    return Answer(
+    every = Answer(
         plain=[_plain(one) for one in claims],
         table=output.table([("CODE", "COMMAND", "SEVERITY", "CLAIM"), *rows]),
         short="".join(f"{one.code} {one.claim}\n" for one in claims),
     )
+    emit(every, args)
+    return 0
 
 
 def _needs(found: Claim) -> tuple[str, ...]:

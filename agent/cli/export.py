@@ -40,12 +40,6 @@ def add(parser: Parser) -> None:
     )
     add_style(parser)
     add_cluster_source(parser)
-    _add_object(parser)
-    add_settings(parser, ("label_prefix",), "labels")
-    parser.set_defaults(run=run)
-
-
-def _add_object(parser: Parser) -> None:
     add = parser.add_argument_group("object").add_argument
     forms = "; ".join(f"{name}: {', '.join(forms)}" for name, forms in FORMS.items() if forms)
     add("--levels", default="", metavar="KEY,…", help="broadest first (default: chosen)")
@@ -56,6 +50,8 @@ def _add_object(parser: Parser) -> None:
     )
     add("--in-namespace", metavar="NAME", help="of an object that lives in one")
     add("--cluster-id", metavar="UUID", help="of the cluster, for runai")
+    add_settings(parser, ("label_prefix",), "labels")
+    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
@@ -78,19 +74,15 @@ def run(args: Namespace) -> int:
     if found.text is not None and args.output is not None:
         raise InputError(f"{args.form} is a format of its own", "leave -o out")
     for remark in found.remarks:
-        _remark(args, remark.kind, remark.text)
+        if remark.kind == "warning":
+            warn(args, remark.text)
+        else:
+            note(remark.kind, remark.text)
     usual = "json" if args.scheduler == "runai" else "yaml"  # the body of a request
     with progress("writing it down"):
         text = found.text or _document_text(found.objects, found.document, args.output or usual)
     say(text)
     return 0
-
-
-def _remark(args: Namespace, kind: str, text: str) -> None:
-    if kind == "warning":
-        warn(args, text)
-    else:
-        note(kind, text)
 
 
 def _document_text(objects: Sequence[Any], document: Any, output: str) -> str:

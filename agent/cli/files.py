@@ -1,10 +1,8 @@
 """Files that a person names: read with a cap, written whole or not at all."""
 
 import os
-import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,7 +17,7 @@ STDIO = "-"
 def read_text(name: str, *, most: int = MAX_BYTES) -> str:
     """Return the text of the file *name*, or of standard input for ``-``.
 
-    Regular files and pipes only, up to *most* bytes, 16 MiB unless told: a device node could
+    Regular files and pipes only, up to *most* bytes, by default 16 MiB: a device node could
     never end.
 
     Raises:
@@ -67,16 +65,16 @@ def write_text(name: str, text: str) -> None:
     try:
         if target.is_dir():
             raise InputError(f"{name} is a directory", "name a file")
-        _replace(target, text)
+        replace_file(target, text.encode())
     except OSError as error:
         raise InputError(f"cannot write {name}: {error.strerror}", "check the path") from None
 
 
 def check_new_directory(name: str) -> None:
-    """Hold that :func:`write_directory` may write the directory *name*.
+    """Check that :func:`write_directory` may write the directory *name*.
 
     Raises:
-        InputError: something is there that would be lost, or cannot be looked at.
+        InputError: something is there that would be lost, or that cannot be read.
     """
     target = Path(name)
     try:
@@ -89,18 +87,21 @@ def check_new_directory(name: str) -> None:
 
 
 def write_directory(name: str, files: Mapping[str, str]) -> None:
-    """Write the texts *files* into the new directory *name*, all or nothing.
+    """Write the directory *name* with *files*, by file name; it appears whole or not at all.
 
     Raises:
-        InputError: the place cannot be written, or holds something already.
+        InputError: something is there, or the place cannot be written.
     """
+    import shutil  # noqa: PLC0415 - 5 ms that readers do without
+    import tempfile  # noqa: PLC0415 - same
+
     check_new_directory(name)
     target = Path(name).absolute()
     written: str | None = None
     try:
         written = tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.")
         for file, text in files.items():
-            _replace(Path(written, file), text)
+            replace_file(Path(written, file), text.encode())
         Path(written).chmod(0o777 & ~_umask())
         Path(written).rename(target)  # an empty directory there is replaced, a full one is not
     except BaseException as error:
@@ -111,20 +112,23 @@ def write_directory(name: str, files: Mapping[str, str]) -> None:
         raise
 
 
-def _replace(target: Path, text: str) -> None:
+def replace_file(target: Path, content: bytes) -> None:
+    """Write *content* to *target*: beside it first, then under its name.
+
+    Raises:
+        OSError: the place cannot be written.
+    """
+    import tempfile  # noqa: PLC0415 - 5 ms that readers do without
+
     if target.exists() and not target.is_file():  # a FIFO or /dev/stdout: nothing to replace
-        target.write_text(text, encoding="utf-8")
+        target.write_bytes(content)
         return
     with tempfile.NamedTemporaryFile(
-        "w",
-        encoding="utf-8",
-        dir=target.parent,
-        prefix=f".{target.name}.",
-        delete=False,
+        dir=target.parent, prefix=f".{target.name}.", delete=False
     ) as file:
         written = Path(file.name)
         try:
-            file.write(text)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
             written.chmod(0o666 & ~_umask())  # the temporary file is private, the result is not

@@ -28,7 +28,7 @@ def add_only(parser: Parser, areas: str = "nvlink, kubelet, …") -> None:
 
 def run(args: Namespace) -> int:
     """Run the health rules; 1 when one failed, 3 when one could not tell."""
-    from agent.checks.catalogue import HEALTH  # noqa: PLC0415 - keeps the other commands fast
+    from agent.checks.catalogue import HEALTH  # noqa: PLC0415 - keeps `completion` and help fast
     from agent.cli import reports  # noqa: PLC0415 - same
 
     rules = reports.selected(HEALTH, args.only, "health")

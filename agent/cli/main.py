@@ -1,4 +1,4 @@
-"""``nodetopo``: the parser put together, and every way a command can end."""
+"""``nodetopo``: the commands, the parser, and the exit status of every way they can end."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from agent import __version__
 from agent.cli.output import note, say
-from agent.cli.parser import Parser, add_command
+from agent.cli.parser import BriefParser, Parser, add_command
 from agent.errors import AgentError, InputError
 
 
@@ -27,7 +27,7 @@ COMMANDS = (
     Command("run", "agent.cli.run", "run the daemon of this node"),
     Command("topo", "agent.cli.topo.command", "print the topology: matrix, tree, path"),
     Command("labels", "agent.cli.labels", "print the labels that this node gets"),
-    Command("publish", "agent.cli.publish", "bring the labels of this node out, once"),
+    Command("publish", "agent.cli.publish", "publish the labels of this node once"),
     Command("cleanup", "agent.cli.cleanup", "remove what was published about this node"),
     Command("health", "agent.cli.health", "check the hardware"),
     Command("audit", "agent.cli.audit", "check settings and pods"),
@@ -36,7 +36,7 @@ COMMANDS = (
     Command("doctor", "agent.cli.doctor", "check the cluster's labels as schedulers read them"),
     Command("allocate", "agent.cli.allocate", "print the GPUs that a request would get"),
     Command("capture", "agent.cli.capture", "write the node's snapshot to a file"),
-    Command("nccl", "agent.cli.nccl", "print what NCCL can be told of this node"),
+    Command("nccl", "agent.cli.nccl", "print this node's topology for NCCL"),
     Command("explain", "agent.cli.explain", "explain a check by its code"),
     Command(
         "simulate", "agent.cli.simulate.command", "list the bundled machines; replay jobs on one"
@@ -50,7 +50,9 @@ OK, FAILED, BAD_INPUT, COULD_NOT_TELL = 0, 1, 2, 3
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 BROKEN_PIPE = 141
-"""128 + SIGPIPE: the reader, e.g. ``head``, had enough."""
+"""128 + SIGPIPE: the reader, e.g. ``head``, closed the pipe."""
+
+ALL = "all"
 
 _EPILOG = (
     "exit status: 0 nothing failed, 1 a check failed (warnings too with --strict), "
@@ -60,10 +62,13 @@ _EPILOG = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
-    _fill_closed_streams()
-    _use_utf8()
+    _prepare_streams()
     try:
-        return _run(argv)
+        args = parsed(sys.argv[1:] if argv is None else argv)
+        code: int = args.run(args)
+        if code == OK and args.strict and args.warnings:
+            code = FAILED
+        say("")  # a write that failed late must not end in success
     except AgentError as error:
         note("error", str(error))
         return BAD_INPUT if isinstance(error, InputError) else COULD_NOT_TELL
@@ -75,27 +80,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _silence_stdout()
         return INTERRUPTED
+    return code
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
-    whole = parser(only=next((word for word in argv if not word.startswith("-")), None))
-    args = whole.parse_args(argv, Namespace(warnings=[], strict=False, incomplete=False))
-    code: int = args.run(args)
-    say("")
-    return FAILED if code == OK and args.strict and args.warnings else code
+def parsed(argv: Sequence[str]) -> Namespace:
+    """Return the arguments, by a parser that knows the flags of the command in *argv* only.
+
+    Few calls give settings as flags, and to load the settings takes as long as most commands
+    run. So a parser without them goes first; what it does not understand, and every help text,
+    is left to the full one.
+
+    Raises:
+        InputError: they are no usage of a command.
+    """
+    command = next((word for word in argv if not word.startswith("-")), None)
+    try:
+        found = parser(command, BriefParser).parse_args(argv, _defaults())
+    except InputError:
+        found = parser(command).parse_args(argv, _defaults())
+    return found
 
 
-ALL = "all"
+def _defaults() -> Namespace:
+    return Namespace(warnings=[], strict=False, incomplete=False)
 
 
-def parser(only: str | None = ALL) -> Parser:
+def parser(only: str | None = ALL, kind: type[Parser] = Parser) -> Parser:
     """Return the parser, with the flags of the command *only*, or of every command.
 
-    The other commands are there by name and summary alone: to import them takes longer than
-    most commands run.
+    The other commands have a name and a summary alone: importing them takes longer than most
+    commands run.
     """
-    whole = Parser(
+    whole = kind(
         prog="nodetopo",
         description="Read, label, place and verify the topology of one GPU node.",
         epilog=_EPILOG,
@@ -109,19 +125,15 @@ def parser(only: str | None = ALL) -> Parser:
     return whole
 
 
-def _fill_closed_streams() -> None:
-    """Let a stream that the caller closed (``>&-``) lead nowhere; Python has ``None`` for it."""
+def _prepare_streams() -> None:
+    """Open closed streams as ``/dev/null``, and print UTF-8 whatever the locale says."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
+        if getattr(sys, name) is None:  # closed by the caller, as with `>&-`
             # This takes the stream's own number, which no other file may then get.
             null = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - open to the end
             setattr(sys, name, null)
-
-
-def _use_utf8() -> None:
-    """Print ✓ and × whatever the locale says: containers often have none."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
+        if isinstance(stream, TextIOWrapper):  # ✓ and × too: containers often have no locale
             stream.reconfigure(encoding="utf-8", errors="replace")
 
 

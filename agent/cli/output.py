@@ -43,13 +43,10 @@ def width(text: str) -> int:
     """Return how many terminal columns *text* takes."""
     if text.isascii() and text.isprintable():
         return len(text)
-    return sum(_columns(char) for char in text)
-
-
-def _columns(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    return sum(
+        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
+        for char in text
+    )
 
 
 def pad(text: str, columns: int) -> str:
@@ -161,7 +158,10 @@ def emit(answer: Answer, args: Namespace) -> None:
         case "json":
             say(json_text(answer.plain))
         case "yaml":
-            say(_yaml_text(answer.plain))
+            import yaml  # noqa: PLC0415 - 2 MiB and 20 ms that only this format needs
+
+            is_safe = _STEERING.search(json.dumps(answer.plain, ensure_ascii=False)) is None
+            say(yaml.safe_dump(answer.plain, sort_keys=False, allow_unicode=is_safe, width=100))
         case "short":
             say(answer.short)
         case "svg" if answer.svg is not None:
@@ -195,14 +195,6 @@ def json_text(plain: Any) -> str:
 def escaped(document: str) -> str:
     """Return the JSON *document* with what steers a terminal escaped; it means the same."""
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
-
-
-def _yaml_text(plain: Any) -> str:
-    import yaml  # noqa: PLC0415 - 2 MiB and 20 ms that only this format needs
-
-    is_safe = _STEERING.search(json.dumps(plain, ensure_ascii=False)) is None
-    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=is_safe, width=100)
-    return text
 
 
 def note(kind: str, text: str) -> None:

@@ -4,7 +4,7 @@ import argparse
 import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from agent.errors import InputError
 
@@ -14,7 +14,7 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - h
 """What ``add_subparsers`` returns."""
 
 
-class _Help(argparse.HelpFormatter):
+class _HelpFormatter(argparse.HelpFormatter):
     """Breaks no line inside a word with hyphens, such as a flag or a setting's value."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
@@ -22,27 +22,29 @@ class _Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises bad usage as an :class:`InputError` instead of printing usage and exiting."""
+    """Raises bad usage as an :class:`InputError` instead of printing usage and exiting.
+
+    Attributes:
+        has_settings: whether settings of the daemon are flags too, for commands that take some.
+    """
+
+    has_settings: ClassVar[bool] = True
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(
-            **{"allow_abbrev": False, "formatter_class": _Help, **options},
-        )
+        super().__init__(**{"allow_abbrev": False, "formatter_class": _HelpFormatter, **options})
 
     def parse_known_args(self, *args: Any, **options: Any) -> tuple[Any, list[str]]:
-        """Parse *args*; here nothing is left over for others to know.
+        """Parse *args*; no argument is left for others.
 
         Raises:
             InputError: an argument is unknown to this command.
         """
-        found, unknown = super().parse_known_args(*args, **options)
+        parsed, unknown = super().parse_known_args(*args, **options)
         if unknown:
             name = unknown[0].partition("=")[0]
             flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-            close = get_close_matches(name, flags, n=1)
-            cure = f"did you mean {close[0]!r}?" if close else f"see `{self.prog} --help`"
-            raise InputError(f"unknown argument: {name!r}", cure)
-        return found, unknown
+            raise InputError(f"unknown argument: {name!r}", self._suggestion(name, flags))
+        return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse found wrong.
@@ -53,20 +55,37 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message, f"see `{self.prog} --help`")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Name the nearest choice; argparse's own text lists them all and suggests none."""
+        # argparse's own text lists all choices and suggests none.
         if action.choices is None or value in action.choices:
             return
-        choices = tuple(map(str, action.choices))
-        close = get_close_matches(str(value), choices, n=1)
+        choices = list(map(str, action.choices))
         what = "/".join(action.option_strings) or (action.metavar or action.dest)
         raise InputError(
             f"{what}: {str(value)!r} is not one of {', '.join(choices)}",
-            f"did you mean {close[0]!r}?" if close else f"see `{self.prog} --help`",
+            self._suggestion(str(value), choices),
         )
+
+    def _suggestion(self, word: str, known: Sequence[str]) -> str:
+        close = get_close_matches(word, known, n=1)
+        return f"did you mean {close[0]!r}?" if close else f"see `{self.prog} --help`"
+
+
+class BriefParser(Parser):
+    """A parser without settings, which is quick to build; it leaves help to the full one."""
+
+    has_settings = False
+
+    def print_help(self, _file: object = None) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("help lists the settings too")
 
 
 class Repeated(argparse.Action):
-    """Joins by commas what a repeated flag gives, as urfave/cli does for NVIDIA's lists."""
+    """Joins the values of a repeated flag by commas, as urfave/cli does for NVIDIA's lists."""
 
     def __call__(
         self,

@@ -1,23 +1,20 @@
-"""What `health` and `audit` share: choose rules, run them, print, tell by the exit status."""
+"""What `health`, `audit` and `doctor` share: choose rules, run them, print results as text."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from agent.checks.alignment.record import Alignment, NvlinkSpan, PodAlignment, to_plain
+from agent.checks.alignment.record import Alignment, PodAlignment, to_plain
 from agent.checks.catalogue import select
 from agent.checks.engine import Report, Result, evaluate, report_to_plain
 from agent.checks.rule import Finding, Rule, Verdict
 from agent.checks.waivers import USUAL, Terms
 from agent.cli import output
 from agent.cli.output import Answer, Style, clean, emit
-from agent.cli.source import settings
+from agent.cli.source import is_configured, settings
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
-
-# Results of checks as text: grouped by area, one line a claim, then what broke it.
 
 _MARKS = {
     Verdict.PASS: ("✓", "32"),
@@ -27,14 +24,69 @@ _MARKS = {
 }
 """What a verdict looks like: a character, and the SGR colour it has on a terminal."""
 
-
+_WAIVED, _SKIPPED = "~", "·"
 _AREA_COLUMNS = 11
 
+_ALIGNMENT_HEAD = (
+    "POD",
+    "CONTAINER",
+    "GPUS",
+    "GPU",
+    "CPU",
+    "MEMORY",
+    "HCA",
+    "NVLINK",
+    "VERDICT",
+    "CAUSE",
+)
+_ALIGNMENT_COLOURS = {
+    Alignment.ALIGNED: "32",
+    Alignment.MISALIGNED: "31",
+    Alignment.UNKNOWN: "36",
+}
+"""SGR colours, those of the verdicts of rules."""
 
-_WAIVED = "~"
+_UNKNOWN, _NONE = "?", "-"
 
 
-_SKIPPED = "·"
+def selected(rules: Sequence[Rule], only: Sequence[str], command: str) -> Sequence[Rule]:
+    """Return those of *rules* that ``--only`` names; all of them when it was not given.
+
+    Raises:
+        InputError: a name is unknown, or none of this command's rules has it.
+    """
+    names = [name for argument in only for name in argument.split(",")]
+    if not names:
+        return rules
+    chosen = select(rules, names)
+    if not chosen:
+        areas = ", ".join(dict.fromkeys(rule.area.value for rule in rules))
+        raise InputError(f"`{command}` checks nothing about {', '.join(names)}", f"try: {areas}")
+    return chosen
+
+
+def judge(
+    snapshot: Snapshot,
+    rules: Sequence[Rule],
+    args: Namespace,
+    extend: Callable[[Answer], Answer] | None = None,
+) -> int:
+    """Print the report of *rules* on *snapshot* and return the exit status.
+
+    *extend* adds to the answer what the command prints beside the rules.
+    """
+    terms: Terms = USUAL
+    if is_configured(args, "checks_file") and (path := settings(args).checks_file) is not None:
+        from datetime import UTC, datetime  # noqa: PLC0415 - only here
+
+        from agent.config.data_files import load_checks  # noqa: PLC0415 - loads PyYAML
+
+        terms = load_checks(path, datetime.now(UTC).date())
+    report = evaluate(snapshot, rules, terms)
+    result = answer(report, output.style(no_color=args.no_color))
+    emit(result if extend is None else extend(result), args)
+    code = exit_code(report, strict=args.strict)
+    return 3 if code == 0 and args.incomplete else code
 
 
 def exit_code(report: Report, *, strict: bool) -> int:
@@ -47,33 +99,27 @@ def exit_code(report: Report, *, strict: bool) -> int:
 
 def answer(report: Report, style: Style) -> Answer:
     """Return *report* in all formats; the short one holds only what is not a pass."""
-    problems = [result for result in report.results if not _is_fine(result)]
-    return Answer(
-        plain=report_to_plain(report),
-        table="".join(_areas(report, style)) + _footer(report),
-        short="".join((*_broken(problems, style), *_unknown(problems, style))),
-    )
-
-
-def _is_fine(result: Result) -> bool:
-    return result.verdict is Verdict.PASS or result.waived is not None
-
-
-def _areas(report: Report, style: Style) -> Iterator[str]:
+    rows = []
     for area, results in groupby(report.results, key=lambda result: result.rule.area):
         for position, result in enumerate(results):
             lead = output.pad("" if position else area.value, _AREA_COLUMNS)
-            yield f"{lead}{_line(result, style)}\n"
-            yield _details(result)
+            rows.append(f"{lead}{_mark(result, style)} {_claim(result)}\n{_details(result)}")
 
-
-def _line(result: Result, style: Style) -> str:
-    text = f"{_mark(result, style)} {result.rule.code} {clean(result.rule.claim)}"
-    if result.skipped is not None:
-        return f"{text} (does not apply: {clean(result.skipped)})"
-    if _is_merely_unknown(result):
-        return f"{text} (not known: {_missing(result)})"
-    return f"{text} (waived: {clean(result.waived)})" if result.waived else text
+    problems = [result for result in report.results if not _is_fine(result)]
+    short = ""
+    missing: dict[str, list[str]] = {}  # codes of rules by what they miss
+    for result in problems:
+        code = result.rule.code
+        if result.verdict is Verdict.UNKNOWN:
+            missing.setdefault(_missing(result), []).append(code)
+            continue
+        what = "; ".join(" ".join(_columns(finding)) for finding in result.findings)
+        short += f"{_mark(result, style)} {code} {clean(result.rule.claim)}: {clean(what)} "
+        short += f"→ `nodetopo explain {code}`\n"
+    mark, colour = _MARKS[Verdict.UNKNOWN]
+    for inputs, codes in missing.items():
+        short += f"{style.paint(mark, colour)} not known: {inputs}: {', '.join(codes)}\n"
+    return Answer(plain=report_to_plain(report), table="".join(rows) + _footer(report), short=short)
 
 
 def _mark(result: Result, style: Style) -> str:
@@ -85,9 +131,20 @@ def _mark(result: Result, style: Style) -> str:
     return style.paint(mark, colour)
 
 
+def _claim(result: Result) -> str:
+    """Return the code and the claim of a rule, with the reason where it was not decided."""
+    text = f"{result.rule.code} {clean(result.rule.claim)}"
+    if result.skipped is not None:
+        return f"{text} (does not apply: {clean(result.skipped)})"
+    if _is_merely_unknown(result):
+        return f"{text} (not known: {_missing(result)})"
+    return f"{text} (waived: {clean(result.waived)})" if result.waived else text
+
+
 def _details(result: Result) -> str:
+    """Return the lines below a claim: findings, waivers, missing inputs, and the remedy."""
     indent = _AREA_COLUMNS + 4
-    text = output.table(map(_finding, result.findings), indent=indent)
+    text = output.table(map(_columns, result.findings), indent=indent)
     if result.accepted:
         subjects = ", ".join(finding.subject for finding in result.accepted)
         text += f"{' ' * indent}accepted: {clean(subjects)}\n"
@@ -101,12 +158,12 @@ def _details(result: Result) -> str:
     return text
 
 
-def _finding(finding: Finding) -> tuple[str, str, str]:
-    return (
-        finding.subject,
-        f"observed {finding.observed}",
-        f"expected {finding.expected}",
-    )
+def _columns(finding: Finding) -> tuple[str, str, str]:
+    return finding.subject, f"observed {finding.observed}", f"expected {finding.expected}"
+
+
+def _is_fine(result: Result) -> bool:
+    return result.verdict is Verdict.PASS or result.waived is not None
 
 
 def _is_merely_unknown(result: Result) -> bool:
@@ -116,30 +173,6 @@ def _is_merely_unknown(result: Result) -> bool:
 
 def _missing(result: Result) -> str:
     return clean(", ".join(result.missing))
-
-
-def _broken(problems: Iterable[Result], style: Style) -> Iterator[str]:
-    for result in problems:
-        if result.verdict is not Verdict.UNKNOWN:
-            yield _short(result, style)
-
-
-def _short(result: Result, style: Style) -> str:
-    what = "; ".join(" ".join(_finding(finding)) for finding in result.findings)
-    code = result.rule.code
-    hint = f"→ `nodetopo explain {code}`"
-    return f"{_mark(result, style)} {code} {clean(result.rule.claim)}: {clean(what)} {hint}\n"
-
-
-def _unknown(problems: Iterable[Result], style: Style) -> Iterator[str]:
-    """Yield one line for each thing that is missing, with the codes of all that need it."""
-    codes: dict[str, list[str]] = {}
-    for result in problems:
-        if result.verdict is Verdict.UNKNOWN:
-            codes.setdefault(_missing(result), []).append(result.rule.code)
-    mark, colour = _MARKS[Verdict.UNKNOWN]
-    for missing, needing in codes.items():
-        yield f"{style.paint(mark, colour)} not known: {missing}: {', '.join(needing)}\n"
 
 
 def _footer(report: Report) -> str:
@@ -160,139 +193,63 @@ def _footer(report: Report) -> str:
     return " · ".join(parts) + (f"   {context}" if context else "") + "\n"
 
 
-# What running pods really got, as a table for people and as JSON.
-
-_HEAD = ("POD", "CONTAINER", "GPUS", "GPU", "CPU", "MEMORY", "HCA", "NVLINK", "VERDICT", "CAUSE")
-
-
-_COLOURS = {
-    Alignment.ALIGNED: "32",
-    Alignment.MISALIGNED: "31",
-    Alignment.UNKNOWN: "36",
-}
-"""SGR colours, those of the verdicts of rules."""
-
-
-_UNKNOWN = "?"
-
-
-_NONE = "-"
+def plain(rows: Iterable[PodAlignment]) -> list[dict[str, Any]]:
+    """Return the measured alignment of pods in JSON's own types."""
+    return [to_plain(row) for row in rows]
 
 
 def text(rows: Sequence[PodAlignment], style: Style) -> str:
-    """Return the table, with a heading; empty without rows.
+    """Return the measured alignment of pods as a table with a heading; empty without rows.
 
     The columns between GPUS and NVLINK hold NUMA nodes: ``*`` behind them means that the CPUs are
     shared, or that nothing binds the memory.
     """
     if not rows:
         return ""
-    table = output.table([_HEAD, *map(_row, rows)])
-    head, *lines = table.splitlines()
-    painted = (_painted(line, row, style) for line, row in zip(lines, rows, strict=True))
-    return "\n".join(["measured alignment, by NUMA node:", head, *painted]) + "\n"
-
-
-def plain(rows: Iterable[PodAlignment]) -> list[dict[str, Any]]:
-    """Return the rows in JSON's own types."""
-    return [to_plain(row) for row in rows]
-
-
-def _row(row: PodAlignment) -> tuple[str, ...]:
-    return (
-        f"{row.namespace}/{row.pod}",
-        row.container,
-        ",".join(_runs(row.gpus)) or _NONE,
-        _nodes(row.gpu_nodes) if row.gpus else _NONE,
-        _nodes(row.cpu_nodes) + ("*" if row.has_own_cpus is False else ""),
-        _nodes(row.memory_nodes) + ("*" if row.is_memory_bound is False else ""),
-        _nodes(row.hca_nodes) if row.hcas else _NONE,
-        _nvlink(row),
-        row.verdict.value,
-        ", ".join(cause.code for cause in row.causes) or _NONE,
-    )
-
-
-def _painted(line: str, row: PodAlignment, style: Style) -> str:
-    word = row.verdict.value
-    before, found, after = line.rpartition(f" {word} ")
-    return f"{before} {style.paint(word, _COLOURS[row.verdict])} {after}" if found else line
+    cells = [
+        (
+            f"{row.namespace}/{row.pod}",
+            row.container,
+            ",".join(_ranges(row.gpus)) or _NONE,
+            _nodes(row.gpu_nodes) if row.gpus else _NONE,
+            _nodes(row.cpu_nodes) + ("*" if row.has_own_cpus is False else ""),
+            _nodes(row.memory_nodes) + ("*" if row.is_memory_bound is False else ""),
+            _nodes(row.hca_nodes) if row.hcas else _NONE,
+            _NONE if row.nvlink is None else row.nvlink.value,
+            row.verdict.value,
+            ", ".join(cause.code for cause in row.causes) or _NONE,
+        )
+        for row in rows
+    ]
+    head, *lines = output.table([_ALIGNMENT_HEAD, *cells]).splitlines()
+    painted = ["measured alignment, by NUMA node:", head]
+    for line, row in zip(lines, rows, strict=True):
+        word = row.verdict.value
+        before, verdict, after = line.rpartition(f" {word} ")
+        coloured = f"{before} {style.paint(word, _ALIGNMENT_COLOURS[row.verdict])} {after}"
+        painted.append(coloured if verdict else line)
+    return "\n".join(painted) + "\n"
 
 
 def _nodes(nodes: tuple[int, ...] | None) -> str:
     return _UNKNOWN if nodes is None else ",".join(map(str, nodes)) or _NONE
 
 
-def _nvlink(row: PodAlignment) -> str:
-    match row.nvlink:
-        case NvlinkSpan.ALL | NvlinkSpan.SOME | NvlinkSpan.NONE:
-            return row.nvlink.value
-        case None:
-            return _NONE
-
-
-def _runs(gpus: Sequence[str]) -> Iterator[str]:
-    """Yield names of GPUs, those that follow each other as ``0-3``."""
-    run: list[int] = []
+def _ranges(gpus: Sequence[str]) -> list[str]:
+    """Return the names of GPUs, consecutive indices as ``0-3``; other names as they are."""
+    ranges: list[str] = []
+    first = last = -2
     for name in gpus:
         number = name.removeprefix("GPU")
-        index = int(number) if number.isdecimal() and len(number) < len("1000") else None
-        if run and index == run[-1] + 1:
-            run.append(index)
+        if not number.isdecimal() or len(number) >= len("1000"):
+            first = last = -2
+            ranges.append(name)
             continue
-        if run:
-            yield _run(run)
-        run = [] if index is None else [index]
-        if index is None:
-            yield name
-    if run:
-        yield _run(run)
-
-
-def _run(run: Sequence[int]) -> str:
-    return f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0])
-
-
-def selected(rules: Sequence[Rule], only: Sequence[str], command: str) -> Sequence[Rule]:
-    """Return those of *rules* that ``--only`` names; all of them when it was not given.
-
-    Raises:
-        InputError: a name is unknown, or none of this command's rules has it.
-    """
-    names = [name for argument in only for name in argument.split(",")]
-    if not names:
-        return rules
-    found = select(rules, names)
-    if not found:
-        areas = ", ".join(dict.fromkeys(rule.area.value for rule in rules))
-        raise InputError(f"`{command}` checks nothing about {', '.join(names)}", f"try: {areas}")
-    return found
-
-
-def _as_it_is(answer: Answer) -> Answer:
-    return answer
-
-
-def judge(
-    snapshot: Snapshot,
-    rules: Sequence[Rule],
-    args: Namespace,
-    add: Callable[[Answer], Answer] = _as_it_is,
-) -> int:
-    """Print the report of *rules* on *snapshot* and return the exit status.
-
-    *add* puts into the answer what the command has to say beside the rules.
-    """
-    result = evaluate(snapshot, rules, _terms(args))
-    emit(add(answer(result, output.style(no_color=args.no_color))), args)
-    code = exit_code(result, strict=args.strict)
-    return 3 if code == 0 and args.incomplete else code
-
-
-def _terms(args: Namespace) -> Terms:
-    path = settings(args).checks_file
-    if path is None:
-        return USUAL
-    from agent.config.data_files import load_checks  # noqa: PLC0415 - loads yaml
-
-    return load_checks(path, datetime.now(UTC).date())
+        index = int(number)
+        if index == last + 1:
+            ranges[-1] = f"{first}-{index}"
+        else:
+            first = index
+            ranges.append(str(index))
+        last = index
+    return ranges

@@ -1,223 +1,47 @@
-"""``nodetopo run``: the daemon."""
+"""``nodetopo run``: the daemon; and its settings as flags and as tables."""
 
-import argparse
 import os
 import sys
-from argparse import SUPPRESS, Namespace
+from argparse import SUPPRESS, BooleanOptionalAction, Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agent.checks.catalogue import AUDIT, HEALTH
-from agent.checks.engine import Report, evaluate
-from agent.cli import output, reports
+from agent.cli import output
 from agent.cli.files import STDIO, read_text
 from agent.cli.output import Style, clean, say, warn
 from agent.cli.parser import Parser, Repeated
 from agent.cli.source import given
-from agent.cli.topo.matrix import text as matrix_text
 from agent.config import CONFIG_VARIABLE, Resolved, options
-from agent.config.named import Chosen
 from agent.config.nvidia.names import CONFIG_FLAG, NAMES, NVIDIA_CONFIG_VARIABLE, Kind, Name
 from agent.config.settings import default, key, variable
 from agent.config.values import Option
-from agent.daemon import loops
-from agent.daemon.reload import Sources
-from agent.daemon.startup_report import Ready, ReadyResource
-from agent.deviceplugin.resources import Resource
 from agent.model.snapshot import Snapshot
-from agent.topology.matrix import matrix
 
-# What ``nodetopo run`` shows once the kubelet has the devices: the main job, on one page.
-
-
-def show(ready: Ready) -> None:
-    """Print the page to standard output."""
-    style = output.style(no_color=False)
-    say("\n".join(_sections(ready, style)))
-
-
-def _sections(ready: Ready, style: Style) -> Iterator[str]:
-    yield style.paint(_machine(ready), "1") + "\n"
-    yield matrix_text(matrix(ready.snapshot), ready.snapshot, style)
-    yield _section("labels", output.table(ready.labels.items(), indent=2), style)
-    yield _section("registration", _registration(ready), style)
-    yield _section("a pod asks for GPUs", "".join(_allocations(ready)), style)
-    health, audit = evaluate(ready.snapshot, HEALTH), evaluate(ready.snapshot, AUDIT)
-    yield _section("health", _checks(health, style), style)
-    yield _section("audit", _checks(audit, style), style)
-    yield _section("metrics", f"  {ready.metrics_url or 'not served'}\n", style)
-
-
-def _section(title: str, body: str, style: Style) -> str:
-    return f"{style.paint(title, '1')}\n{body}"
-
-
-def _machine(ready: Ready) -> str:
-    gpus, hcas = len(ready.snapshot.gpus), len(ready.snapshot.hcas or ())
-    kind = clean(ready.snapshot.gpus[0].product or "GPU") if gpus else "GPU"
-    machine = f"{gpus}x {kind}, {hcas} HCAs"
-    if ready.scene.simulated is None:
-        return f"node {clean(ready.snapshot.node or '?')}: {machine}"
-    return (
-        f"SIMULATED machine {clean(ready.scene.simulated)}: {machine}. "
-        "None of this hardware is here."
-    )
-
-
-def _registration(ready: Ready) -> str:
-    who = "an embedded stand-in for the kubelet" if ready.scene.stand_in else "the kubelet"
-    lines = []
-    for one in ready.resources:
-        lines.append(f"{one.resource.name}: {one.plugin.devices} devices registered with {who}")
-        lines.append(f"socket {ready.scene.socket_dir / (one.plugin.endpoint or '?')}")
-    lines += [f"not offered: {clean(refusal.reason)}" for refusal in ready.refusals]
-    return "".join(f"  {line}\n" for line in lines)
-
-
-def _allocations(ready: Ready) -> Iterator[str]:
-    """Yield, for each resource, the answer the kubelet got, with the reasons for it."""
-    for one in ready.resources:
-        if len(ready.resources) > 1:
-            yield f"  {one.resource.name}\n"
-        yield "".join(f"  {line}\n" for line in _allocation(one, ready))
-
-
-def _allocation(one: ReadyResource, ready: Ready) -> Iterator[str]:
-    found = one.placement
-    if found is None:
-        yield "no GPU is usable" if one.resource.is_whole else "no device is usable"
-        return
-    usable = sum(device.is_healthy for device in one.resource.devices)
-    answer = one.preferred if one.preferred is not None else found.chosen
-    asked = "GetPreferredAllocation answered" if one.preferred is not None else "would answer"
-    yield f"{len(found.chosen)} of {usable}: {asked} {_named(answer, one.resource, ready.snapshot)}"
-    yield f"policy {found.rules.policy}, bandwidth model {found.rules.model}"
-    yield from map(clean, found.reasons)
-
-
-def _named(chosen: Iterable[str], resource: Resource, snapshot: Snapshot) -> str:
-    """Return the GPUs of *chosen*; with a number for each where devices are parts of GPUs."""
-    names = {gpu.id: gpu.name for gpu in snapshot.gpus}
-    counts = Counter(sorted(names[resource.gpus[name]] for name in chosen))
-    if resource.is_whole:
-        return " ".join(counts)
-    return ", ".join(f"{count} of {name}" for name, count in counts.items())
-
-
-def _checks(found: Report, style: Style) -> str:
-    answer = reports.answer(found, style)
-    summary = answer.table.rstrip("\n").rpartition("\n")[2]
-    problems = "".join(f"  {line}\n" for line in answer.short.splitlines())
-    return f"{problems}  {summary}\n"
-
-
-# The settings of NVIDIA's device plugin on the command line of ``run``, and as a table.
-
-_DEST = "nvidia "
-"""Begins the name of a parsed flag of NVIDIA's; no flag of ours holds a space."""
-
+if TYPE_CHECKING:  # the daemon loads grpc and structlog, which help and --print-config do without
+    from agent.checks.rule import Rule
+    from agent.daemon.reload import Reloader
+    from agent.daemon.startup_report import Ready, ReadyResource
+    from agent.deviceplugin.resources import Resource
 
 A_SWITCH: Mapping[str, Any] = MappingProxyType(
     {"metavar": "BOOL", "nargs": "?", "const": "true", "default": SUPPRESS}
 )
-"""How argparse is to read a switch of NVIDIA's: alone it is true, and ``=false`` may follow."""
-
+"""How argparse reads a switch of NVIDIA's: alone it is true, and ``=false`` may follow."""
 
 SWITCHES = frozenset(
     f"--{flag}" for name in NAMES if name.kind is Kind.SWITCH for flag in name.flags
 )
-"""NVIDIA's switches; one of ours that is called so is read in the same way."""
+"""NVIDIA's switches; one of ours with the same name is read in the same way."""
 
-
-_LISTS = (Kind.WORDS, Kind.NUMBERS)
-
-
-def add_nvidia_flags(parser: Parser) -> None:
-    """Add those of NVIDIA's flags that are not flags of ours too, and all of them with one dash.
-
-    NVIDIA's plugin takes one dash for two, as every program that uses Go's package ``flag``.
-    """
-    group = parser.add_argument_group(
-        "NVIDIA's device plugin", "its flags and variables; see docs/operate/configuration.md"
-    )
-    own = {key(name): name for name in options()}
-    for name in NAMES:
-        flags = [f"--{flag}" for flag in name.flags if flag not in own]
-        dest = _DEST + name.name
-        if flags:
-            group.add_argument(*flags, dest=dest, help=effect(name), **_how(name))
-        for flag in name.flags:
-            parser.add_argument(f"-{flag}", dest=own.get(flag, dest), help=SUPPRESS, **_how(name))
-    parser.add_argument(f"-{CONFIG_FLAG}", dest="config", default=SUPPRESS, help=SUPPRESS)
-
-
-def _how(name: Name) -> Mapping[str, Any]:
-    """Return how argparse is to read the flags of *name*."""
-    if name.kind is Kind.SWITCH:
-        return A_SWITCH
-    action = Repeated if name.kind in _LISTS else "store"
-    return {"metavar": "TEXT", "action": action, "default": SUPPRESS}
-
-
-def given_nvidia(args: Namespace) -> dict[str, str]:
-    """Return the flags of NVIDIA's that were given, by NVIDIA's name."""
-    found = vars(args).items()
-    return {dest.removeprefix(_DEST): text for dest, text in found if dest.startswith(_DEST)}
-
-
-def effect(name: Name) -> str:
-    """Return what a setting of NVIDIA's comes to here, in a few words."""
-    if name.ours:
-        return f"sets {' and '.join(map(key, name.ours))}"
-    if name.kind is Kind.MPS:
-        return "refused: MPS is not supported"
-    usual = " or ".join(map(_nvidia_settings_shown, name.agrees or ()))
-    if not name.instead:
-        return f"{usual} only; another is refused"
-    return f"read as {usual}: {name.instead}" if usual else f"no effect: {name.instead}"
-
-
-def nvidia_names(field: str) -> str:
-    """Return the names of NVIDIA's that set the field of ours, or a dash."""
-    return ", ".join(name.name for name in NAMES if field in name.ours) or "-"
-
-
-def listing(resolved: Resolved) -> str:
-    """Return a table of all settings of NVIDIA's: value, origin and effect."""
-    return output.table([("NVIDIA'S NAME", "VALUE", "ORIGIN", "HERE"), *_rows(resolved)])
-
-
-def _rows(resolved: Resolved) -> Iterator[tuple[str, str, str, str]]:
-    for name in NAMES:
-        value, origin = _value(resolved, name)
-        yield name.name, value, origin, effect(name)
-
-
-def _value(resolved: Resolved, name: Name) -> tuple[str, str]:
-    """Return the value of *name* and its origin; some flags are ours and NVIDIA's at once."""
-    if (given := resolved.nvidia.get(name.name)) is not None:
-        return _nvidia_settings_shown(given.value), given.origin
-    for field, origin in resolved.origins.items():
-        if key(field) in name.flags and origin == f"flag --{key(field)}":
-            return _nvidia_settings_shown(getattr(resolved.settings, field)), origin
-    return "-", "not set"
-
-
-def _nvidia_settings_shown(value: object) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case tuple():
-            return ",".join(map(str, value)) or "[]"
-        case _:
-            return str(value) or "(empty)"
+_NVIDIA_DEST = "nvidia "
+"""Begins the name of a parsed flag of NVIDIA's; no flag of ours holds a space."""
 
 
 def add(parser: Parser) -> None:
-    """Add the flags."""
+    """Add the flags: ours by subject, then those of NVIDIA's device plugin."""
     parser.epilog = (
         "every flag is also a key of the file and a variable: "
         f"--{key('recovery_s')} 5m, `{key('recovery_s')}: 5m`, {variable('recovery_s')}=5m"
@@ -233,30 +57,50 @@ def add(parser: Parser) -> None:
         action="store_true",
         help="print every setting with its origin, and end",
     )
+    groups: dict[str, Any] = {}
     for name, option in options().items():
-        flag, explained = f"--{key(name)}", explanation(name, option)
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        flag = f"--{key(name)}"
+        how: dict[str, Any] = {"dest": name, "help": explanation(name, option)}
         if flag in SWITCHES:
-            parser.add_argument(flag, dest=name, help=explained, **A_SWITCH)
+            how |= A_SWITCH
         elif option.metavar == "BOOL":
-            parser.add_argument(
-                flag,
-                dest=name,
-                action=argparse.BooleanOptionalAction,
-                default=SUPPRESS,
-                help=explained,
-            )
+            how |= {"action": BooleanOptionalAction, "default": SUPPRESS}
         else:
-            parser.add_argument(
-                flag,
-                dest=name,
-                metavar=option.metavar,
-                choices=option.choices or None,
-                action=Repeated if option.metavar == "LIST" else "store",
-                default=SUPPRESS,
-                help=explained,
-            )
-    add_nvidia_flags(parser)
+            how |= {
+                "metavar": option.metavar,
+                "choices": option.choices or None,
+                "action": Repeated if option.metavar == "LIST" else "store",
+                "default": SUPPRESS,
+            }
+        groups[option.group].add_argument(flag, **how)
+    _add_nvidia_flags(parser)
     parser.set_defaults(run=run)
+
+
+def _add_nvidia_flags(parser: Parser) -> None:
+    """Add those of NVIDIA's flags that are not flags of ours too, and all of them with one dash.
+
+    NVIDIA's plugin takes one dash for two, as every program that uses Go's package ``flag``.
+    """
+    group = parser.add_argument_group(
+        "NVIDIA's device plugin", "its flags and variables; see docs/operate/configuration.md"
+    )
+    own = {key(name): name for name in options()}
+    for name in NAMES:
+        how: Mapping[str, Any] = A_SWITCH
+        if name.kind is not Kind.SWITCH:
+            is_list = name.kind in (Kind.WORDS, Kind.NUMBERS)
+            action = Repeated if is_list else "store"
+            how = {"metavar": "TEXT", "action": action, "default": SUPPRESS}
+        flags = [f"--{flag}" for flag in name.flags if flag not in own]
+        dest = _NVIDIA_DEST + name.name
+        if flags:
+            group.add_argument(*flags, dest=dest, help=effect(name), **how)
+        for flag in name.flags:
+            parser.add_argument(f"-{flag}", dest=own.get(flag, dest), help=SUPPRESS, **how)
+    parser.add_argument(f"-{CONFIG_FLAG}", dest="config", default=SUPPRESS, help=SUPPRESS)
 
 
 def explanation(name: str, option: Option) -> str:
@@ -269,87 +113,101 @@ def explanation(name: str, option: Option) -> str:
     return f"{option.help}{words} (default: {_shown(usual)}{unit})"
 
 
+def effect(name: Name) -> str:
+    """Return in a few words what a setting of NVIDIA's does here."""
+    if name.ours:
+        return f"sets {' and '.join(map(key, name.ours))}"
+    if name.kind is Kind.MPS:
+        return "refused: MPS is not supported"
+    usual = " or ".join(_nvidia_shown(value) for value in name.agrees or ())
+    if not name.instead:
+        return f"{usual} only; another is refused"
+    return f"read as {usual}: {name.instead}" if usual else f"no effect: {name.instead}"
+
+
 def run(args: Namespace) -> int:
     """Resolve the settings, then hand over to the daemon until it ends."""
     if not args.print_config:
-        loops.end_at_signal()
-    sources = _sources(args)
-    base = sources.resolved()
-    # These load structlog, and the last two grpc, which --print-config does not need.
-    from agent.daemon import logs  # noqa: PLC0415
-    from agent.daemon.reload import Reloader  # noqa: PLC0415
+        from agent.daemon.loops import end_at_signal  # noqa: PLC0415 - help needs no daemon
 
+        end_at_signal()
+    from agent.daemon import logs  # noqa: PLC0415 - loads structlog
+    from agent.daemon.reload import Reloader, Sources  # noqa: PLC0415 - same
+
+    pipes: dict[str, str] = {}
+
+    def read(name: str) -> str:
+        """Return the text of a file as it is now, and of a pipe as it was read first."""
+        if name in pipes:
+            return pipes[name]
+        text = read_text(name)
+        if name == STDIO or Path(name).is_fifo():
+            pipes[name] = text
+        return text
+
+    parsed = vars(args).items()
+    variables = (os.environ.get(name) for name in (CONFIG_VARIABLE, NVIDIA_CONFIG_VARIABLE))
+    sources = Sources(
+        read=read,
+        flags=given(args),
+        nvidia_flags={
+            dest.removeprefix(_NVIDIA_DEST): text
+            for dest, text in parsed
+            if dest.startswith(_NVIDIA_DEST)
+        },
+        environment=dict(os.environ),
+        file=args.config or next(filter(None, variables), None),
+    )
+    base = sources.resolved()
     if not args.print_config:
         logs.configure(base.settings.log_format, base.settings.log_level)
     elif base.settings.config_dir is not None:  # what the API server says may be logged
         logs.configure(base.settings.log_format, "error")
     reloader = Reloader(sources, base)
     reloader.start()
-    settings = reloader.current.settings
     if args.print_config:
         reloader.close()
-        _print_config(args, reloader.current, reloader.config, reloader.label_problem)
+        _print_config(args, reloader)
         return 0
-    from agent.daemon import app  # noqa: PLC0415
+    import structlog  # noqa: PLC0415 - only the daemon logs
 
+    from agent.daemon import app  # noqa: PLC0415 - loads grpc
+
+    settings = reloader.current.settings
     logs.configure(settings.log_format, settings.log_level)
-    _log_warnings(reloader.current)
+    for text in reloader.current.warnings:
+        structlog.get_logger().warning("setting", about=text)
     is_watched = settings.once or sys.stdout.isatty()
     return app.run(settings, show if is_watched else None, reloader)
 
 
-def _sources(args: Namespace) -> Sources:
-    variables = (os.environ.get(name) for name in (CONFIG_VARIABLE, NVIDIA_CONFIG_VARIABLE))
-    return Sources(
-        read=_reader(),
-        flags=given(args),
-        nvidia_flags=given_nvidia(args),
-        environment=dict(os.environ),
-        file=args.config or next(filter(None, variables), None),
-    )
-
-
-def _reader() -> Callable[[str], str]:
-    """Return what reads a file each time it is asked for, and a pipe once."""
-    kept: dict[str, str] = {}
-
-    def read(name: str) -> str:
-        if name in kept:
-            return kept[name]
-        text = read_text(name)
-        if name == STDIO or Path(name).is_fifo():
-            kept[name] = text
-        return text
-
-    return read
-
-
-def _print_config(
-    args: Namespace, resolved: Resolved, config: Chosen | None, label_problem: str | None
-) -> None:
-    """Print the settings that a daemon would have now."""
+def _print_config(args: Namespace, reloader: "Reloader") -> None:
+    """Print the settings that a daemon would have now: ours, then NVIDIA's."""
+    resolved, config = reloader.current, reloader.config
     for text in resolved.warnings:
         warn(args, text)
     if config is not None:
-        for problem in filter(None, (config.problem, label_problem)):
+        for problem in filter(None, (config.problem, reloader.label_problem)):
             warn(args, f"named config: {problem}")
         say(f"named config: {config.name or 'none'}, by {config.why}\n")
-    say(f"{_listing(resolved)}\n{listing(resolved)}")
-
-
-def _log_warnings(resolved: Resolved) -> None:
-    import structlog  # noqa: PLC0415 - only the daemon logs
-
-    for text in resolved.warnings:
-        structlog.get_logger().warning("setting", about=text)
-
-
-def _listing(resolved: Resolved) -> str:
     rows = [("SETTING", "VALUE", "ORIGIN", "NVIDIA'S NAME")]
-    for name, origin in resolved.origins.items():
-        shown = _shown(getattr(resolved.settings, name))
-        rows.append((key(name), shown, origin, nvidia_names(name)))
-    return output.table(rows)
+    for field, origin in resolved.origins.items():
+        value = _shown(getattr(resolved.settings, field))
+        names = ", ".join(name.name for name in NAMES if field in name.ours) or "-"
+        rows.append((key(field), value, origin, names))
+    theirs = [("NVIDIA'S NAME", "VALUE", "ORIGIN", "HERE")]
+    theirs += [(name.name, *_nvidia_value(resolved, name), effect(name)) for name in NAMES]
+    say(f"{output.table(rows)}\n{output.table(theirs)}")
+
+
+def _nvidia_value(resolved: Resolved, name: Name) -> tuple[str, str]:
+    """Return the value of *name* and its origin; some flags are ours and NVIDIA's at once."""
+    if (given := resolved.nvidia.get(name.name)) is not None:
+        return _nvidia_shown(given.value), given.origin
+    for field, origin in resolved.origins.items():
+        if key(field) in name.flags and origin == f"flag --{key(field)}":
+            return _nvidia_shown(getattr(resolved.settings, field)), origin
+    return "-", "not set"
 
 
 def _shown(value: object) -> str:
@@ -362,5 +220,94 @@ def _shown(value: object) -> str:
             return ",".join(map(str, value)) or "none"
         case float():
             return f"{value:g}"
-        case _:
-            return str(value)
+    return str(value)
+
+
+def _nvidia_shown(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ",".join(map(str, value)) or "[]"
+    return str(value) or "(empty)"
+
+
+def show(ready: "Ready") -> None:
+    """Print on one page what runs, once the kubelet has the devices."""
+    from agent.checks.catalogue import AUDIT, HEALTH  # noqa: PLC0415 - only on a terminal
+    from agent.cli.topo.matrix import text  # noqa: PLC0415 - same
+    from agent.topology.matrix import matrix  # noqa: PLC0415 - same
+
+    style, snapshot, target = output.style(no_color=False), ready.snapshot, ready.target
+    gpus, hcas = len(snapshot.gpus), len(snapshot.hcas or ())
+    kind = clean(snapshot.gpus[0].product or "GPU") if gpus else "GPU"
+    machine = f"{gpus}x {kind}, {hcas} HCAs"
+    if target.simulated is None:
+        title = f"node {clean(snapshot.node or '?')}: {machine}"
+    else:
+        simulated = clean(target.simulated)
+        title = f"SIMULATED machine {simulated}: {machine}. None of this hardware is here."
+
+    kubelet = "an embedded stand-in for the kubelet" if target.stand_in else "the kubelet"
+    registration, allocations = [], []
+    for one in ready.resources:
+        plugin = one.plugin
+        registration += [
+            f"{one.resource.name}: {plugin.devices} devices registered with {kubelet}",
+            f"socket {target.socket_dir / (plugin.endpoint or '?')}",
+        ]
+        if len(ready.resources) > 1:
+            allocations.append(one.resource.name)
+        allocations += _allocation(one, snapshot)
+    registration += [f"not offered: {clean(refusal.reason)}" for refusal in ready.refusals]
+
+    sections = (
+        ("labels", output.table(ready.labels.items(), indent=2)),
+        ("registration", _indented(registration)),
+        ("a pod asks for GPUs", _indented(allocations)),
+        ("health", _checks(snapshot, HEALTH, style)),
+        ("audit", _checks(snapshot, AUDIT, style)),
+        ("metrics", f"  {ready.metrics_url or 'not served'}\n"),
+    )
+    pages = [f"{style.paint(title, '1')}\n", text(matrix(snapshot), snapshot, style)]
+    pages += [f"{style.paint(heading, '1')}\n{body}" for heading, body in sections]
+    say("\n".join(pages))
+
+
+def _allocation(one: "ReadyResource", snapshot: Snapshot) -> Iterator[str]:
+    """Yield the answer that the kubelet got for a resource, with the reasons for it."""
+    placement = one.placement
+    if placement is None:
+        yield "no GPU is usable" if one.resource.is_whole else "no device is usable"
+        return
+    usable = sum(device.is_healthy for device in one.resource.devices)
+    verb, answer = "would answer", placement.chosen
+    if one.preferred is not None:
+        verb, answer = "GetPreferredAllocation answered", one.preferred
+    names = _gpu_names(answer, one.resource, snapshot)
+    yield f"{len(placement.chosen)} of {usable}: {verb} {names}"
+    yield f"policy {placement.rules.policy}, bandwidth model {placement.rules.model}"
+    yield from map(clean, placement.reasons)
+
+
+def _gpu_names(chosen: Iterable[str], resource: "Resource", snapshot: Snapshot) -> str:
+    """Return the GPUs of *chosen*; with a number for each where devices are parts of GPUs."""
+    names = {gpu.id: gpu.name for gpu in snapshot.gpus}
+    counts = Counter(sorted(names[resource.gpus[name]] for name in chosen))
+    if resource.is_whole:
+        return " ".join(counts)
+    return ", ".join(f"{count} of {name}" for name, count in counts.items())
+
+
+def _checks(snapshot: Snapshot, rules: "tuple[Rule, ...]", style: Style) -> str:
+    """Return the problems that *rules* find, and how many passed and failed."""
+    from agent.checks.engine import evaluate  # noqa: PLC0415 - only on a terminal
+    from agent.cli import reports  # noqa: PLC0415 - same
+
+    answer = reports.answer(evaluate(snapshot, rules), style)
+    summary = answer.table.rstrip("\n").rpartition("\n")[2]
+    return _indented([*answer.short.splitlines(), summary])
+
+
+def _indented(lines: Iterable[str]) -> str:
+    return "".join(f"  {line}\n" for line in lines)

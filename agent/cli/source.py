@@ -2,16 +2,19 @@
 
 import os
 from argparse import SUPPRESS, BooleanOptionalAction, Namespace
+from typing import TYPE_CHECKING
 
-from agent.cli.files import read_text
+from agent.cli.files import STDIO, read_text
 from agent.cli.output import note, warn
 from agent.cli.parser import Parser
-from agent.config import Resolved, Settings, options
-from agent.config.settings import key
-from agent.errors import DecodeError, InputError, NvmlUnavailable
+from agent.errors import DecodeError, InputError
 from agent.machines import bundled
 from agent.model.codec import decode
+from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
+
+if TYPE_CHECKING:  # a file or a bundled machine needs no settings, and these load half the agent
+    from agent.config import Resolved, Settings
 
 _ROOTS = ("sysfs_root", "procfs_root", "host_root", "nvml_library", "node_name")
 _PODS = (
@@ -21,8 +24,8 @@ _PODS = (
     "kubelet_ca_file",
     "kubelet_insecure_tls",
 )
-_MATRIX_MARK = "GPU0"
-"""Every ``nvidia-smi topo -m`` text holds it, no JSON snapshot and no XML begins with it."""
+VARIABLES = "NODETOPO_"
+"""Begins every variable that is a setting: ``agent.config.settings.PREFIX``, without loading it."""
 
 _FLAGS = (
     ("--snapshot", "a snapshot"),
@@ -57,6 +60,10 @@ def add_source(parser: Parser, *, pods: bool = False) -> None:
 
 def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
     """Add a flag for each of the settings *names*; those not given stay out of the result."""
+    if not parser.has_settings:
+        return
+    from agent.config.settings import key, options  # noqa: PLC0415 - as long as a command runs
+
     group = parser.add_argument_group(title)
     for name in names:
         option = options()[name]
@@ -73,24 +80,33 @@ def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
 
 def given(args: Namespace) -> dict[str, object]:
     """Return the settings that were given as flags, by field name."""
+    from agent.config.settings import options  # noqa: PLC0415 - as above
+
     return {name: value for name, value in vars(args).items() if name in options()}
 
 
-def resolved(args: Namespace) -> Resolved:
+def is_configured(args: Namespace, name: str) -> bool:
+    """Return whether the setting *name* may have a value: its flag, or any variable, is given."""
+    return hasattr(args, name) or any(variable.startswith(VARIABLES) for variable in os.environ)
+
+
+def resolved(args: Namespace) -> "Resolved":
     """Return the daemon's settings and their origins, as flags and its variables give them.
 
     Raises:
-        InputError: one of them does not do.
+        InputError: one of them is invalid.
     """
+    from agent.config import Resolved  # noqa: PLC0415 - as above
+
     flags = {name: value for name, value in given(args).items() if value is not None}
     return Resolved.of(flags=flags, environment=os.environ)
 
 
-def settings(args: Namespace) -> Settings:
+def settings(args: Namespace) -> "Settings":
     """Return the daemon's settings, as flags and its variables give them.
 
     Raises:
-        InputError: one of them does not do.
+        InputError: one of them is invalid.
     """
     return resolved(args).settings
 
@@ -98,7 +114,7 @@ def settings(args: Namespace) -> Settings:
 def load(
     args: Namespace, *, needs_gpus: bool = True, in_full: bool = False, pods: bool = False
 ) -> Snapshot:
-    """Return the snapshot that the flags ask for; what a file holds too much is a warning.
+    """Return the snapshot that the flags ask for; what a file has beyond its format is a warning.
 
     Of a live node *in_full* and *pods* are read if asked for (:func:`agent.cli.live.read`).
 
@@ -107,17 +123,31 @@ def load(
 
     Raises:
         InputError: the file or the name cannot be used.
-        UnreadableError: the live node will not tell.
+        UnreadableError: the live node cannot be read.
     """
     if args.snapshot is not None:
         return _from_snapshot(args, args.snapshot)
     if args.machine is not None:
         return bundled.machine(args.machine)
-    if args.topo_m is not None:
-        return _from_topo_m(args, args.topo_m)
-    if args.nccl_xml is not None:
-        return _from_nccl_xml(args, args.nccl_xml)
-    return _from_settings(args, needs_gpus=needs_gpus, in_full=in_full or pods, pods=pods)
+    if args.topo_m is not None or args.nccl_xml is not None:
+        return _from_text(args)
+    # The daemon's own variables count too, so that `kubectl exec` sees what the daemon sees.
+    wanted = settings(args)
+    if wanted.snapshot is not None:
+        return _from_snapshot(args, str(wanted.snapshot))
+    if wanted.machine is not None:
+        return bundled.machine(wanted.machine)
+    from agent.cli import live  # noqa: PLC0415 - loads the probes, which only a live node needs
+
+    reading = live.read(wanted, in_full=in_full or pods, pods=pods)
+    if reading.nvml_failure is not None:
+        if needs_gpus:
+            raise reading.nvml_failure
+        note("error", str(reading.nvml_failure))
+        args.incomplete = True
+    for text in reading.warnings:
+        warn(args, text)
+    return reading.snapshot
 
 
 def _from_snapshot(args: Namespace, name: str) -> Snapshot:
@@ -125,7 +155,7 @@ def _from_snapshot(args: Namespace, name: str) -> Snapshot:
     try:
         decoded = decode(text)
     except DecodeError as error:
-        raise _not_read(name, text, error, "--snapshot") from None
+        raise _unusable(name, text, error, "--snapshot") from None
     for warning in decoded.warnings:
         warn(args, f"{name}: {warning}")
     for issue in decoded.snapshot.issues:
@@ -134,70 +164,55 @@ def _from_snapshot(args: Namespace, name: str) -> Snapshot:
     return decoded.snapshot
 
 
-def _from_topo_m(args: Namespace, name: str) -> Snapshot:
-    from agent.probes.importers.topo_m import parse_topo_m  # noqa: PLC0415 - only this source needs it
+def _from_text(args: Namespace) -> Snapshot:
+    """Return the snapshot of ``--topo-m`` or ``--nccl-xml``; what it lacks is a warning."""
+    from agent.probes.importers.nccl_xml import parse_nccl_xml  # noqa: PLC0415 - only this source
+    from agent.probes.importers.topo_m import parse_topo_m  # noqa: PLC0415 - only this source
 
+    if args.topo_m is not None:
+        flag, name, parse = "--topo-m", args.topo_m, parse_topo_m
+    else:
+        flag, name, parse = "--nccl-xml", args.nccl_xml, parse_nccl_xml
     text = read_text(name)
     try:
-        return _with_warnings(args, name, parse_topo_m(text))
+        snapshot = parse(text)
     except DecodeError as error:
-        raise _not_read(name, text, error, "--topo-m") from None
-
-
-def _from_nccl_xml(args: Namespace, name: str) -> Snapshot:
-    from agent.probes.importers.nccl_xml import parse_nccl_xml  # noqa: PLC0415 - only this source needs it
-
-    text = read_text(name)
-    try:
-        return _with_warnings(args, name, parse_nccl_xml(text))
-    except DecodeError as error:
-        raise _not_read(name, text, error, "--nccl-xml") from None
-
-
-def _with_warnings(args: Namespace, name: str, snapshot: Snapshot) -> Snapshot:
-    """Print what the file leaves unknown beyond its format; return *snapshot*."""
+        raise _unusable(name, text, error, flag) from None
     for issue in snapshot.issues:
         warn(args, f"{name}: {issue.subject}: {issue.reason}")
     return snapshot
 
 
-def _not_read(name: str, text: str, error: DecodeError, flag: str) -> InputError:
+def _unusable(name: str, text: str, error: DecodeError, flag: str) -> InputError:
     """Return the error for *text* that *flag* cannot read; name the flag that could."""
+    head = text.lstrip("\ufeff \t\r\n")[:200]
+    suited = None
+    if head.startswith("{"):
+        suited = "--snapshot"
+    elif head.startswith("<"):
+        suited = "--nccl-xml"
+    elif "GPU0" in head:  # every `nvidia-smi topo -m` text holds it
+        suited = "--topo-m"
     for other, what in _FLAGS:
-        if other == _flag_for(text) != flag:
+        if other == suited != flag:
             return InputError(f"{name}: {error.cause}", f"this looks like {what}: use {other}")
     return InputError(f"{name}: {error.cause}", error.cure or "check the file")
 
 
-def _flag_for(text: str) -> str | None:
-    """Return the flag whose files begin as *text* does; ``None`` where it looks like none."""
-    head = text.lstrip("\ufeff \t\r\n")[:200]
-    if head.startswith("{"):
-        return "--snapshot"
-    if head.startswith("<"):
-        return "--nccl-xml"
-    return "--topo-m" if _MATRIX_MARK in head else None
+def pods_of_manifest(args: Namespace) -> tuple[Pod, ...]:
+    """Return the pods of the file that ``--manifest`` names, a controller's template as one pod.
 
+    Raises:
+        InputError: it cannot be read, is no manifest, holds no pod, or is standard input, which
+            the node is to be read from.
+    """
+    from agent.probes.pods.manifest import pods_from_manifest  # noqa: PLC0415 - loads PyYAML
 
-def _from_settings(args: Namespace, *, needs_gpus: bool, in_full: bool, pods: bool) -> Snapshot:
-    """Follow the daemon's own variables, so that `kubectl exec` sees what the daemon sees."""
-    found = settings(args)
-    if found.snapshot is not None:
-        return _from_snapshot(args, str(found.snapshot))
-    if found.machine is not None:
-        return bundled.machine(found.machine)
-    from agent.cli import live  # noqa: PLC0415 - loads the probes, which only a live node needs
-
-    reading = live.read(found, in_full=in_full, pods=pods)
-    if reading.nvml_failure is not None:
-        _without_nvml(args, reading.nvml_failure, needs_gpus=needs_gpus)
-    for text in reading.warnings:
-        warn(args, text)
-    return reading.snapshot
-
-
-def _without_nvml(args: Namespace, failure: NvmlUnavailable, *, needs_gpus: bool) -> None:
-    if needs_gpus:
-        raise failure
-    note("error", str(failure))
-    args.incomplete = True
+    name: str = args.manifest
+    if name == STDIO and STDIO in (args.snapshot, args.topo_m, args.nccl_xml):
+        raise InputError("standard input is named twice", "save one of them in a file")
+    text = read_text(name)
+    try:
+        return pods_from_manifest(text)
+    except InputError as error:
+        raise InputError(f"{name}: {error.cause}", error.cure) from None

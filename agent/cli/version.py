@@ -6,7 +6,7 @@ from argparse import Namespace
 from agent import __version__
 from agent.cli.output import Answer, emit
 from agent.cli.parser import Parser, add_output
-from agent.model.snapshot import SCHEMA
+from agent.model import SCHEMA
 
 
 def add(parser: Parser) -> None:

@@ -9,10 +9,9 @@ import re
 import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from agent.allocation.rules import Model
-from agent.config.document import Value, load
 from agent.config.nvidia import effects
 from agent.config.nvidia import file as nvidia_file
 from agent.config.origin import ConfigFile, FileContents, Given, Place
@@ -22,6 +21,9 @@ from agent.deviceplugin.cdi import KIND, written_kind
 from agent.deviceplugin.settings import PluginSettings, Strategy, start_warnings
 from agent.errors import InputError
 from agent.publish.labels.output import own_namespace
+
+if TYPE_CHECKING:
+    from agent.config.document import Value
 
 CONFIG_VARIABLE = "NODETOPO_CONFIG"
 """Names the file."""
@@ -122,6 +124,8 @@ def read(file: ConfigFile) -> FileContents:
     Raises:
         InputError: it is no such file.
     """
+    from agent.config.document import load  # noqa: PLC0415 - PyYAML, which only a file needs
+
     root, warnings = load(file.name, file.text)
     if root is None:
         return FileContents(warnings=warnings)

@@ -9,7 +9,7 @@ gives it a value, a component of :mod:`agent.daemon` uses it.
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.allocation.rules import Model, Policy
 from agent.config import policies, values
@@ -19,8 +19,10 @@ from agent.deviceplugin.settings import NumaReport, Strategy
 from agent.health.status import HealthClass
 from agent.labels.levels import PLATFORMS
 from agent.labels.rules import DEFAULT_PREFIX
-from agent.probes.sysfs.host import Roots
 from agent.publish.labels.output import FEATURE_FILE, NAMESPACE, NODE, OUTPUTS
+
+if TYPE_CHECKING:
+    from agent.probes.sysfs.host import Roots
 
 HOST_DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
 """Where every kubelet listens, whatever its root (k8s.io/kubelet v1beta1 DevicePluginPath)."""
@@ -486,6 +488,8 @@ def variable(name: str) -> str:
     return PREFIX + name.removesuffix("_s").upper()
 
 
-def roots(settings: Settings) -> Roots:
+def roots(settings: Settings) -> "Roots":
     """Return the mounts of sysfs, procfs and the host's file system."""
+    from agent.probes.sysfs.host import Roots  # noqa: PLC0415 - imports all probes of the host
+
     return Roots(sysfs=settings.sysfs_root, procfs=settings.procfs_root, host=settings.host_root)

@@ -63,7 +63,7 @@ class Components:
                 lambda text: log.warning("labels", about=text),
             )
             self.labels = Labelling(
-                settings, self.store, outputs=places(settings), wishes=desired, watch=watch
+                settings, self.store, outputs=places(settings), desired=desired, watch=watch
             )
             watch = self.labels.watch
         if (settings.publish_zones or settings.annotate_pods) and self.target.is_real:

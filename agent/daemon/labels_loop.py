@@ -56,7 +56,7 @@ class Labelling(PeriodicLoop):
         store: SnapshotStore,
         *,
         outputs: Sequence[LabelOutput],
-        wishes: DesiredLabelsSource,
+        desired: DesiredLabelsSource,
         watch: NodeWatch | None = None,
         clock: Clock = time.monotonic,
         spread: Spread = random.uniform,
@@ -67,7 +67,7 @@ class Labelling(PeriodicLoop):
             settings: which Node, and how to reach it.
             store: where snapshots come from.
             outputs: where labels go.
-            wishes: which labels a snapshot makes.
+            desired: which labels a snapshot makes.
             watch: of the Node, if there is one that runs already.
             clock: for pauses.
             spread: random; with ``settings.once`` nothing waits.
@@ -88,7 +88,7 @@ class Labelling(PeriodicLoop):
             for output in outputs
         )
         self._store = store
-        self._wishes = wishes
+        self._source = desired
         self._desired = LabelWish()
         self._absence = AbsenceProof()
         self._generation = 0
@@ -107,7 +107,7 @@ class Labelling(PeriodicLoop):
             return False
         has_looked = any(lane.output.needs_api and lane.has_looked for lane in self._lanes)
         is_time = self._clock() >= self._watch_from
-        return has_looked or (self._wishes.needs_node and is_time)
+        return has_looked or (self._source.needs_node and is_time)
 
     @property
     def writes(self) -> int:
@@ -130,8 +130,8 @@ class Labelling(PeriodicLoop):
         if current is None:
             return LOOK_S
         self._generation = current.generation
-        if self._wishes.is_news(current.snapshot):
-            self._desired = self._wishes.of(current.snapshot)
+        if self._source.is_news(current.snapshot):
+            self._desired = self._source.of(current.snapshot)
             self._absence.add(current.snapshot, frozenset(self._desired.labels))
         if not self._desired.labels:
             return LOOK_S  # nothing was read yet, which proves nothing
@@ -155,7 +155,7 @@ class Labelling(PeriodicLoop):
         """Take what the watch saw; called by its thread."""
         if node is None:
             return
-        self._wishes.note(node.get("labels") or {})
+        self._source.note(node.get("labels") or {})
         before, self._uid = self._uid, node.get("uid")
         for lane in self._lanes:
             # The first Node that is seen is news to an output that found none.

@@ -53,7 +53,7 @@ class Ready:
         metrics_url: ``None`` where metrics are off or the address was taken.
     """
 
-    scene: Target
+    target: Target
     snapshot: Snapshot
     labels: Mapping[str, str]
     resources: tuple[ReadyResource, ...]
@@ -114,7 +114,7 @@ def wait_ready(
             )
         )
     return Ready(
-        scene=target,
+        target=target,
         snapshot=current.snapshot,
         labels=labels(current.snapshot, label_rules(settings)),
         resources=tuple(resources),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from agent import model
 from agent.model.gpu import ConfidentialCompute, Gpu, NvidiaDriver
 from agent.model.hca import DataDirect, Hca
 from agent.model.host import HostSettings
@@ -17,7 +18,7 @@ from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
 from agent.model.pci import PciAddress, PciBridge
 from agent.model.pod import Pod
 
-SCHEMA = "nodetopo/v1"
+SCHEMA = model.SCHEMA
 
 # "GPU3 nvmlDeviceGetNvLinkState links 0-3", "GPU1 GPU2 NVLink", "system nvmlSystemGetDriverVersion"
 _SUBJECT = re.compile(

@@ -54,7 +54,7 @@ class FleetAgent:
             Settings(node_name=node),
             store,
             outputs=(NodeLabelPublisher(None, node, connect=lambda: self._asking),),
-            wishes=_Scanned(labels),
+            desired=_Scanned(labels),
             watch=self._watch,
             clock=clock,
             spread=chance.uniform,

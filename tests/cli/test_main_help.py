@@ -1,6 +1,4 @@
-"""Help and completion, which come from the parser itself."""
-
-import subprocess
+"""Help, which comes from the parser itself."""
 
 import pytest
 
@@ -25,35 +23,6 @@ def test_the_version_is_the_package_s(cli: Cli) -> None:
 
 def test_the_version_flag_prints_it_too(cli: Cli) -> None:
     assert cli("--version").out == f"nodetopo {__version__}\n"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_completion_script_parses(cli: Cli, shell: str) -> None:
-    script = cli("completion", shell).out
-    done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        (("heal",), ["health"]),
-        (("topo", ""), ["matrix", "tree", "path", "-h", "--help"]),
-        (("topo", "matrix", "--mach"), ["--machine"]),
-        (("labels", "--machine", "dgx-1"), ["dgx-1v"]),
-        (("audit", "--only", "qos", "-o", "js"), ["json"]),
-        (("run", "--numa-mode", ""), ["numa", "socket", "none"]),
-    ],
-)
-def test_bash_completes_a_word(cli: Cli, typed: tuple[str, ...], offered: list[str]) -> None:
-    script = cli("completion", "bash").out
-    words = " ".join(f"'{word}'" for word in ("nodetopo", *typed))
-    program = (
-        f"{script}\nCOMP_WORDS=({words}); COMP_CWORD={len(typed)}; _nodetopo\n"
-        'printf "%s\\n" "${COMPREPLY[@]}"\n'
-    )
-    done = subprocess.run(["bash"], input=program, text=True, capture_output=True, check=True)
-    assert done.stdout.split() == offered
 
 
 def test_the_commands_of_the_design_are_all_there() -> None:

@@ -50,7 +50,7 @@ class Played:
             Settings(node_name="gpu-1", once=once),
             self.store,
             outputs=outputs,
-            wishes=wishes or self,
+            desired=wishes or self,
             clock=lambda: self.now,
             spread=spread,
         )
@@ -85,7 +85,7 @@ class Played:
 
     def see(self, api: FakeApi) -> None:
         """Have the watch tell of the Node as it is."""
-        self.labelling._watch._tell(api.read()["metadata"])
+        self.labelling._watch.take("MODIFIED", {"metadata": api.read()["metadata"]})
 
 
 def node(api: FakeApi) -> NodeLabelPublisher:

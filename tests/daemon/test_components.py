@@ -71,7 +71,7 @@ def test_labels_are_those_of_the_settings_in_force(components: Components) -> No
     components.settings = replace(components.settings, publish_labels=True)
     components.add_publishers()
     assert components.labels is not None
-    wishes = components.labels._wishes
+    wishes = components.labels._source
     wishes.of(WHOLE)
     assert not wishes.is_news(WHOLE)
     components.settings = replace(components.settings, exclude_gpus=("0",))

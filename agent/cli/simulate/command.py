@@ -99,7 +99,22 @@ def run_trace(args: Namespace) -> int:
 
 def run(args: Namespace) -> int:
     """List the bundled machines; 0."""
-    plain = [_machine(name) for name in bundled.names()]
+    plain: list[dict[str, Any]] = []
+    for name in bundled.names():
+        snapshot = bundled.machine(name)
+        provenance = snapshot.provenance
+        plain.append(
+            {
+                "name": name,
+                "gpus": len(snapshot.gpus),
+                "origin": (provenance.origin if provenance else Origin.CAPTURED).value,
+                "product": snapshot.gpus[0].product if snapshot.gpus else None,
+                "hcas": len(snapshot.hcas or ()),
+                "numa_nodes": len(snapshot.numa_nodes or ()),
+                "description": provenance.description if provenance else "",
+                "is_default": name == bundled.DEFAULT,
+            }
+        )
     header = ("NAME", "GPUS", "ORIGIN", "DESCRIPTION")
     rows = [
         (machine["name"], str(machine["gpus"]), machine["origin"], machine["description"])
@@ -108,18 +123,3 @@ def run(args: Namespace) -> int:
     short = "".join(f"{machine['name']}\n" for machine in plain)
     emit(Answer(plain=plain, table=output.table([header, *rows]), short=short), args)
     return 0
-
-
-def _machine(name: str) -> dict[str, Any]:
-    snapshot = bundled.machine(name)
-    provenance = snapshot.provenance
-    return {
-        "name": name,
-        "gpus": len(snapshot.gpus),
-        "origin": (provenance.origin if provenance else Origin.CAPTURED).value,
-        "product": snapshot.gpus[0].product if snapshot.gpus else None,
-        "hcas": len(snapshot.hcas or ()),
-        "numa_nodes": len(snapshot.numa_nodes or ()),
-        "description": provenance.description if provenance else "",
-        "is_default": name == bundled.DEFAULT,
-    }

@@ -1,13 +1,12 @@
 """A simulated trace as bars, SVG or PNG; the one place that uses matplotlib."""
 
-import contextlib
 import os
-import tempfile
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from agent.cli.files import replace_file
 from agent.cli.output import clean
 from agent.cli.simulate.text import Study, heading
 from agent.cli.svg.canvas import FAINT, INK
@@ -76,23 +75,9 @@ def write(study: Study, name: str) -> None:
     target = Path(name)
     picture = draw(study, target.suffix.lower().removeprefix("."))
     try:
-        _replace(target, picture)
+        replace_file(target, picture)
     except OSError as error:
         raise InputError(f"cannot write {name}: {error.strerror}", "check the path") from None
-
-
-def _replace(target: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".plot.", delete=False) as file:
-        try:
-            file.write(content)
-            umask = os.umask(0o077)
-            os.umask(umask)
-            Path(file.name).chmod(0o666 & ~umask)
-            Path(file.name).replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(file.name).unlink()
-            raise
 
 
 def draw(study: Study, kind: str) -> bytes:

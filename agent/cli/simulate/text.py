@@ -46,7 +46,14 @@ class Study:
 
 def answer(study: Study) -> Answer:
     """Return the answer in every format."""
-    return Answer(plain=_plain(study), table=_table(study), short=_short(study))
+    shown = (("", "mean_of_best"), ("NUMA split", "numa_split"), ("rejected", "rejected"))
+    rows = [
+        (row.policy, *(f"{_figure(row, name, '{:.1%}')} {title}" for title, name in shown), "")
+        for row in study.rows
+    ]
+    return Answer(
+        plain=_plain(study), table=_table(study), short=output.table(_numbers_to_the_right(rows))
+    )
 
 
 def heading(study: Study) -> tuple[str, str]:
@@ -57,27 +64,29 @@ def heading(study: Study) -> tuple[str, str]:
     else:
         offered = "" if plan.load is None else f", which offer a load of {plan.load:.2f}"
         arrivals = f"arrivals as recorded{offered}"
+    per_seed = "one seed" if seeds == 1 else f"each of {seeds} seeds"
     return (
         f"{study.machine}: {plan.gpus} GPUs, bandwidth by the {study.model} model",
-        f"{plan.source}: {counted(plan.count, 'job')} for {_seeds(seeds)}, {arrivals}",
+        f"{plan.source}: {counted(plan.count, 'job')} for {per_seed}, {arrivals}",
     )
 
 
-def _seeds(count: int) -> str:
-    return "one seed" if count == 1 else f"each of {count} seeds"
-
-
 def _table(study: Study) -> str:
-    first = study.rows[0].policy
-    names = ("POLICY", *(title for title, _, _ in _COLUMNS), f"AGAINST {first}")
-    rows = [(row.policy, *_cells(row), _against(row)) for row in study.rows]
+    rows = [("POLICY", *(title for title, _, _ in _COLUMNS), f"AGAINST {study.rows[0].policy}")]
+    for row in study.rows:
+        against, gap = "", row.against_first
+        if gap is not None:
+            spread = "" if gap.ci95 is None else f" ± {100 * gap.ci95:.1f}"
+            against = f"{100 * gap.mean:+.1f}{spread} points"
+        figures = (_figure(row, name, form) for _, name, form in _COLUMNS)
+        rows.append((row.policy, *figures, against))
     text = "".join(f"{output.clean(line)}\n" for line in heading(study))
-    text += f"\n{output.table(_to_the_right([names, *rows]))}\n"
+    text += f"\n{output.table(_numbers_to_the_right(rows))}\n"
     return text + "".join(f"{output.clean(line)}\n" for line in _notes(study))
 
 
-def _to_the_right(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Align all columns but the first and the last, which hold numbers, to the right."""
+def _numbers_to_the_right(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Align all columns to the right but the first and the last, which hold words."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     last = len(widths) - 1
     return [
@@ -86,21 +95,9 @@ def _to_the_right(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     ]
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    return tuple(_figure(row, name, form) for _, name, form in _COLUMNS)
-
-
 def _figure(row: Row, name: str, form: str) -> str:
     value = getattr(row.total, name)
     return "-" if value is None else form.format(value).replace("%", " %")
-
-
-def _against(row: Row) -> str:
-    gap = row.against_first
-    if gap is None:
-        return ""
-    spread = "" if gap.ci95 is None else f" ± {100 * gap.ci95:.1f}"
-    return f"{100 * gap.mean:+.1f}{spread} points"
 
 
 def _notes(study: Study) -> list[str]:
@@ -129,17 +126,20 @@ def _notes(study: Study) -> list[str]:
     return notes + [f"left out: {name}: {cause}" for name, cause in study.left_out.items()]
 
 
-def _short(study: Study) -> str:
-    shown = [("", "mean_of_best"), ("NUMA split", "numa_split"), ("rejected", "rejected")]
-    rows = [
-        (row.policy, *(f"{_figure(row, name, '{:.1%}')} {title}" for title, name in shown))
-        for row in study.rows
-    ]
-    return output.table(_to_the_right([(*row, "") for row in rows]))
-
-
 def _plain(study: Study) -> dict[str, Any]:
     plan = study.plan
+    policies = []
+    for row in study.rows:
+        gap, figures = row.against_first, asdict(row.total)
+        against = None if gap is None else {"mean": _rounded(gap.mean), "ci95": _rounded(gap.ci95)}
+        policies.append(
+            {
+                "policy": row.policy,
+                "ours": row.policy in OURS,
+                **{name: _rounded(value) for name, value in figures.items()},
+                "against_first": against,
+            }
+        )
     return {
         "schema": SCHEMA,
         "machine": {
@@ -158,17 +158,9 @@ def _plain(study: Study) -> dict[str, Any]:
             "too_large": _rounded(plan.left_out),
             "skipped_rows": plan.skipped,
         },
-        "policies": [_policy(row) for row in study.rows],
+        "policies": policies,
         "left_out": dict(study.left_out),
     }
-
-
-def _policy(row: Row) -> dict[str, Any]:
-    figures = {name: _rounded(value) for name, value in asdict(row.total).items()}
-    gap = row.against_first
-    against = None if gap is None else {"mean": _rounded(gap.mean), "ci95": _rounded(gap.ci95)}
-    ours = row.policy in OURS
-    return {"policy": row.policy, "ours": ours, **figures, "against_first": against}
 
 
 def _rounded(value: float | None) -> float | None:

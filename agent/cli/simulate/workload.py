@@ -112,28 +112,21 @@ def parse(name: str, text: str) -> TraceFile:
         header = [column.strip().lower() for column in next(lines, [])]
         reader = next((one for columns, one in _FORMATS.items() if columns <= set(header)), None)
         if reader is None:
-            raise _unknown(name, header)
+            seen = ", ".join(header)[:80] or "nothing"
+            known = "; ".join(",".join(sorted(columns)) for columns in _FORMATS)
+            raise InputError(
+                f"{name} line 1: not the header of a trace: {seen}",
+                f"begin with {OWN_FORMAT}; also read: {known}",
+            )
         found = reader(name, list(_rows(name, header, lines)))
     except csv.Error as error:
         raise InputError(f"{name} line {lines.line_num}: {error}", "correct the row") from None
     if not (found.jobs or found.sizes or found.run_times):
-        raise InputError(f"{name}: no job that can be used{_why(found)}", "name another file")
+        why = "".join(
+            f", {counted(count, 'row')}: {reason}" for reason, count in found.skipped.items()
+        )
+        raise InputError(f"{name}: no job that can be used{why}", "name another file")
     return found
-
-
-def _unknown(name: str, header: list[str]) -> InputError:
-    seen = ", ".join(header)[:80] or "nothing"
-    known = "; ".join(",".join(sorted(columns)) for columns in _FORMATS)
-    return InputError(
-        f"{name} line 1: not the header of a trace: {seen}",
-        f"begin with {OWN_FORMAT}; also read: {known}",
-    )
-
-
-def _why(found: TraceFile) -> str:
-    return "".join(
-        f", {counted(count, 'row')}: {reason}" for reason, count in found.skipped.items()
-    )
 
 
 def _rows(name: str, header: list[str], lines: Iterator[list[str]]) -> Iterator[_Row]:
@@ -313,6 +306,9 @@ def plan(
     if fitting is None:
         raise InputError(f"no job of {source} fits {gpus} GPUs", "name a larger machine")
     kept, left_out = fitting
+    skipped: Counter[str] = Counter()
+    for file in files:
+        skipped.update(file.skipped)
     drawn = Plan(
         source=source,
         gpus=gpus,
@@ -321,7 +317,7 @@ def plan(
         load=load or LOAD,
         count=count or JOBS,
         left_out=left_out,
-        skipped=_skipped(files),
+        skipped=dict(skipped),
     )
     recorded = None if load is not None else _recorded(files, gpus)
     if recorded is None:
@@ -342,14 +338,6 @@ def _recorded(files: Sequence[TraceFile], gpus: int) -> tuple[Job, ...] | None:
         if size <= gpus:
             jobs.append(Job(arrival_s, duration_s, size))
     return tuple(sorted(jobs, key=lambda job: job.arrival_s)) or None
-
-
-def _skipped(files: Sequence[TraceFile]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for file in files:
-        for reason, count in file.skipped.items():
-            total[reason] = total.get(reason, 0) + count
-    return total
 
 
 def from_files(files: Sequence[TraceFile]) -> tuple[str, Workload]:

@@ -1,6 +1,6 @@
 """NUMA nodes as blocks side by side, and the frames of sockets that hold several."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from agent.cli.svg.canvas import BLOCK_GAP, CHIP_H, MARGIN, PAD, ROW, text_width
@@ -117,7 +117,14 @@ def _blocks(snapshot: Snapshot) -> Iterator[Block]:
 
 
 def _cpu_lines(branch: Branch, node: NumaNode | None, snapshot: Snapshot) -> Iterator[str]:
-    cpus = node.cpus if node else _text_cpus(branch)
+    cpus: CpuSet | None = node.cpus if node else None
+    if node is None:  # the source lists no NUMA nodes: the CPUs that GPUs call near
+        affinities = (
+            getattr(inner.device, "cpu_affinity", None)
+            for inner in branch.walk()
+            if inner.kind is BranchKind.GPU
+        )
+        cpus = next((near for near in affinities if near is not None), None)
     if cpus is not None and len(cpus):
         yield f"CPUs {cpus}"
         cores = snapshot.cpu.cores if snapshot.cpu else ()
@@ -126,16 +133,6 @@ def _cpu_lines(branch: Branch, node: NumaNode | None, snapshot: Snapshot) -> Ite
         if node and node.memory_mib is not None:
             counted.append(f"{node.memory_mib / 1024:.0f} GiB")
         yield " · ".join(counted)
-
-
-def _text_cpus(branch: Branch) -> CpuSet | None:
-    """Return the CPUs that GPUs call near, where the source lists no NUMA nodes."""
-    for inner in branch.walk():
-        cpus = getattr(inner.device, "cpu_affinity", None)
-        if inner.kind is BranchKind.GPU and cpus is not None:
-            found: CpuSet = cpus
-            return found
-    return None
 
 
 def _across(found: Plan) -> None:
@@ -156,12 +153,9 @@ def _across(found: Plan) -> None:
             left = found.frames.get(block.socket, (block.left - PAD, 0))[0]
             found.frames[block.socket] = (left, x + PAD)
             following = found.blocks[position + 1 : position + 2]
-            x += PAD if not _continues(block, following) else 0
+            is_last = not following or following[0].socket != block.socket
+            x += PAD if is_last else 0
     found.width = x + MARGIN
-
-
-def _continues(block: Block, following: Sequence[Block]) -> bool:
-    return bool(following) and following[0].socket == block.socket
 
 
 def stack(found: Plan, top: float) -> None:

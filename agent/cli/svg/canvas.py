@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from xml.sax.saxutils import escape, quoteattr
+from html import escape
 
 from agent.cli.output import clean, width
 
@@ -152,7 +152,7 @@ class Canvas:
     def element(self, name: str, tip: str = "", **values: Value) -> None:
         """Add an element; *tip* shows when the pointer rests on it."""
         head = f"<{name}{_attributes(values)}"
-        inner = f"<title>{escape(safe(tip))}</title></{name}>" if tip else ""
+        inner = f"<title>{escape(safe(tip), quote=False)}</title></{name}>" if tip else ""
         self.parts.append(f"{head}>{inner}" if tip else f"{head}/>")
 
     def rect(self, x: float, y: float, w: float, h: float, tip: str = "", **values: Value) -> None:
@@ -167,7 +167,7 @@ class Canvas:
         """Add *text*; *y* is its base line."""
         defaults: dict[str, Value] = {"font_size": size, "fill": INK, "text_anchor": "middle"}
         head = _attributes({"x": x, "y": y, **defaults, **values})
-        self.parts.append(f"<text{head}>{escape(safe(text))}</text>")
+        self.parts.append(f"<text{head}>{escape(safe(text), quote=False)}</text>")
 
     def label(
         self,
@@ -190,21 +190,20 @@ class Canvas:
         head = (
             '<?xml version="1.0" encoding="UTF-8"?>\n'
             f'<svg xmlns="http://www.w3.org/2000/svg" version="1.1" {size} '
-            f'font-family={quoteattr(FONT)} role="img">\n'
-            f"<title>{escape(safe(title))}</title>\n"
+            f'font-family="{FONT}" role="img">\n'
+            f"<title>{escape(safe(title), quote=False)}</title>\n"
             f'<rect width="{number(w)}" height="{number(h)}" fill="{PAPER}"/>\n'
         )
         return head + "".join(f"{part}\n" for part in self.parts) + "</svg>\n"
 
 
 def _attributes(values: dict[str, Value]) -> str:
-    return "".join(
-        f" {name.replace('_', '-')}={quoteattr(_value(value))}" for name, value in values.items()
-    )
-
-
-def _value(value: Value) -> str:
-    return value if isinstance(value, str) else number(value)
+    """Return *values* as attributes; none of them is a word of the snapshot."""
+    shown = {
+        name.replace("_", "-"): value if isinstance(value, str) else number(value)
+        for name, value in values.items()
+    }
+    return "".join(f' {name}="{escape(value)}"' for name, value in shown.items())
 
 
 def elbow(x1: float, y1: float, x2: float, y2: float, turn: float) -> str:

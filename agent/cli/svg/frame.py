@@ -22,7 +22,7 @@ from agent.topology.links import nvlinks_between
 def paint(canvas: Canvas, plan: Plan, snapshot: Snapshot, way: Highlight) -> None:
     """Join each CPU with its neighbour; which others it joins is not known from sysfs."""
     y = plan.top + look.PAD + plan.cpu_height / 2
-    for left, right in _neighbours(plan):
+    for left, right in pairwise(block for block in plan.blocks if block.branch.name is not None):
         found = _crossing(snapshot, left, right)
         is_inside = left.socket is not None and left.socket == right.socket
         if plan.has_frames and not is_inside and None not in (left.socket, right.socket):
@@ -36,11 +36,6 @@ def paint(canvas: Canvas, plan: Plan, snapshot: Snapshot, way: Highlight) -> Non
 
 
 _Found = tuple[str, str, frozenset[str]]
-
-
-def _neighbours(plan: Plan) -> Iterator[tuple[Block, Block]]:
-    named = [block for block in plan.blocks if block.branch.name is not None]
-    yield from pairwise(named)
 
 
 def _crossing(snapshot: Snapshot, left: Block, right: Block) -> _Found:
@@ -143,7 +138,12 @@ def paint_legend(
         needed = _SWATCH + 6 + text_width(key.text, 11) + 18
         if x > look.MARGIN and x + needed > plan.width - look.MARGIN:
             x, y = look.MARGIN, y + _LINE
-        _swatch(canvas, key, x, y)
+        dashes = {"stroke_dasharray": key.dashes} if key.dashes else {}
+        if key.fill:
+            canvas.rect(x, y - 10, _SWATCH, 12, rx=2, fill=key.fill, stroke=key.stroke, **dashes)
+        else:
+            d = f"M{x:g} {y - 4:g} H{x + _SWATCH:g}"
+            canvas.path(d, stroke=key.stroke, stroke_width=key.thickness, **dashes)
         canvas.text(x + _SWATCH + 6, y, key.text, 11, text_anchor="start", fill=look.FAINT)
         x += needed
     notes = (f"{group};" for group in memory_nodes(snapshot))
@@ -151,15 +151,6 @@ def paint_legend(
         y += _LINE
         canvas.text(look.MARGIN, y, line.rstrip(";"), 11, text_anchor="start", fill=look.FAINT)
     return y
-
-
-def _swatch(canvas: Canvas, key: Key, x: float, y: float) -> None:
-    dashes = {"stroke_dasharray": key.dashes} if key.dashes else {}
-    if key.fill:
-        canvas.rect(x, y - 10, _SWATCH, 12, rx=2, fill=key.fill, stroke=key.stroke, **dashes)
-    else:
-        d = f"M{x:g} {y - 4:g} H{x + _SWATCH:g}"
-        canvas.path(d, stroke=key.stroke, stroke_width=key.thickness, **dashes)
 
 
 def _keys(plan: Plan, snapshot: Snapshot, way: Highlight) -> Iterator[Key]:
@@ -175,7 +166,11 @@ def _keys(plan: Plan, snapshot: Snapshot, way: Highlight) -> Iterator[Key]:
         yield Key(text=text, stroke=look.PCIE, dashes="4 3")
     if not all(is_vague(box) for box in plan.boxes()):
         yield Key(text="PCIe, the most both ends can", stroke=look.PCIE)
-    yield from _nvlink_keys(snapshot)
+    if counts := sorted({count for count in nvlinks_between(snapshot).values() if count}):
+        between, thick = ("to", "") if has_switch(snapshot) else ("thin to", " thick")
+        span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} {between} {counts[-1]}{thick}"
+        text = f"NVLink ({span} between two GPUs)"
+        yield Key(text=text, stroke=look.NVLINK, thickness=5)
     if any(gpu.c2c is not None and gpu.c2c.is_enabled for gpu in snapshot.gpus):
         yield Key(text="NVLink-C2C", stroke=look.C2C, thickness=5)
     if sum(block.branch.name is not None for block in plan.blocks) > 1:
@@ -183,14 +178,3 @@ def _keys(plan: Plan, snapshot: Snapshot, way: Highlight) -> Iterator[Key]:
     if way.ends:
         ends = " to ".join(sorted(way.ends))
         yield Key(text=f"the way {ends}", stroke=look.WAY, thickness=4)
-
-
-def _nvlink_keys(snapshot: Snapshot) -> Iterator[Key]:
-    counts = sorted({count for count in nvlinks_between(snapshot).values() if count})
-    if not counts:
-        return
-    between = "thin to" if not has_switch(snapshot) else "to"
-    thick = " thick" if not has_switch(snapshot) else ""
-    span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} {between} {counts[-1]}{thick}"
-    text = f"NVLink ({span} between two GPUs)"
-    yield Key(text=text, stroke=look.NVLINK, thickness=5)

@@ -10,7 +10,7 @@ from agent.cli.topo.devices import link_of
 from agent.cli.topo.hops import joined
 from agent.cli.topo.text import port_text
 from agent.model.gpu import Gpu
-from agent.model.hca import DataDirect, Hca, HcaKind, HcaPort, LinkLayer
+from agent.model.hca import DataDirect, Hca, HcaKind, LinkLayer
 from agent.model.pci import PciAddress, PcieLink
 
 # What stands on a device's card.
@@ -36,7 +36,14 @@ class Line:
 def card(branches: Sequence[Branch]) -> tuple[Line, ...]:
     """Return the lines of one card; several *branches* are the functions of one PCI device."""
     if branches[0].kind is BranchKind.MANAGEMENT:
-        return tuple(_management(branches))
+        # Only the names: no job uses these ports.
+        lines = [
+            Line(text=branch.name or "?", is_head=branch is branches[0]) for branch in branches
+        ]
+        lines.append(Line(text="for NVLink only"))
+        if branches[0].address is not None:
+            lines.append(Line(text=str(branches[0].address).removeprefix("0000:")))
+        return tuple(lines)
     return tuple(line for branch in branches for line in _lines(branch))
 
 
@@ -52,15 +59,6 @@ def tip(branch: Branch) -> str:
         words += [port_text(port) for port in device.ports]
         words += [netdev.name for netdev in device.netdevs]
     return " · ".join(word for word in words if word)
-
-
-def _management(branches: Sequence[Branch]) -> Iterator[Line]:
-    """Yield only the names: no job uses these ports."""
-    for branch in branches:
-        yield Line(text=branch.name or "?", is_head=branch is branches[0])
-    yield Line(text="for NVLink only")
-    if branches[0].address is not None:
-        yield Line(text=str(branches[0].address).removeprefix("0000:"))
 
 
 def _lines(branch: Branch) -> Iterator[Line]:
@@ -82,7 +80,9 @@ def _gpu(gpu: Gpu) -> Iterator[Line]:
     if gpu.is_lost:
         yield Line(text="lost", is_bad=True)
     if gpu.product:
-        yield Line(text=_short(gpu.product))
+        # Without its maker, and without the memory, which has its own line.
+        bare = _MEMORY.sub(" ", _MAKER.sub("", gpu.product))
+        yield Line(text=" ".join(bare.split()) or gpu.product)
     if gpu.memory_mib is not None:
         yield Line(text=f"{gpu.memory_mib / 1024:.0f} GiB")
     if gpu.memory_numa_node is not None:
@@ -94,34 +94,22 @@ def _gpu(gpu: Gpu) -> Iterator[Line]:
             yield Line(text=f"{profiles.count(profile)} x {profile}")
 
 
-def _short(product: str) -> str:
-    """Return the product without its maker and without the memory, which has its own line."""
-    bare = _MAKER.sub("", product)
-    return " ".join(_MEMORY.sub(" ", bare).split()) or product
-
-
 def _hca(branch: Branch, hca: Hca) -> Iterator[Line]:
     if hca.name not in (branch.name, str(hca.pci)):
         yield Line(text=hca.name)
-    yield from _ports(hca.ports)
-    if branch.children:
-        yield Line(text=f"+ {len(branch.children)} parts")
-
-
-def _ports(ports: Sequence[HcaPort]) -> Iterator[Line]:
-    texts = [_rate(port) for port in ports]
-    for text in dict.fromkeys(filter(None, texts)):
-        count = texts.count(text)
+    rates = []
+    for port in hca.ports:
+        layer = _LAYER[port.layer] if port.layer else ""
+        rate = "" if port.rate_gbps is None else f"{port.rate_gbps:g} Gb/s"
+        rates.append(f"{layer} {rate}".strip())
+    for text in dict.fromkeys(filter(None, rates)):
+        count = rates.count(text)
         yield Line(text=text if count == 1 else f"{count} x {text}")
-    for port in ports:
+    for port in hca.ports:
         if port.state not in (None, "ACTIVE"):
             yield Line(text=f"port {port.number} {port.state}", is_bad=True)
-
-
-def _rate(port: HcaPort) -> str:
-    layer = _LAYER[port.layer] if port.layer else ""
-    rate = "" if port.rate_gbps is None else f"{port.rate_gbps:g} Gb/s"
-    return f"{layer} {rate}".strip()
+    if branch.children:
+        yield Line(text=f"+ {len(branch.children)} parts")
 
 
 LINE_H = 13
@@ -182,7 +170,13 @@ def boxes(
     """Return the boxes of *branches* and of all below, sized but not yet placed."""
     found = []
     for members in _cards(branches):
-        box = Box(branches=members, row=row, link=_link(members[0], links))
+        top = members[0]
+        if top.device is not None:
+            near = link_of(top.device)
+        else:
+            near = links.get(top.address) if top.address else None
+        far = links.get(top.port) if top.port else None
+        box = Box(branches=members, row=row, link=joined(near, far))
         if box.is_card:
             box.lines = card(members)
             box.width = CARD
@@ -212,14 +206,6 @@ def _slot(branch: Branch) -> tuple[object, ...] | None:
     if not isinstance(device, Hca) or device.pci is None or device.kind is HcaKind.VIRTUAL:
         return None
     return (branch.kind, device.pci.domain, device.pci.bus, device.pci.device)
-
-
-def _link(branch: Branch, links: Mapping[PciAddress, PcieLink | None]) -> PcieLink | None:
-    if branch.device is not None:
-        near = link_of(branch.device)
-    else:
-        near = links.get(branch.address) if branch.address else None
-    return joined(near, links.get(branch.port) if branch.port else None)
 
 
 def span(children: Sequence[Box]) -> float:

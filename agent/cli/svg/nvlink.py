@@ -147,6 +147,10 @@ def _curves(
     }
     widest = max(abs(order[a] - order[b]) for a, b in joined)
     step = (_DEEP - _SHALLOW) / max(1, widest - 1) if widest > 1 else 0
+    counts = sorted(set(joined.values()))
+    thickness: dict[int, float] = {counts[0]: 2.5 if counts[0] == 1 else 5}
+    if len(counts) > 1:
+        thickness = {count: 2 + 4 * at / (len(counts) - 1) for at, count in enumerate(counts)}
     deepest, labels = top, []
     for pair, count in sorted(
         joined.items(), key=lambda item: (frozenset(item[0]) == way.gpus, item)
@@ -166,7 +170,7 @@ def _curves(
             d,
             f"GPU{a} to GPU{b}: {_plural(count)}",
             stroke=look.WAY if is_way else look.NVLINK,
-            stroke_width=_thickness(count, joined),
+            stroke_width=thickness[count],
             stroke_opacity=1 if is_way or len(joined) <= _LABELLED else 0.8,
         )
         bottom = top + depth * 0.75  # the middle of a cubic curve whose handles are at depth
@@ -176,13 +180,6 @@ def _curves(
         for x, y, text in labels:
             canvas.label(x, y + 4, f"{text} link{'' if text == '1' else 's'}", 11)
     return deepest + 10
-
-
-def _thickness(count: int, joined: Mapping[Pair, int]) -> float:
-    counts = sorted(set(joined.values()))
-    if len(counts) == 1:
-        return 2.5 if count == 1 else 5
-    return 2 + 4 * counts.index(count) / (len(counts) - 1)
 
 
 def _docks(joined: Mapping[Pair, int], places: Places) -> Mapping[Pair, float]:

@@ -1,6 +1,7 @@
 """``nodetopo topo``: the matrix, the tree, and the way between two devices."""
 
 from argparse import Namespace
+from importlib import import_module
 
 from agent.cli.parser import FORMATS, Parser, add_command, add_output
 from agent.cli.source import add_source
@@ -20,18 +21,14 @@ def add(parser: Parser) -> None:
         action="store_true",
         help="NCCL's path types in place of nvidia-smi's levels; no effect on svg",
     )
-    _reader(matrix, "matrix")
-    _reader(add_command(what, "tree", "print what hangs where, and the NVLink islands"), "tree")
+    tree = add_command(what, "tree", "print what hangs where, and the NVLink islands")
     path = add_command(what, "path", "print the way between two devices")
     path.add_argument("a", metavar="A", help="index, GPU0, UUID, PCI address, or name of a NIC")
     path.add_argument("b", metavar="B", help="same")
-    _reader(path, "path")
-
-
-def _reader(parser: Parser, what: str) -> None:
-    add_output(parser, formats=(*FORMATS, "svg"))
-    add_source(parser)
-    parser.set_defaults(run=run, what=what)
+    for name, reader in (("matrix", matrix), ("tree", tree), ("path", path)):
+        add_output(reader, formats=(*FORMATS, "svg"))
+        add_source(reader)
+        reader.set_defaults(run=run, what=name)
 
 
 def run(args: Namespace) -> int:
@@ -40,9 +37,6 @@ def run(args: Namespace) -> int:
     Raises:
         InputError: `path` names a device that is unknown, or one twice.
     """
-    from agent.cli.topo import matrix as topo_matrix  # noqa: PLC0415 - keeps others fast
-    from agent.cli.topo import path as topo_path  # noqa: PLC0415 - same
-    from agent.cli.topo import tree  # noqa: PLC0415 - same
-
-    runs = {"matrix": topo_matrix.run, "tree": tree.run, "path": topo_path.run}
-    return runs[args.what](args)
+    module = import_module(f"agent.cli.topo.{args.what}")  # each loads what it alone needs
+    code: int = module.run(args)
+    return code

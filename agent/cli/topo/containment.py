@@ -161,10 +161,19 @@ def containment(snapshot: Snapshot) -> tuple[Branch, ...]:
 
     Where a source gives no PCI tree, devices stand in groups by their closeness instead.
     """
-    devices = list(_devices(snapshot))
+    # Parts of HCAs hang below theirs.
+    hcas = snapshot.hcas or ()
+    whole = {hca.pci for hca in hcas if hca.parent is None}
+    devices: list[Device] = [*snapshot.gpus]
+    devices += [hca for hca in hcas if hca.parent not in whole - {None}]
+    devices += [*(snapshot.data_directs or ()), *(snapshot.management_hcas or ())]
     closeness = pci_closeness(snapshot)
     names = _numa_names(devices, snapshot, closeness)
     with_cpus = {str(node.id) for node in snapshot.numa_nodes or () if len(node.cpus)}
+
+    def order(name: str | None) -> tuple[bool, tuple[int, ...]]:
+        return name is None, () if name is None else tuple(CpuSet.parse(name))
+
     return tuple(
         Branch(
             kind=BranchKind.NUMA,
@@ -175,21 +184,8 @@ def containment(snapshot: Snapshot) -> tuple[Branch, ...]:
                 closeness,
             ),
         )
-        for name in sorted(with_cpus | set(names.values()), key=_numa_order)
+        for name in sorted(with_cpus | set(names.values()), key=order)
     )
-
-
-def _numa_order(name: str | None) -> tuple[bool, tuple[int, ...]]:
-    return (name is None, () if name is None else tuple(CpuSet.parse(name)))
-
-
-def _devices(snapshot: Snapshot) -> Iterator[Device]:
-    """Yield everything that stands in the tree by itself: parts of HCAs hang below theirs."""
-    yield from snapshot.gpus
-    whole = {hca.pci for hca in snapshot.hcas or () if hca.parent is None}
-    yield from (hca for hca in snapshot.hcas or () if hca.parent not in whole - {None})
-    yield from snapshot.data_directs or ()
-    yield from snapshot.management_hcas or ()
 
 
 def _numa_names(
@@ -202,7 +198,11 @@ def _numa_names(
     One that does not tell is where the nearest device is that does, if the two are not SYS
     apart: every nearer word means the same node.
     """
-    own = {id(device): _numa_name(device) for device in devices}
+    own: dict[int, str | None] = {}
+    for device in devices:
+        own[id(device)] = None if device.numa_node is None else str(device.numa_node)
+        if device.numa_node is None and isinstance(device, Gpu) and device.numa_affinity:
+            own[id(device)] = str(CpuSet.of(device.numa_affinity))
     rows = {id(device): row_name(device, snapshot) for device in devices}
     names = dict(own)
     for device in devices:
@@ -216,14 +216,6 @@ def _numa_names(
             ]
             names[id(device)] = own[id(devices[min(near)[1]])] if near else None
     return names
-
-
-def _numa_name(device: Device) -> str | None:
-    if device.numa_node is not None:
-        return str(device.numa_node)
-    if isinstance(device, Gpu) and device.numa_affinity:
-        return str(CpuSet.of(device.numa_affinity))
-    return None
 
 
 def _below(
@@ -284,24 +276,21 @@ def _grow(placed: Iterable[tuple[_Levels, Branch]]) -> tuple[Branch, ...]:
 
 def _leaf(device: Device, snapshot: Snapshot) -> Branch:
     hops = device.path.hops if device.path else ()
+    kind = BranchKind.NIC
+    if isinstance(device, Gpu):
+        kind = BranchKind.GPU
+    elif isinstance(device, DataDirect):
+        kind = BranchKind.DATA_DIRECT
+    elif device in (snapshot.management_hcas or ()):
+        kind = BranchKind.MANAGEMENT
     return Branch(
-        kind=_kind(device, snapshot),
+        kind=kind,
         name=row_name(device, snapshot),
         address=device.pci,
         port=hops[-2] if len(hops) > 1 else None,
         device=device,
         children=_parts(device, snapshot),
     )
-
-
-def _kind(device: Device, snapshot: Snapshot) -> BranchKind:
-    match device:
-        case Gpu():
-            return BranchKind.GPU
-        case DataDirect():
-            return BranchKind.DATA_DIRECT
-    is_management = device in (snapshot.management_hcas or ())
-    return BranchKind.MANAGEMENT if is_management else BranchKind.NIC
 
 
 def _parts(device: Device, snapshot: Snapshot) -> tuple[Branch, ...]:

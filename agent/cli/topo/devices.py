@@ -43,7 +43,13 @@ def find(snapshot: Snapshot, name: str) -> Device:
 
 def _find_other(snapshot: Snapshot, name: str) -> Device:
     hcas, directs = snapshot.hcas or (), snapshot.data_directs or ()
-    found: list[Device] = [hca for at, hca in enumerate(hcas) if _is_called(hca, at, name)]
+    found: list[Device] = [
+        hca
+        for at, hca in enumerate(hcas)
+        if name.lower() == f"nic{at}"
+        or name in (hca.name, *(netdev.name for netdev in hca.netdevs))
+        or _is_at(hca.pci, name)
+    ]
     found += [
         direct
         for at, direct in enumerate(directs)
@@ -66,13 +72,6 @@ def _find_other(snapshot: Snapshot, name: str) -> Device:
 
 def _own_name(device: Device, snapshot: Snapshot) -> str:
     return device.name if isinstance(device, Hca) else row_name(device, snapshot)
-
-
-def _is_called(hca: Hca, number: int, name: str) -> bool:
-    interfaces = (netdev.name for netdev in hca.netdevs)
-    return (
-        name.lower() == f"nic{number}" or name in (hca.name, *interfaces) or _is_at(hca.pci, name)
-    )
 
 
 def _is_at(pci: PciAddress | None, name: str) -> bool:

@@ -42,7 +42,12 @@ class Crossing:
 def crossing(snapshot: Snapshot, a: int, b: int) -> Crossing:
     """Return what joins NUMA nodes *a* and *b*."""
     sockets = socket_of_node(snapshot)
-    distance = _distance(snapshot, a, b)
+    nodes = sorted(snapshot.numa_nodes or (), key=lambda node: node.id)
+    order = [node.id for node in nodes]
+    row = nodes[order.index(a)].distances if a in order else None
+    distance = None
+    if row is not None and b in order and len(row) == len(order):
+        distance = row[order.index(b)]
     if a not in sockets or b not in sockets:
         return Crossing(what="link between NUMA nodes", bus=None, distance=distance)
     if sockets[a] == sockets[b]:
@@ -61,15 +66,6 @@ def socket_bus(snapshot: Snapshot) -> str | None:
     if cpu.vendor == "GenuineIntel" and cpu.model and _QPI.search(cpu.model):
         return "QPI"
     return _BUS.get(cpu.vendor)
-
-
-def _distance(snapshot: Snapshot, a: int, b: int) -> int | None:
-    nodes = {node.id: node for node in snapshot.numa_nodes or ()}
-    order = sorted(nodes)
-    row = nodes[a].distances if a in nodes else None
-    if row is None or b not in order or len(row) != len(order):
-        return None
-    return row[order.index(b)]
 
 
 # What a PCIe link carries, and which of its two ends says less.
@@ -105,16 +101,11 @@ def joined(device: PcieLink | None, port: PcieLink | None) -> PcieLink | None:
     """
     if device is None or port is None:
         return device or port
-    values = {
-        name: _lesser(getattr(device, name), getattr(port, name))
-        for name in ("generation", "width", "max_generation", "max_width")
-    }
-    return replace(device, **values)
-
-
-def _lesser(a: int | None, b: int | None) -> int | None:
-    known = [value for value in (a, b) if value is not None]
-    return min(known, default=None)
+    lesser = {}
+    for name in ("generation", "width", "max_generation", "max_width"):
+        ends = (getattr(device, name), getattr(port, name))
+        lesser[name] = min((value for value in ends if value is not None), default=None)
+    return replace(device, **lesser)
 
 
 _PORTS = (BridgeKind.ROOT_PORT, BridgeKind.DOWNSTREAM)

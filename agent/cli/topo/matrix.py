@@ -2,40 +2,33 @@
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from agent.cli import output
 from agent.cli.output import Answer, Style, clean, emit
 from agent.cli.source import load
-from agent.cli.topo.devices import Device, link_of, link_text
-from agent.cli.topo.svg import draw
+from agent.cli.topo.devices import Device as TreeDevice
+from agent.cli.topo.devices import link_of, link_text
 from agent.model.gpu import Gpu
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
-from agent.nccl.affinity import nccl_nearest_hcas
-from agent.nccl.routes import nccl_paths
 from agent.topology.affinity import Rail, nearest_hcas, rails
 from agent.topology.domains import islands
-from agent.topology.matrix import SELF, DeviceKind, Matrix, matrix
-from agent.topology.matrix import Device as Row
+from agent.topology.matrix import SELF, Device, DeviceKind, Matrix, matrix
 
 SCHEMA = "nodetopo/topo-matrix/v1"
 """Names the JSON shape, described by ``docs/reference/schema/topo-matrix.json``."""
 
-
 NOT_REPORTED = "?"
-
 
 _NO_VALUE = "N/A"
 """nvidia-smi's word in the columns behind the cells."""
 
-
 _COLUMNS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
-
 
 _NIC_TAIL = "\t" * 4
 """nvidia-smi leaves the columns of a NIC empty, the tab before the GPU NUMA ID included."""
-
 
 _LEGEND = (
     ("X", "the device itself"),
@@ -47,24 +40,54 @@ _LEGEND = (
     ("NV#", "# NVLinks together"),
 )
 
+_WIDE_COLUMNS = ("NUMA", "PCI", "PCIE LINK", "NEAREST NIC", "ISLAND", "RAIL")
+
+_COLUMN_LEGEND = """
+Columns:
+
+  NEAREST NIC = by nvidia-smi's levels; several that are equally near
+  ISLAND      = GPUs of one number reach each other over NVLink
+  RAIL        = the GPU and the NIC that are nearest to each other, and nobody else's
+                (tie: several are equally near; -: others are nearer)
+"""
+
+_NO_WAY = "-"
+"""Where NCCL looks for no path."""
+
+_NCCL_LEGEND = (
+    ("X", "the device itself"),
+    ("NVL", "NVLink, direct or through NVSwitches"),
+    ("NVB", "NVLink through one other GPU"),
+    ("C2C", "the link between a Grace CPU and its GPU"),
+    ("PIX", "one PCIe switch"),
+    ("PXB", "several PCIe switches, no CPU"),
+    ("P2C", "NVLink-C2C to the CPU, then PCIe"),
+    ("PXN", "NVLink to another GPU, then its way to the NIC (sending only)"),
+    ("PHB", "PCIe through a CPU; nvidia-smi's NODE is this too"),
+    ("SYS", "PCIe and the link between NUMA nodes"),
+    ("NET", "only over the network"),
+    ("DIS", "not connected"),
+    (_NO_WAY, "NCCL uses no such way"),
+    ("?", "not known"),
+)
+
 
 def run(args: Namespace) -> int:
     """Print the matrix; 0."""
-    from agent.cli.topo.svg import draw  # noqa: PLC0415 - the picture is rarely asked for
-
     snapshot = load(args)
-    found = matrix(snapshot)
+    cells = matrix(snapshot)
+
+    def svg() -> str:
+        from agent.cli.topo.svg import draw  # noqa: PLC0415 - the picture is rarely asked for
+
+        return draw(snapshot)
+
     if args.nccl or args.wide:
-        answer = wide_answer(snapshot, found, nccl=args.nccl, wide=args.wide)
+        answer = wide_answer(snapshot, cells, nccl=args.nccl, wide=args.wide)
     else:
-        rows = text(found, snapshot, output.style(no_color=args.no_color))
-        answer = Answer(
-            plain=plain(found),
-            table=rows + legend(found),
-            short=rows,
-            svg=lambda: draw(snapshot),
-        )
-    emit(answer, args)
+        rows = text(cells, snapshot, output.style(no_color=args.no_color))
+        answer = Answer(plain=plain(cells), table=rows + legend(cells), short=rows)
+    emit(replace(answer, svg=svg), args)
     return 0
 
 
@@ -129,54 +152,16 @@ def legend(found: Matrix) -> str:
 
 def nic_legend(found: Matrix) -> str:
     """Return the names of NICs, and which of them each Data Direct function serves."""
-    names = [line for device in found.devices for line in _names(device)]
+    names = []
+    for device in found.devices:
+        if device.kind is DeviceKind.GPU:
+            continue
+        if not device.id.startswith("DD"):
+            names.append(f"{device.id}: {device.label}")
+            continue
+        served = [name for name in device.label.split(", ") if name != device.id]
+        names += [f"{device.id}: {name} data-direct function" for name in served]
     return "\nNIC Legend:\n\n" + "".join(f"  {clean(name)}\n" for name in names) if names else ""
-
-
-def _names(device: Row) -> list[str]:
-    if device.kind is DeviceKind.GPU:
-        return []
-    if not device.id.startswith("DD"):
-        return [f"{device.id}: {device.label}"]
-    served = [name for name in device.label.split(", ") if name != device.id]
-    return [f"{device.id}: {name} data-direct function" for name in served]
-
-
-# ``topo matrix --wide`` and ``--nccl``: our own columns, and NCCL's words for the distances.
-
-_WIDE_COLUMNS = ("NUMA", "PCI", "PCIE LINK", "NEAREST NIC", "ISLAND", "RAIL")
-
-
-_COLUMN_LEGEND = """
-Columns:
-
-  NEAREST NIC = by nvidia-smi's levels; several that are equally near
-  ISLAND      = GPUs of one number reach each other over NVLink
-  RAIL        = the GPU and the NIC that are nearest to each other, and nobody else's
-                (tie: several are equally near; -: others are nearer)
-"""
-
-
-_NO_WAY = "-"
-"""Where NCCL looks for no way: between two NICs, and at Data Direct functions."""
-
-
-_NCCL_LEGEND = (
-    ("X", "the device itself"),
-    ("NVL", "NVLink, direct or through NVSwitches"),
-    ("NVB", "NVLink through one other GPU"),
-    ("C2C", "the link between a Grace CPU and its GPU"),
-    ("PIX", "one PCIe switch"),
-    ("PXB", "several PCIe switches, no CPU"),
-    ("P2C", "NVLink-C2C to the CPU, then PCIe"),
-    ("PXN", "NVLink to another GPU, then its way to the NIC (sending only)"),
-    ("PHB", "PCIe through a CPU; nvidia-smi's NODE is this too"),
-    ("SYS", "PCIe and the link between NUMA nodes"),
-    ("NET", "only over the network"),
-    ("DIS", "not connected"),
-    (_NO_WAY, "NCCL uses no such way"),
-    ("?", "not known"),
-)
 
 
 def wide_answer(snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool) -> Answer:
@@ -184,102 +169,101 @@ def wide_answer(snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool) ->
 
     NCCL's table is read from a row to a column, and need not be the same the other way.
     """
-    cells = _nccl_cells(snapshot, found) if nccl else None
-    nearest = nearest_nics(snapshot) if nccl else {}
-    shown = _nccl_text(cells, found) if cells else [[*map(cell_text, row)] for row in found.cells]
-    extra = _extra(snapshot) if wide else {}
-    header = ["", *(device.id for device in found.devices), *(_WIDE_COLUMNS if wide else ())]
-    rows = [header]
-    for device, row in zip(found.devices, shown, strict=True):
-        rows.append([device.id, *row, *extra.get(device.id, ())])
-    table = output.table(rows)
     as_json = plain(found)
-    if cells:
+    shown = [[*map(cell_text, row)] for row in found.cells]
+    words = legend(found)
+    if nccl and found.devices:
+        cells = _nccl_cells(snapshot, found)
+        nearest = nearest_nics(snapshot)
         as_json |= {"cells": cells, "words": "nccl", "nearest": nearest}
-    words = _nccl_legend(found, shown) + _nearest_text(nearest) if cells else legend(found)
+        shown = [
+            [
+                _NO_WAY if cell is None and _is_beyond_nccl(row, column) else cell_text(cell)
+                for column, cell in zip(found.devices, line, strict=True)
+            ]
+            for row, line in zip(found.devices, cells, strict=True)
+        ]
+        words = _nccl_legend(found, shown, nearest)
+    extra = _wide_columns(snapshot) if wide else {}
+    header = ["", *(device.id for device in found.devices), *(_WIDE_COLUMNS if wide else ())]
+    rows = [
+        [device.id, *row, *extra.get(device.id, ())]
+        for device, row in zip(found.devices, shown, strict=True)
+    ]
+    table = output.table([header, *rows])
     words += _COLUMN_LEGEND if wide else ""
-    return Answer(plain=as_json, table=table + words, short=table, svg=lambda: draw(snapshot))
+    return Answer(plain=as_json, table=table + words, short=table)
 
 
 def _nccl_cells(snapshot: Snapshot, found: Matrix) -> list[list[str | None]]:
+    """Return NCCL's path types, row by row; ``None`` where NCCL knows no path."""
+    from agent.nccl.routes import nccl_paths  # noqa: PLC0415 - only for `--nccl`
+
     paths = nccl_paths(snapshot)
-    return [
-        [_nccl_cell(row.id, column.id, paths) for column in found.devices] for row in found.devices
-    ]
+    cells: list[list[str | None]] = []
+    for row in found.devices:
+        routes = [paths.get((row.id, column.id)) for column in found.devices]
+        cells.append([None if route is None else str(route.type.name) for route in routes])
+    for position, line in enumerate(cells):
+        line[position] = SELF
+    return cells
 
 
-def _nccl_cell(row: str, column: str, paths: Mapping[tuple[str, str], Any]) -> str | None:
-    if row == column:
-        return SELF
-    route = paths.get((row, column))
-    return None if route is None else str(route.type.name)
+def _is_beyond_nccl(row: Device, column: Device) -> bool:
+    """Return whether NCCL looks for no path: between two NICs, and at Data Direct functions."""
+    ends = (row.id, column.id)
+    return any(end.startswith("DD") for end in ends) or not any(
+        end.startswith("GPU") for end in ends
+    )
 
 
-def _nccl_text(cells: list[list[str | None]], found: Matrix) -> list[list[str]]:
-    def shown(row: Row, column: Row, cell: str | None) -> str:
-        has_gpu = "GPU" in (row.id[:3], column.id[:3])
-        has_direct = "DD" in (row.id[:2], column.id[:2])
-        is_none = cell is None and (not has_gpu or has_direct)
-        return _NO_WAY if is_none else cell_text(cell)
-
-    return [
-        [shown(row, column, cell) for column, cell in zip(found.devices, line, strict=True)]
-        for row, line in zip(found.devices, cells, strict=True)
-    ]
-
-
-def _nccl_legend(found: Matrix, shown: list[list[str]]) -> str:
+def _nccl_legend(found: Matrix, shown: list[list[str]], nearest: Mapping[str, list[str]]) -> str:
     used = {cell.strip() for row in shown for cell in row}
     lines = [f"  {word:<4} = {meaning}\n" for word, meaning in _NCCL_LEGEND if word in used]
-    return "\nNCCL's paths, from row to column:\n\n" + "".join(lines) + nic_legend(found)
+    text = "\nNCCL's paths, from row to column:\n\n" + "".join(lines) + nic_legend(found)
+    if nearest:
+        text += "\nNICs that NCCL uses for each GPU, if it has all GPUs:\n\n"
+        text += "".join(f"  {gpu}: {' '.join(nics)}\n" for gpu, nics in nearest.items())
+    return text
 
 
 def nearest_nics(snapshot: Snapshot) -> dict[str, list[str]]:
     """Return by GPU the NICs that NCCL would use for it, the one of its channel 0 first."""
+    from agent.nccl.affinity import nccl_nearest_hcas  # noqa: PLC0415 - only for `--nccl`
+
     positions = {hca.name: f"NIC{at}" for at, hca in enumerate(snapshot.hcas or ())}
     return {
-        f"GPU{index}": [positions[hca.name] for net in found.nets for hca in net.hcas]
-        for index, found in nccl_nearest_hcas(snapshot).items()
+        f"GPU{index}": [positions[hca.name] for net in nearest.nets for hca in net.hcas]
+        for index, nearest in nccl_nearest_hcas(snapshot).items()
     }
 
 
-def _nearest_text(nearest: Mapping[str, list[str]]) -> str:
-    lines = [f"  {gpu}: {' '.join(nics)}\n" for gpu, nics in nearest.items()]
-    return (
-        "\nNICs that NCCL uses for each GPU, if it has all GPUs:\n\n" + "".join(lines)
-        if lines
-        else ""
-    )
-
-
-def _extra(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
+def _wide_columns(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
     """Return our own columns of each row."""
-    near, island, found = nearest_hcas(snapshot), _islands(snapshot), rails(snapshot)
+    near, all_rails = nearest_hcas(snapshot), rails(snapshot)
+    island = {
+        gpu: str(number) for number, group in enumerate(islands(snapshot) or ()) for gpu in group
+    }
     rows: dict[str, tuple[str, ...]] = {}
     for gpu in snapshot.gpus:
         nearest = near[gpu.index].hcas if gpu.index in near else ()
         names = " ".join(hca.name for hca in nearest) or "?"
-        rail = _rail(rail for rail in found if gpu.index in rail.gpus)
+        rail = _rail(rail for rail in all_rails if gpu.index in rail.gpus)
         rows[gpu.name] = (*_place(gpu), names, island.get(gpu.index, "?"), rail)
     for at, hca in enumerate(snapshot.hcas or ()):
-        rail = _rail(rail for rail in found if hca in rail.hcas)
+        rail = _rail(rail for rail in all_rails if hca in rail.hcas)
         rows[f"NIC{at}"] = (*_place(hca), "", "", rail)
     for at, direct in enumerate(snapshot.data_directs or ()):
         rows[f"DD{at}"] = _place(direct)
     return rows
 
 
-def _place(device: Device) -> tuple[str, ...]:
+def _place(device: TreeDevice) -> tuple[str, ...]:
     return (
         "?" if device.numa_node is None else str(device.numa_node),
         "?" if device.pci is None else str(device.pci),
         link_text(link_of(device)) or "?",
     )
-
-
-def _islands(snapshot: Snapshot) -> Mapping[int, str]:
-    groups = islands(snapshot)
-    return {gpu: str(at) for at, group in enumerate(groups or ()) for gpu in group}
 
 
 def _rail(found: Iterator[Rail]) -> str:

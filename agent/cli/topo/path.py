@@ -25,21 +25,34 @@ def run(args: Namespace) -> int:
     Raises:
         InputError: a device is unknown, or both are the same.
     """
-    from agent.cli.topo.svg import draw  # noqa: PLC0415 - the picture is rarely asked for
-
     snapshot = load(args)
     a, b = find(snapshot, args.a), find(snapshot, args.b)
     if a == b:
         name = row_name(a, snapshot)
         raise InputError(f"both names mean {name}", "name two different devices")
     plain = way(snapshot, a, b)
-    answer = Answer(
-        plain=plain,
-        table=_text(plain),
-        short=_headline(plain),
-        svg=lambda: draw(snapshot, (a, b)),
-    )
-    emit(answer, args)
+
+    def svg() -> str:
+        from agent.cli.topo.svg import draw  # noqa: PLC0415 - the picture is rarely asked for
+
+        return draw(snapshot, (a, b))
+
+    headline = _headline(plain)
+    if plain["hops"] is None:
+        table = f"{headline}  PCIe hops: not reported by this source\n"
+    else:
+        rows = [
+            (
+                hop["what"],
+                hop["pci"] or ("" if hop["numa"] is None else f"NUMA {hop['numa']}"),
+                _link_text(hop),
+                "" if hop["gb_per_s"] is None else f"{hop['gb_per_s']:g} GB/s",
+                "← slowest" if hop == plain["slowest"] else "",
+            )
+            for hop in plain["hops"]
+        ]
+        table = headline + output.table(rows, indent=2)
+    emit(Answer(plain=plain, table=table, short=headline, svg=svg), args)
     return 0
 
 
@@ -52,16 +65,21 @@ def way(snapshot: Snapshot, a: Device, b: Device) -> dict[str, Any]:
     """
     names = row_name(a, snapshot), row_name(b, snapshot)
     distance = pci_closeness(snapshot).get(frozenset(names))
-    found = hops(snapshot, a, b)
-    slow = slowest(found)
+    hops_between = hops(snapshot, a, b)
+    slow = slowest(hops_between)
     return {
         "schema": SCHEMA,
         "from": _end(a, names[0]),
         "to": _end(b, names[1]),
         "pcie": None if distance is None else word(distance),
         "nvlink": _nvlink(snapshot, a, b),
-        "c2c": [c2c for device in (a, b) if (c2c := _c2c(device)) is not None],
-        "hops": None if found is None else [_plain(hop) for hop in found],
+        # The chip-to-chip link that a Grace GPU has to its CPU, beside PCIe.
+        "c2c": [
+            {"gpu": gpu.name, "links": gpu.c2c.links, "mb_per_s_each": gpu.c2c.speed_mbps}
+            for gpu in (a, b)
+            if isinstance(gpu, Gpu) and gpu.c2c is not None and gpu.c2c.is_enabled
+        ],
+        "hops": None if hops_between is None else [_plain(hop) for hop in hops_between],
         "slowest": None if slow is None else _plain(slow),
     }
 
@@ -90,14 +108,6 @@ def _nvlink(snapshot: Snapshot, a: Device, b: Device) -> dict[str, Any] | None:
     }
 
 
-def _c2c(device: Device) -> dict[str, Any] | None:
-    """Return the chip-to-chip link that a Grace GPU has to its CPU, beside PCIe."""
-    if not isinstance(device, Gpu) or device.c2c is None or not device.c2c.is_enabled:
-        return None
-    c2c = device.c2c
-    return {"gpu": device.name, "links": c2c.links, "mb_per_s_each": c2c.speed_mbps}
-
-
 def _plain(hop: Hop) -> dict[str, Any]:
     return {
         "what": hop.what,
@@ -119,34 +129,15 @@ def _headline(plain: dict[str, Any]) -> str:
         if nvlink["mb_per_s_each"]:
             total = nvlink["links"] * nvlink["mb_per_s_each"] / 1000
             parts.append(f"{total:.0f} GB/s raw each way")
-    parts += [_c2c_text(c2c) for c2c in plain["c2c"]]
+    for c2c in plain["c2c"]:
+        text = f"{c2c['gpu']} to its CPU over NVLink-C2C"
+        if c2c["links"] and c2c["mb_per_s_each"]:
+            text += f" ({c2c['links'] * c2c['mb_per_s_each'] / 1000:.0f} GB/s raw each way)"
+        parts.append(text)
     parts.append(f"PCIe {plain['pcie'] or '?'}")
     if hop := plain["slowest"]:
         parts[-1] += f", slowest at {hop['what']}: {hop['link']}, {hop['gb_per_s']:g} GB/s"
     return output.clean(" · ".join(parts)) + "\n"
-
-
-def _c2c_text(c2c: dict[str, Any]) -> str:
-    text = f"{c2c['gpu']} to its CPU over NVLink-C2C"
-    if c2c["links"] and c2c["mb_per_s_each"]:
-        text += f" ({c2c['links'] * c2c['mb_per_s_each'] / 1000:.0f} GB/s raw each way)"
-    return text
-
-
-def _text(plain: dict[str, Any]) -> str:
-    if plain["hops"] is None:
-        return _headline(plain) + "  PCIe hops: not reported by this source\n"
-    rows = [
-        (
-            hop["what"],
-            hop["pci"] or ("" if hop["numa"] is None else f"NUMA {hop['numa']}"),
-            _link_text(hop),
-            "" if hop["gb_per_s"] is None else f"{hop['gb_per_s']:g} GB/s",
-            "← slowest" if hop == plain["slowest"] else "",
-        )
-        for hop in plain["hops"]
-    ]
-    return _headline(plain) + output.table(rows, indent=2)
 
 
 def _link_text(hop: dict[str, Any]) -> str:

@@ -8,10 +8,10 @@ from agent.cli.output import Answer, emit
 from agent.cli.source import load
 from agent.cli.topo.containment import Branch, BranchKind, containment
 from agent.cli.topo.devices import link_of, link_text
-from agent.cli.topo.text import MemoryNodes, memory_nodes, port_text, title
+from agent.cli.topo.text import memory_nodes, port_text, title
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca
-from agent.model.numa import CpuSet, NumaNode
+from agent.model.numa import CpuSet
 from agent.model.pci import PciAddress, PciBridge
 from agent.model.snapshot import Snapshot
 from agent.topology.domains import interconnect, islands
@@ -23,25 +23,35 @@ SCHEMA = "nodetopo/topo-tree/v1"
 
 def run(args: Namespace) -> int:
     """Print the tree; 0."""
-    from agent.cli.topo.svg import draw  # noqa: PLC0415 - the picture is rarely asked for
-
     snapshot = load(args)
     nodes, folded = tree(snapshot), memory_nodes(snapshot)
-    lines = [line for node in nodes for line in _lines(node)]
-    text = "".join(f"{line}\n" for line in (*lines, *map(str, folded)))
+    groups, kind = islands(snapshot), interconnect(snapshot)
     plain = {
         "schema": SCHEMA,
         "nodes": nodes,
-        "memory_nodes": [_folded(group) for group in folded],
-        "nvlink": _nvlink(snapshot),
+        "memory_nodes": [
+            {
+                "nodes": str(CpuSet.of(group.nodes)),
+                "gpu": group.gpu,
+                "memory_mib": group.memory_mib,
+            }
+            for group in folded
+        ],
+        "nvlink": {
+            "interconnect": None if kind is None else kind.value,
+            "islands": None if groups is None else [list(group) for group in groups],
+            "switches": [str(switch.pci) for switch in snapshot.nvswitches or ()],
+        },
     }
-    answer = Answer(
-        plain=plain,
-        table=text + _nvlink_text(snapshot),
-        short=text,
-        svg=lambda: draw(snapshot),
-    )
-    emit(answer, args)
+    lines = [line for node in nodes for line in _lines(node)]
+    text = "".join(f"{line}\n" for line in (*lines, *map(str, folded)))
+
+    def svg() -> str:
+        from agent.cli.topo.svg import draw  # noqa: PLC0415 - the picture is rarely asked for
+
+        return draw(snapshot)
+
+    emit(Answer(plain=plain, table=text + _nvlink_text(snapshot), short=text, svg=svg), args)
     return 0
 
 
@@ -54,22 +64,19 @@ def tree(snapshot: Snapshot) -> list[dict[str, Any]]:
     """
     described = {str(node.id): node for node in snapshot.numa_nodes or ()}
     bridges = {bridge.address: bridge for bridge in snapshot.bridges or ()}
-    return [_numa(node, described.get(node.name or ""), bridges) for node in containment(snapshot)]
-
-
-def _numa(
-    branch: Branch,
-    node: NumaNode | None,
-    bridges: Mapping[PciAddress, PciBridge],
-) -> dict[str, Any]:
-    number = branch.name
-    return {
-        "kind": "numa",
-        "name": int(number) if number is not None and number.isdecimal() else number,
-        "cpus": str(node.cpus) if node else None,
-        "memory_mib": node.memory_mib if node else None,
-        "children": [_plain(child, bridges) for child in branch.children],
-    }
+    nodes: list[dict[str, Any]] = []
+    for branch in containment(snapshot):
+        number, node = branch.name, described.get(branch.name or "")
+        nodes.append(
+            {
+                "kind": "numa",
+                "name": int(number) if number is not None and number.isdecimal() else number,
+                "cpus": str(node.cpus) if node else None,
+                "memory_mib": node.memory_mib if node else None,
+                "children": [_plain(child, bridges) for child in branch.children],
+            }
+        )
+    return nodes
 
 
 def _plain(branch: Branch, bridges: Mapping[PciAddress, PciBridge]) -> dict[str, Any]:
@@ -90,20 +97,16 @@ def _plain(branch: Branch, bridges: Mapping[PciAddress, PciBridge]) -> dict[str,
                 "children": children,
             }
         case BranchKind.MIG:
-            return _mig(branch)
+            assert branch.instance is not None
+            return {
+                "kind": branch.kind.value,
+                "name": branch.name,
+                "uuid": branch.instance.uuid,
+                "gpu_instance": branch.instance.gpu_instance,
+                "compute_instance": branch.instance.compute_instance,
+                "memory_mib": branch.instance.memory_mib,
+            }
     return _device(branch, children)
-
-
-def _mig(branch: Branch) -> dict[str, Any]:
-    assert branch.instance is not None
-    return {
-        "kind": branch.kind.value,
-        "name": branch.name,
-        "uuid": branch.instance.uuid,
-        "gpu_instance": branch.instance.gpu_instance,
-        "compute_instance": branch.instance.compute_instance,
-        "memory_mib": branch.instance.memory_mib,
-    }
 
 
 def _device(branch: Branch, children: list[dict[str, Any]]) -> dict[str, Any]:
@@ -131,14 +134,6 @@ def _device(branch: Branch, children: list[dict[str, Any]]) -> dict[str, Any]:
     return plain | {"children": children}
 
 
-def _folded(group: MemoryNodes) -> dict[str, Any]:
-    return {
-        "nodes": str(CpuSet.of(group.nodes)),
-        "gpu": group.gpu,
-        "memory_mib": group.memory_mib,
-    }
-
-
 def _lines(branch: dict[str, Any], lead: str = "") -> Iterator[str]:
     """Yield *branch* and what it holds, drawn with lines."""
     yield title(branch)
@@ -151,16 +146,6 @@ def _lines(branch: dict[str, Any], lead: str = "") -> Iterator[str]:
             yield f"{lead}{'   ' if is_last else '│  '}{line}"
 
 
-def _nvlink(snapshot: Snapshot) -> dict[str, Any]:
-    groups = islands(snapshot)
-    kind = interconnect(snapshot)
-    return {
-        "interconnect": None if kind is None else kind.value,
-        "islands": None if groups is None else [list(group) for group in groups],
-        "switches": [str(switch.pci) for switch in snapshot.nvswitches or ()],
-    }
-
-
 def _nvlink_text(snapshot: Snapshot) -> str:
     groups = islands(snapshot)
     if groups is None:
@@ -170,24 +155,16 @@ def _nvlink_text(snapshot: Snapshot) -> str:
         return "\nNVLink: none\n"
     kind = interconnect(snapshot)
     lines = [f"NVLink: {kind.value if kind else 'not reported'}"]
-    lines += [f"  {_members(group)}: {_strength(group, snapshot)}" for group in joined]
+    between = nvlinks_between(snapshot)
+    for group in joined:
+        counts = sorted(
+            {count or 0 for (a, b), count in between.items() if a in group and b in group}
+        )
+        span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        members = " ".join(f"GPU{index}" for index in group)
+        plural = "" if counts == [1] else "s"
+        lines.append(f"  {members}: {span} link{plural} between any two")
     if snapshot.nvswitches:
         addresses = ", ".join(str(switch.pci) for switch in snapshot.nvswitches)
         lines.append(f"  NVSwitch: {addresses}")
     return "\n" + "".join(f"{line}\n" for line in lines)
-
-
-def _members(group: tuple[int, ...]) -> str:
-    return " ".join(f"GPU{index}" for index in group)
-
-
-def _strength(group: tuple[int, ...], snapshot: Snapshot) -> str:
-    counts = sorted(
-        {
-            count or 0
-            for (a, b), count in nvlinks_between(snapshot).items()
-            if a in group and b in group
-        },
-    )
-    span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{span} link{'' if counts == [1] else 's'} between any two"

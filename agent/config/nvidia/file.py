@@ -4,21 +4,25 @@ The file, ``version: v1``, is JSON to NVIDIA's device plugin, so keys of its fix
 any case of letters, and of a repeated key the last; what it ignores silently is a warning here.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from agent.config import values
-from agent.config.document import Value
 from agent.config.nvidia.names import BY_PATH, NAMES, Kind, Name
 from agent.config.origin import Given, Place
 from agent.config.policies import ONE_EACH, RENAME, SHARED_SUFFIX, TimeSlicing
 from agent.errors import InputError
 from agent.labels.label import DNS_NAME
 from agent.model.kubernetes import go_bool
+
+if TYPE_CHECKING:
+    from agent.config.document import Value
 
 VERSION = "v1"
 

@@ -130,7 +130,7 @@ def test_a_plot_that_fails_after_all_does_not_lose_the_table(
     def full(*_: object) -> NoReturn:
         raise OSError(ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("agent.cli.simulate.plot._replace", full)
+    monkeypatch.setattr("agent.cli.simulate.plot.replace_file", full)
     outcome = cli(*TRACE, "best", "-o", "short", "--plot", str(tmp_path / "bars.svg"))
     assert (outcome.code, outcome.out.split()[0]) == (2, "best")
     assert "No space left on device" in outcome.err

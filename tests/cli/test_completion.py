@@ -1,0 +1,46 @@
+"""The completion script: what it offers, and that the stored one belongs to the parser."""
+
+import subprocess
+
+import pytest
+
+from agent.cli.completion import STORED, body
+from agent.cli.main import parser
+from tests.cli.conftest import Cli
+
+
+def test_the_stored_script_is_made_from_the_parser(*, update_golden: bool) -> None:
+    made = body(parser())
+    if update_golden:
+        STORED.write_text(made, "utf-8")
+    assert STORED.read_text("utf-8") == made
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_script_parses(cli: Cli, shell: str) -> None:
+    script = cli("completion", shell).out
+    assert f"source <(nodetopo completion {shell})" in script.splitlines()[0]
+    done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (("heal",), ["health"]),
+        (("topo", ""), ["matrix", "tree", "path", "-h", "--help"]),
+        (("topo", "matrix", "--mach"), ["--machine"]),
+        (("labels", "--machine", "dgx-1"), ["dgx-1v"]),
+        (("audit", "--only", "qos", "-o", "js"), ["json"]),
+        (("run", "--numa-mode", ""), ["numa", "socket", "none"]),
+    ],
+)
+def test_bash_completes_a_word(cli: Cli, typed: tuple[str, ...], offered: list[str]) -> None:
+    script = cli("completion", "bash").out
+    words = " ".join(f"'{word}'" for word in ("nodetopo", *typed))
+    program = (
+        f"{script}\nCOMP_WORDS=({words}); COMP_CWORD={len(typed)}; _nodetopo\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(["bash"], input=program, text=True, capture_output=True, check=True)
+    assert done.stdout.split() == offered
