@@ -30,7 +30,7 @@ and a line of the log is left out.
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
+def generous_deadlines() -> Iterator[None]:
     """Make them the default, for tests in which the daemon makes plugins and kubelets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "DEADLINES", GENEROUS)
@@ -38,7 +38,7 @@ def unhurried() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def lift_limits() -> Iterator[None]:
+def use_generous_deadlines() -> Iterator[None]:
     """Make them the default for a module that imports this."""
-    with unhurried():
+    with generous_deadlines():
         yield

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.checks.rule import Claim, Finding, Missing, Rule, Severity, Skip, Verdict
-from agent.checks.waivers import USUAL, Terms
+from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.model.codec import to_plain
 from agent.model.snapshot import Snapshot
 
@@ -87,13 +87,13 @@ class Report:
         )
 
 
-def evaluate(snapshot: Snapshot, rules: Iterable[Rule], terms: Terms = USUAL) -> Report:
+def evaluate(snapshot: Snapshot, rules: Iterable[Rule], terms: Overrides = NO_OVERRIDES) -> Report:
     """Return the report of *rules*; *terms* may name rules that are not among them."""
     results = (_judge(rule, snapshot, terms) for rule in rules)
     return Report(node=snapshot.node, captured_at=snapshot.captured_at, results=tuple(results))
 
 
-def _judge(rule: Rule, snapshot: Snapshot, terms: Terms) -> Result:
+def _judge(rule: Rule, snapshot: Snapshot, terms: Overrides) -> Result:
     severity = terms.severities.get(rule.code, rule.severity)
     findings: list[Finding] = []
     missing: list[str] = []
@@ -111,7 +111,7 @@ def _judge(rule: Rule, snapshot: Snapshot, terms: Terms) -> Result:
     return result if result.verdict is Verdict.PASS else _with_waivers(result, terms)
 
 
-def _with_waivers(result: Result, terms: Terms) -> Result:
+def _with_waivers(result: Result, terms: Overrides) -> Result:
     """Return *result* without the findings that are accepted, or waived where all of it is."""
     code = result.rule.code
     expired = "; ".join(map(str, terms.expired(code))) or None

@@ -34,7 +34,7 @@ class Waiver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Overrides:
     """Overrides of rules by code; the codes are known ones.
 
     Attributes:
@@ -55,5 +55,5 @@ class Terms:
         return tuple(it for it in self.waivers if it.code == code and it.until < self.today)
 
 
-USUAL = Terms()
+NO_OVERRIDES = Overrides()
 """Every rule at its own severity, nothing accepted."""

@@ -53,7 +53,7 @@ def _outputs(args: Namespace) -> Iterator[LabelOutput]:
     """
     # Loads structlog and the API client.
     from agent.daemon import logs  # noqa: PLC0415
-    from agent.daemon.labels_loop import places  # noqa: PLC0415
+    from agent.daemon.labels_loop import configured_outputs  # noqa: PLC0415
     from agent.kubeapi.apply import connection  # noqa: PLC0415
     from agent.publish.labels.cleanup import nodes_with_labels  # noqa: PLC0415
     from agent.publish.labels.node import NodeLabelPublisher  # noqa: PLC0415
@@ -62,7 +62,7 @@ def _outputs(args: Namespace) -> Iterator[LabelOutput]:
     logs.configure(asked.settings.log_format, "warning")
     found, is_default = asked.settings, asked.origins["label_outputs"] == "default"
     if not args.all_nodes:
-        yield from places(found, OUTPUTS if is_default else found.label_outputs)
+        yield from configured_outputs(found, OUTPUTS if is_default else found.label_outputs)
         return
     if not is_default and found.label_outputs != (NODE,):
         raise InputError("--all-nodes is for the output node", "run it on the nodes for others")

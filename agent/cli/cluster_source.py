@@ -14,7 +14,7 @@ from agent.cluster.kinds import Selector, selector
 from agent.cluster.node import ClusterNode, cluster_node
 from agent.config import Resolved
 from agent.errors import DecodeError, InputError
-from agent.formats.yaml import TRIPPED
+from agent.formats.yaml import YAML_ERRORS
 from agent.kubeapi.client import Api
 
 # What ``kubectl get … -o json|yaml`` wrote, read back with caps on size and depth.
@@ -102,7 +102,7 @@ def _yaml(name: str, text: str) -> list[Any]:
                 raise InputError(f"{name}: nested deeper than {MAX_DEPTH} levels", _CURE)
         documents = yaml.load_all(text, Loader=loader)
         return [document for document in documents if document is not None]
-    except (yaml.YAMLError, *TRIPPED) as error:
+    except (yaml.YAMLError, *YAML_ERRORS) as error:
         told = " ".join(str(error).split())
         raise InputError(f"{name}: not YAML: {told}", _CURE) from None
 

@@ -43,11 +43,11 @@ def run(args: Namespace) -> int:
     snapshot, wanted = load(args), settings(args)
     tiers: Mapping[str, str] = {}
     if wanted.topology_levels_file is not None:
-        from agent.daemon.labels_loop import NodePlace  # noqa: PLC0415 - loads PyYAML, structlog
+        from agent.daemon.labels_loop import NodeTiers  # noqa: PLC0415 - loads PyYAML, structlog
 
         node = str(given(args).get("node_name") or snapshot.node or wanted.node_name)
         # Labels of other programs are not known here: only what the file says gives tiers.
-        place = NodePlace(replace(wanted, node_name=node, topology_levels="off"))
+        place = NodeTiers(replace(wanted, node_name=node, topology_levels="off"))
         tiers = place.tiers() or {}
     rules = label_rules(wanted, tiers)
     result = labels(snapshot, rules)

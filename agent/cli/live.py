@@ -128,7 +128,7 @@ def with_pods(snapshot: Snapshot, settings: Settings) -> Snapshot:
         metrics = ask("kubelet", "metrics", lambda: metrics_from_text(kubelet.metrics()))
         found = replace(with_running(found, running), kubelet_metrics=metrics)
 
-    from agent.kubeapi.pods import ASKED, ApiServer  # noqa: PLC0415 - the API client is heavy
+    from agent.kubeapi.pods import AUDITED_RIGHTS, ApiServer  # noqa: PLC0415 - the API client is heavy
 
     server = ask("pods", "API server", lambda: ApiServer(settings.kubeconfig))
     if server is not None:
@@ -137,7 +137,7 @@ def with_pods(snapshot: Snapshot, settings: Settings) -> Snapshot:
             found,
             pods=ask("pods", "API server", lambda: server.pods(name)),
             node_status=ask("node", "API server", lambda: server.node(name)),
-            agent_rights=ask("rights", "API server", lambda: server.rights(ASKED)),
+            agent_rights=ask("rights", "API server", lambda: server.rights(AUDITED_RIGHTS)),
         )
 
     from agent.probes.kubelet.podresources import PodResources  # noqa: PLC0415 - grpc: 21 MiB

@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
     """
     # Loads structlog and the API client.
     from agent.daemon import logs  # noqa: PLC0415
-    from agent.daemon.labels_loop import LabelWishes, NodePlace, places  # noqa: PLC0415
+    from agent.daemon.labels_loop import DesiredLabelsBuilder, NodeTiers, configured_outputs  # noqa: PLC0415
     from agent.publish.labels.node import NodeLabelPublisher  # noqa: PLC0415
 
     wanted = settings(args)
@@ -54,13 +54,13 @@ def run(args: Namespace) -> int:
             "only the live node is published", "add --dry-run, or leave the source out"
         )
     logs.configure(wanted.log_format, "warning")
-    wishes = LabelWishes(lambda: wanted, NodePlace(wanted), lambda text: warn(args, text))
+    wishes = DesiredLabelsBuilder(lambda: wanted, NodeTiers(wanted), lambda text: warn(args, text))
     if wishes.needs_node:
         wishes.note(NodeLabelPublisher(wanted.kubeconfig, wanted.node_name).labels())
     wish = wishes.of(load(args))
     changed: list[tuple[LabelOutput, LabelChanges]] = []
     failed: list[AgentError] = []
-    for place in places(wanted):
+    for place in configured_outputs(wanted):
         try:
             changed.append((place, place.changes(wish) if args.dry_run else place.publish(wish)))
         except AgentError as error:

@@ -9,7 +9,7 @@ from agent.checks.alignment.record import Alignment, PodAlignment, to_plain
 from agent.checks.catalogue import select
 from agent.checks.engine import Report, Result, evaluate, report_to_plain
 from agent.checks.rule import Finding, Rule, Verdict
-from agent.checks.waivers import USUAL, Terms
+from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.cli import output
 from agent.cli.output import Answer, Style, clean, emit
 from agent.cli.source import is_configured, settings
@@ -75,7 +75,7 @@ def judge(
 
     *extend* adds to the answer what the command prints beside the rules.
     """
-    terms: Terms = USUAL
+    terms: Overrides = NO_OVERRIDES
     if is_configured(args, "checks_file") and (path := settings(args).checks_file) is not None:
         from datetime import UTC, datetime  # noqa: PLC0415 - only here
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from agent.allocation.measured import BandwidthTable, bandwidth_table
 from agent.checks.rule import Severity
-from agent.checks.waivers import Terms, Waiver
+from agent.checks.waivers import Overrides, Waiver
 from agent.config.document import Value
 from agent.config.document import load as load_document
 from agent.config.values import did_you_mean
 from agent.errors import DecodeError, InputError
-from agent.formats.yaml import TRIPPED
+from agent.formats.yaml import YAML_ERRORS
 from agent.labels.levels import LevelFile, level_file
 from agent.model.codec import MAX_BYTES, load_json
 
@@ -66,7 +66,7 @@ def load_levels(path: Path) -> LevelFile:
         raise InputError(f"{path}: {error.cause}", error.cure) from None
 
 
-def load_checks(path: Path, today: date) -> Terms:
+def load_checks(path: Path, today: date) -> Overrides:
     """Return the severities and waivers of the file *path*, for *today*; it may be empty.
 
     Raises:
@@ -125,13 +125,13 @@ def document(text: str, cure: str) -> object:
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise DecodeError("", f"not YAML: {' '.join(str(error).split())}", cure) from None
-    except TRIPPED as error:
+    except YAML_ERRORS as error:
         # What PyYAML's constructors raise where a text does not have the type of its tag.
         problem = f"not YAML: a value that its tag does not fit ({type(error).__name__}: {error})"
         raise DecodeError("", problem, cure) from None
 
 
-def _checks(path: Path, today: date, find: FindRule) -> Terms:
+def _checks(path: Path, today: date, find: FindRule) -> Overrides:
     root, _warnings = load_document(str(path), read_text(path, "a file about checks"))
     entries = {} if root is None else _entries(root, _CHECKS_KEYS)
     severities: dict[str, Severity] = {}
@@ -144,7 +144,7 @@ def _checks(path: Path, today: date, find: FindRule) -> Terms:
             severities[known] = Severity(str(severity))
     section = entries.get("waivers")
     waivers = () if section is None else tuple(_waiver(item, find) for item in section.items())
-    return Terms(severities=severities, waivers=waivers, today=today)
+    return Overrides(severities=severities, waivers=waivers, today=today)
 
 
 def _waiver(value: Value, find: FindRule) -> Waiver:

@@ -12,7 +12,7 @@ from agent.checks.alignment.record import Alignment, PodAlignment
 from agent.config.settings import Settings
 from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
-from agent.daemon.running_pods import HeldPods
+from agent.daemon.running_pods import RunningPods
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
 from agent.publish.events import PodEvent
@@ -48,7 +48,7 @@ class MeasuredPods:
     reasons: Mapping[str, int]
 
 
-class Auditing(PeriodicLoop):
+class AlignmentLoop(PeriodicLoop):
     """Measures pods; one thread runs it, any may read the result.
 
     A pod that is misaligned in two measurements in a row is reported once, in the log and as an
@@ -77,7 +77,7 @@ class Auditing(PeriodicLoop):
             read: puts the pods into a snapshot; ``None`` for those of *settings*.
         """
         self._store = store
-        self._pods = HeldPods(settings)
+        self._pods = RunningPods(settings)
         self._read = read or self._pods.read_with_offer
         self._problem = LastProblem()
         self._suspects: frozenset[PodName] = frozenset()

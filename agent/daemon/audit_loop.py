@@ -9,7 +9,7 @@ from agent.config.settings import Settings, roots
 from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
 from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
-from agent.daemon.running_pods import HeldPods, kubelet_issue
+from agent.daemon.running_pods import RunningPods, kubelet_issue
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import with_audit_facts
@@ -49,7 +49,7 @@ class AuditLoop(PeriodicLoop):
         self._roots = roots(settings)
         self._store = store
         self._overrides = overrides
-        self._pods = HeldPods(settings)
+        self._pods = RunningPods(settings)
         self._read = read or self.with_audit_inputs
         self._problem = LastProblem()
         self.found: CheckSummary | None = None

@@ -11,7 +11,7 @@ import structlog
 
 from agent.checks.engine import evaluate
 from agent.checks.rule import Rule, Verdict
-from agent.checks.waivers import USUAL, Terms
+from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.config.data_files import check, load_checks
 from agent.daemon.logs import LastProblem
 from agent.errors import AgentError
@@ -33,7 +33,7 @@ class CheckSummary:
     broken: Mapping[str, str]
 
 
-def summarize(snapshot: Snapshot, rules: Iterable[Rule], overrides: Terms) -> CheckSummary:
+def summarize(snapshot: Snapshot, rules: Iterable[Rule], overrides: Overrides) -> CheckSummary:
     """Evaluate *rules* on *snapshot* under *overrides*."""
     report = evaluate(snapshot, rules, overrides)
     summary = report.summary
@@ -75,16 +75,16 @@ class OverridesFile:
         self._today = today
         self._lock = threading.Lock()
         self._seen: tuple[int, ...] | None = ()  # none yet
-        self._overrides = USUAL
+        self._overrides = NO_OVERRIDES
         self._reported = LastProblem()
         self._notices: deque[Notice] = deque(maxlen=1)
         if path is not None:
             check(path)
 
-    def current(self) -> Terms:
+    def current(self) -> Overrides:
         """Return the overrides of today; this may load every rule."""
         if self._path is None:
-            return USUAL
+            return NO_OVERRIDES
         today = self._today()
         with self._lock:  # a thread that read an older file must not have the last word
             state = _state(self._path)

@@ -8,8 +8,8 @@ import structlog
 
 from agent.config.settings import Settings
 from agent.daemon.check_terms import OverridesFile
-from agent.daemon.gpu_health import HealthWatch
-from agent.daemon.labels_loop import Labelling, LabelWishes, NodePlace, places
+from agent.daemon.gpu_health import GpuHealthMonitor
+from agent.daemon.labels_loop import DesiredLabelsBuilder, LabelsLoop, NodeTiers, configured_outputs
 from agent.daemon.loops import Loop
 from agent.daemon.plugins import PluginSet
 from agent.daemon.reload import Reloader
@@ -20,7 +20,7 @@ from agent.store import SnapshotStore
 
 if TYPE_CHECKING:  # loaded only where they are used
     from agent.daemon.pod_loops import PodLoops
-    from agent.daemon.zones_loop import Zoning
+    from agent.daemon.zones_loop import ZonesLoop
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class Components:
     store: SnapshotStore
     plugins: PluginSet
     overrides: OverridesFile
-    health: HealthWatch | None = None
+    health: GpuHealthMonitor | None = None
     reloader: Reloader | None = None
     events: EventPublisher | None = None
-    labels: Labelling | None = None
-    zones: "Zoning | None" = None
+    labels: LabelsLoop | None = None
+    zones: "ZonesLoop | None" = None
     pod_loops: "PodLoops | None" = None
 
     def add_publishers(self) -> None:
@@ -57,19 +57,23 @@ class Components:
             self.events = EventPublisher(settings.kubeconfig, settings.node_name)
         if settings.publish_labels:
             log = structlog.get_logger()
-            desired = LabelWishes(
+            desired = DesiredLabelsBuilder(
                 lambda: self.settings,
-                NodePlace(settings),
+                NodeTiers(settings),
                 lambda text: log.warning("labels", about=text),
             )
-            self.labels = Labelling(
-                settings, self.store, outputs=places(settings), desired=desired, watch=watch
+            self.labels = LabelsLoop(
+                settings,
+                self.store,
+                outputs=configured_outputs(settings),
+                desired=desired,
+                watch=watch,
             )
             watch = self.labels.watch
         if (settings.publish_zones or settings.annotate_pods) and self.target.is_real:
-            from agent.daemon.zones_loop import zoning  # noqa: PLC0415 - memory that few nodes need
+            from agent.daemon.zones_loop import configured_zones_loop  # noqa: PLC0415 - memory that few nodes need
 
-            self.zones = zoning(settings, self.store, watch)
+            self.zones = configured_zones_loop(settings, self.store, watch)
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
         """Yield each loop that publishes, with its name; each takes a thread."""

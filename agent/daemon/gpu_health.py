@@ -24,7 +24,7 @@ GPUS_FILE = "gpus.json"
 """Beside the health file: the GPUs that a lost one is listed among."""
 
 UNNAMED = "unknown"
-"""In :attr:`HealthWatch.counts`, a GPU that NVML did not name, and all beyond
+"""In :attr:`GpuHealthMonitor.counts`, a GPU that NVML did not name, and all beyond
 :data:`agent.health.state.MAX_GPUS`."""
 
 MAX_NOTICES = 256
@@ -40,12 +40,12 @@ _NOTHING = HealthState()
 
 def configured_health(
     settings: Settings, boot_id: str | None, on_change: Callable[[], None]
-) -> "HealthWatch | None":
+) -> "GpuHealthMonitor | None":
     """Return the health of the GPUs; ``None`` where *settings* switch it off."""
     if not settings.health_checks:
         return None
     path = _health_file(settings)
-    return HealthWatch(
+    return GpuHealthMonitor(
         HealthRules(classes=settings.xid_classes, recovery_s=settings.recovery_s),
         None if path is None else HealthFile(path),
         boot_id=boot_id,
@@ -67,7 +67,7 @@ def _health_file(settings: Settings) -> Path | None:
     return None if is_simulated or settings.or_simulate else settings.health_file
 
 
-class HealthWatch:
+class GpuHealthMonitor:
     """Takes what events and scans report, from any thread, and has the verdicts ready.
 
     Args:

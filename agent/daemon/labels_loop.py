@@ -20,9 +20,9 @@ from agent.labels.levels import MAX_TIERS, Platform, file_tiers, node_levels, pl
 from agent.labels.rules import LabelRules
 from agent.labels.topology_ok import OK_KEY, REASON_KEY, topology_reason
 from agent.model.snapshot import Snapshot
-from agent.publish.labels.output import LabelOutput, LabelWish
+from agent.publish.labels.output import DesiredLabels, LabelOutput
 from agent.publish.labels.outputs import label_outputs
-from agent.publish.labels.pacing import START_S, Clock, LabelLane, Spread, at_once
+from agent.publish.labels.pacing import START_S, Clock, OutputSchedule, Spread, at_once
 from agent.store import SnapshotStore
 
 LOOK_S = 2.0
@@ -31,7 +31,7 @@ neither asks anybody. Changes that come together are written together, too."""
 
 
 class DesiredLabelsSource(Protocol):
-    """Makes the desired labels of a snapshot; :class:`LabelWishes` is one."""
+    """Makes the desired labels of a snapshot; :class:`DesiredLabelsBuilder` is one."""
 
     @property
     def needs_node(self) -> bool:
@@ -43,11 +43,11 @@ class DesiredLabelsSource(Protocol):
     def is_news(self, snapshot: Snapshot, /) -> bool:
         """Tell whether :meth:`of` may return something else than the last time."""
 
-    def of(self, snapshot: Snapshot, /) -> LabelWish:
+    def of(self, snapshot: Snapshot, /) -> DesiredLabels:
         """Return what to publish."""
 
 
-class Labelling(PeriodicLoop):
+class LabelsLoop(PeriodicLoop):
     """Publishes what the store holds; one thread runs it, any may read its counters."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Labelling(PeriodicLoop):
         self._is_watched = watch is not None
         self._watch = watch or NodeWatch(settings.kubeconfig, settings.node_name)
         self._lanes = tuple(
-            LabelLane(
+            OutputSchedule(
                 output,
                 clock=clock,
                 spread=spread,
@@ -89,7 +89,7 @@ class Labelling(PeriodicLoop):
         )
         self._store = store
         self._source = desired
-        self._desired = LabelWish()
+        self._desired = DesiredLabels()
         self._absence = AbsenceProof()
         self._generation = 0
         self._uid: str | None = None
@@ -187,20 +187,20 @@ class AbsenceProof:
         self._scan, self._keys = scan, complete
 
 
-class LabelWishes:
+class DesiredLabelsBuilder:
     """Makes the desired labels by the settings in force, and reports each remark on them once.
 
     Args:
         settings: returns those in force; those of labels that are not of the resources stay.
-        place: the tiers of the node.
+        tiers: the tiers of the node.
         tell: takes each remark.
     """
 
     def __init__(
-        self, settings: Callable[[], Settings], place: "NodePlace", tell: Callable[[str], None]
+        self, settings: Callable[[], Settings], tiers: "NodeTiers", tell: Callable[[str], None]
     ) -> None:
         self._settings = settings
-        self._tiers = place
+        self._tiers = tiers
         self._report = tell
         self._last: tuple[Snapshot, Settings, Tiers] | None = None
         self._remarks: frozenset[str] = frozenset()
@@ -222,7 +222,7 @@ class LabelWishes:
         is_same = last is snapshot and settings is self._settings()
         return not is_same or tiers != self._tiers.tiers()
 
-    def of(self, snapshot: Snapshot) -> LabelWish:
+    def of(self, snapshot: Snapshot) -> DesiredLabels:
         """Return what should be published of *snapshot*."""
         settings, tiers = self._settings(), self._tiers.tiers()
         self._last = snapshot, settings, tiers
@@ -235,7 +235,7 @@ class LabelWishes:
 
 def desired_labels(
     snapshot: Snapshot, rules: LabelRules, *, are_tiers_known: bool = True
-) -> LabelWish:
+) -> DesiredLabels:
     """Return the labels of *snapshot* by *rules*; ``are_tiers_known=False``: tiers stay."""
     desired = labels(snapshot, rules)
     doubtful = unread(snapshot, rules)
@@ -247,14 +247,14 @@ def desired_labels(
     if ok_key in desired or (ok_key not in missing and is_complete(snapshot)):
         reason = topology_reason(snapshot)  # why the topology is not as built, if it is not
         annotations = {} if reason is None else {rules.own(REASON_KEY): reason}
-    return LabelWish(labels=desired, unread=missing, annotations=annotations)
+    return DesiredLabels(labels=desired, unread=missing, annotations=annotations)
 
 
 Tiers = Mapping[str, str] | None
 """Value by tier; ``None`` where they are not known yet."""
 
 
-class NodePlace:
+class NodeTiers:
     """The tiers of the node in its cluster's network, by its Node's labels or a file.
 
     Any thread may note labels, or ask.
@@ -306,7 +306,9 @@ class NodePlace:
         return found
 
 
-def places(settings: Settings, names: Sequence[str] | None = None) -> tuple[LabelOutput, ...]:
+def configured_outputs(
+    settings: Settings, names: Sequence[str] | None = None
+) -> tuple[LabelOutput, ...]:
     """Return the outputs *names*, or else those of *settings*, for the Node of *settings*."""
     is_shared = settings.publish_clique == "auto"
     return label_outputs(

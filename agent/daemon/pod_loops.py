@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.config.settings import Settings
-from agent.daemon.alignment_loop import Auditing
+from agent.daemon.alignment_loop import AlignmentLoop
 from agent.daemon.audit_loop import AuditLoop
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.loops import Loop
-from agent.daemon.rejections_loop import Rejections
+from agent.daemon.rejections_loop import RejectionsLoop
 from agent.publish.events import PodEventPublisher
 from agent.store import SnapshotStore
 
@@ -18,8 +18,8 @@ class PodLoops:
     """The loops; each is ``None`` where the settings do not ask for it."""
 
     audit: AuditLoop | None
-    alignment: Auditing | None
-    rejections: Rejections | None
+    alignment: AlignmentLoop | None
+    rejections: RejectionsLoop | None
     events: PodEventPublisher | None
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
@@ -43,9 +43,9 @@ def pod_loops(settings: Settings, store: SnapshotStore, overrides: OverridesFile
     post = events.post if events is not None and settings.publish_pod_events else None
     return PodLoops(
         audit=AuditLoop(settings, store, overrides) if settings.audit_node else None,
-        alignment=Auditing(settings, store, post=post) if measures else None,
+        alignment=AlignmentLoop(settings, store, post=post) if measures else None,
         rejections=(
-            Rejections(settings, store, post=events.post)
+            RejectionsLoop(settings, store, post=events.post)
             if events is not None and settings.explain_rejections
             else None
         ),

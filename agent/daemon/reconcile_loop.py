@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import structlog
 
-from agent.daemon.gpu_health import HealthWatch
+from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.plugin import PluginState
@@ -104,7 +104,7 @@ class ReconcileLoop(PeriodicLoop):
         store: SnapshotStore,
         plugins: PluginSet,
         *,
-        health: HealthWatch | None,
+        health: GpuHealthMonitor | None,
         notices: NoticeReporter,
         reload: Callable[[], Iterable[Notice]],
         on_offer: Callable[[], None],

@@ -13,7 +13,7 @@ from agent.admission.admit import admit
 from agent.admission.suggestions import with_changes
 from agent.config.settings import Settings
 from agent.daemon.loops import PeriodicLoop
-from agent.daemon.running_pods import HeldPods
+from agent.daemon.running_pods import RunningPods
 from agent.errors import AgentError, DecodeError
 from agent.kubeapi.pods import joined, pods_of_node
 from agent.model.pod import Pod
@@ -88,7 +88,7 @@ def explain(snapshot: Snapshot, pod: Pod) -> Explanation:
     return Explanation(text=f"{pod.status_reason}: {why}")
 
 
-class Rejections(PeriodicLoop):
+class RejectionsLoop(PeriodicLoop):
     """Explains rejected pods; :attr:`watch` and :meth:`run` take a thread each.
 
     Attributes:
@@ -120,7 +120,7 @@ class Rejections(PeriodicLoop):
         self._settings = settings
         self._store = store
         self._post = post
-        self._pods = HeldPods(settings)
+        self._pods = RunningPods(settings)
         self._read = read or self._with_specified_pods
         self._clock = clock
         self._now = now

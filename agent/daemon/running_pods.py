@@ -18,7 +18,7 @@ from agent.probes.pods.cgroups import with_cgroups
 from agent.probes.pods.uids import uids_by_holdings
 
 
-class HeldPods:
+class RunningPods:
     """Reads the pods of the node; for one thread.
 
     A kubelet may list its pods but not what it can allocate, as an old one does. Then the offer

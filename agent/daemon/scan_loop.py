@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from agent.daemon.gpu_health import HealthWatch
+from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.target import Target
 from agent.store import SnapshotStore
@@ -30,7 +30,7 @@ class ScanLoop(PeriodicLoop):
         target: Target,
         store: SnapshotStore,
         *,
-        health: HealthWatch | None,
+        health: GpuHealthMonitor | None,
         interval_s: Callable[[], float],
         on_scan: Callable[[], None],
         beat: Callable[[], None],

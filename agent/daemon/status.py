@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from agent.checks.waivers import Terms
+from agent.checks.waivers import Overrides
 from agent.daemon.check_terms import CheckSummary, summarize
 from agent.daemon.components import Components
 from agent.daemon.reconcile_loop import conflicts
@@ -18,9 +18,9 @@ class _HealthChecks:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[int, Terms], CheckSummary] | None = None
+        self._last: tuple[tuple[int, Overrides], CheckSummary] | None = None
 
-    def summary(self, current: Versioned, overrides: Terms) -> CheckSummary:
+    def summary(self, current: Versioned, overrides: Overrides) -> CheckSummary:
         """Return the results for *current* under *overrides*."""
         last, key = self._last, (current.generation, overrides)
         if last is None or last[0] != key:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from agent.config.settings import HOST_DEVICE_PLUGINS, Settings, roots
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.sockets import KUBELET_SOCKET
 from agent.errors import InputError, NvmlUnavailable
 from agent.machines.bundled import DEFAULT, machine
@@ -60,7 +60,7 @@ class Target:
     machine: Machine
     simulated: str | None
     socket_dir: Path
-    stand_in: StandInKubelet | None = None
+    stand_in: FakeKubelet | None = None
 
     @property
     def is_real(self) -> bool:
@@ -101,7 +101,7 @@ def open_target(settings: Settings, on_events: OnEvents | None = None) -> Iterat
         is_missing = settings.or_simulate and not (directory / KUBELET_SOCKET).is_socket()
         if is_missing or (simulated is not None and is_host):
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodetopo-")))
-            stand_in = StandInKubelet(directory)
+            stand_in = FakeKubelet(directory)
             stack.callback(stand_in.stop)
         yield Target(machine=source, simulated=simulated, socket_dir=directory, stand_in=stand_in)
 

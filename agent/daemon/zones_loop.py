@@ -45,7 +45,9 @@ NEW_NODE_S = (5.0, 30.0)
 Node owned."""
 
 
-def zoning(settings: Settings, store: SnapshotStore, watch: NodeWatch | None = None) -> "Zoning":
+def configured_zones_loop(
+    settings: Settings, store: SnapshotStore, watch: NodeWatch | None = None
+) -> "ZonesLoop":
     """Return the loop that publishes zones, placements or both, as *settings* ask.
 
     With a *watch* of the Node, zones that went with it are back soon after it was created again.
@@ -53,7 +55,7 @@ def zoning(settings: Settings, store: SnapshotStore, watch: NodeWatch | None = N
     connect, node = connection(settings.kubeconfig), settings.node_name
     zones = NodeZonesPublisher(connect, node) if settings.publish_zones else None
     placements = ObservedPlacementPublisher(connect, node) if settings.annotate_pods else None
-    loop = Zoning(settings, store, zones=zones, placements=placements)
+    loop = ZonesLoop(settings, store, zones=zones, placements=placements)
     if watch is not None:
         watch.subscribe(loop.note_node)
     return loop
@@ -76,7 +78,7 @@ class Kubelet(Protocol):
         """Close the connection."""
 
 
-class Zoning(PeriodicLoop):
+class ZonesLoop(PeriodicLoop):
     """Publishes what the kubelet says; one thread runs it, any may read its counters.
 
     Attributes:

@@ -53,7 +53,7 @@ class AllocateView:
     device_nodes: tuple[tuple[str, str, str], ...]
 
 
-class StandInKubelet(service.RegistrationServicer):
+class FakeKubelet(service.RegistrationServicer):
     """Serve ``kubelet.sock`` in *socket_dir* until :meth:`stop`; a context manager too.
 
     ``None`` for *deadlines* is the default.

@@ -31,13 +31,13 @@ MAX_DEPTH = 64
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's parser where PyYAML was built with it: ten times as fast, and the ancestor of Go's."""
 
-TRIPPED = (ValueError, LookupError, AttributeError, TypeError, RecursionError)
+YAML_ERRORS = (ValueError, LookupError, AttributeError, TypeError, RecursionError)
 """What PyYAML raises beside its own errors: its constructors for a tag that does not fit its value,
 such as ``!!int ""`` or ``!!bool x``, and for invalid dates; its composer for deep nesting (PyYAML
 6.0, constructor.py)."""
 
 
-class BeyondCapsError(yaml.MarkedYAMLError):
+class BeyondLimitsError(yaml.MarkedYAMLError):
     """A text that may be YAML, but is beyond one of the limits."""
 
 
@@ -63,11 +63,11 @@ def load_all(text: str, max_nodes: int = MAX_NODES) -> list[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = f"{error.problem or error.context}{f' in line {mark.line + 1}' if mark else ''}"
-        is_beyond = isinstance(error, BeyondCapsError)
+        is_beyond = isinstance(error, BeyondLimitsError)
         raise ValueError(problem if is_beyond else f"not YAML: {problem}") from None
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {str(error).splitlines()[0]}") from None
-    except TRIPPED as error:
+    except YAML_ERRORS as error:
         raise ValueError(f"not YAML: {type(error).__name__}") from None
 
 
@@ -123,7 +123,7 @@ def check_weight(events: Iterable[yaml.Event], max_nodes: int = MAX_NODES) -> No
             problem = problem or f"nested more than {MAX_DEPTH} deep"
         if problem:
             mark: Any = event.start_mark
-            raise BeyondCapsError(problem=problem, problem_mark=mark)
+            raise BeyondLimitsError(problem=problem, problem_mark=mark)
 
 
 class Loader(LOADER):  # type: ignore[misc] # one of two classes

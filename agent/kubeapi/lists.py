@@ -24,7 +24,7 @@ class NotAllowed(ApiUnavailable):
     """The account may not list the kind, which may or may not exist."""
 
 
-def pages_of_metadata(
+def list_metadata(
     connect: Connect, path: str, query: Mapping[str, str]
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the metadata of each object at *path*; *query* may hold a ``labelSelector``.
@@ -37,7 +37,7 @@ def pages_of_metadata(
         yield part(item, "metadata")
 
 
-def pages_of_objects(connect: Connect, path: str) -> Iterator[Mapping[str, Any]]:
+def list_objects(connect: Connect, path: str) -> Iterator[Mapping[str, Any]]:
     """Yield each object at *path*, whole.
 
     Raises:

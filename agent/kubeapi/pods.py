@@ -18,7 +18,7 @@ __all__ = ["ApiServer", "joined", "pod_from_object", "pods_from_manifest", "pods
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 """Where an account asks about itself; all accounts may (ClusterRole ``system:basic-user``)."""
 
-ASKED = ("get nodes/proxy", "create nodes/proxy", "get nodes/configz", "get nodes/metrics")
+AUDITED_RIGHTS = ("get nodes/proxy", "create nodes/proxy", "get nodes/configz", "get nodes/metrics")
 """The rights that an audit checks: the first two let an account run commands in any pod of a node
 (https://kubernetes.io/docs/concepts/security/rbac-good-practices/#access-to-proxy-subresource-of-nodes),
 the others are all that reading the kubelet's settings and counts takes."""

@@ -10,13 +10,13 @@ from random import Random
 from typing import Any
 
 from agent.config.settings import Settings
-from agent.daemon.labels_loop import LOOK_S, Labelling
+from agent.daemon.labels_loop import LOOK_S, LabelsLoop
 from agent.errors import ApiUnavailable
 from agent.kubeapi.client import Expired, Stream
 from agent.kubeapi.watch import NodeWatch
 from agent.model.snapshot import Snapshot
 from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.labels.output import LabelWish
+from agent.publish.labels.output import DesiredLabels
 from agent.store import SnapshotStore
 from tests.bench.fleet_connection import IDLE_S, Connection
 
@@ -50,7 +50,7 @@ class FleetAgent:
         self._asking, self._following = connection(), connection()
         self._watch = NodeWatch(None, node)
         self._watch._api = self._following
-        self.labelling = Labelling(
+        self.labelling = LabelsLoop(
             Settings(node_name=node),
             store,
             outputs=(NodeLabelPublisher(None, node, connect=lambda: self._asking),),
@@ -138,7 +138,7 @@ class _Scanned:
     needs_node = False
 
     def __init__(self, labels: Mapping[str, str]) -> None:
-        self._wish = LabelWish(labels=labels)
+        self._wish = DesiredLabels(labels=labels)
         self._seen: Snapshot | None = None
 
     def note(self, node_labels: Mapping[str, str], /) -> None:
@@ -148,7 +148,7 @@ class _Scanned:
         """Tell whether nobody asked yet."""
         return self._seen is not snapshot
 
-    def of(self, snapshot: Snapshot, /) -> LabelWish:
+    def of(self, snapshot: Snapshot, /) -> DesiredLabels:
         """Return the labels."""
         self._seen = snapshot
         return self._wish

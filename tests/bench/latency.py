@@ -21,7 +21,7 @@ import structlog
 
 from agent.allocation.allocator import preferred
 from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.machines.bundled import machine
@@ -128,7 +128,7 @@ def through_grpc(row: Row, number: int, random: Random) -> ThroughGrpc:
     calls, empties = [], []
     with (
         tempfile.TemporaryDirectory(prefix="nodetopo-bench-") as directory,
-        StandInKubelet(Path(directory)) as kubelet,
+        FakeKubelet(Path(directory)) as kubelet,
     ):
         plugin = DevicePlugin(
             GPU_RESOURCE, Path(directory), partial(preferred, row.build()), log=silent

@@ -11,12 +11,12 @@ import pytest
 from agent.checks.catalogue import HEALTH, RULES, rule
 from agent.checks.engine import Summary, evaluate, report_to_plain
 from agent.checks.rule import Finding, Missing, Rule, Severity, Skip, Verdict
-from agent.checks.waivers import Terms, Waiver
+from agent.checks.waivers import Overrides, Waiver
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import healthy, with_gpu, yielding
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schema" / "checks.json"
-TERMS = Terms(
+TERMS = Overrides(
     waivers=(
         Waiver(code="PCI-002", reason="known", until=date(2027, 1, 31)),
         Waiver(code="QOS-001", reason="known", until=date(2026, 1, 31)),

@@ -6,7 +6,7 @@ import pytest
 
 from agent.checks.engine import Result, Summary, evaluate
 from agent.checks.rule import Finding, Missing, Rule, Severity, Verdict
-from agent.checks.waivers import Terms, Waiver
+from agent.checks.waivers import Overrides, Waiver
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import yielding
 
@@ -20,12 +20,12 @@ def a_waiver(until: date = TODAY, subject: str | None = None) -> Waiver:
 
 
 def judged(rule: Rule, *waivers: Waiver) -> Result:
-    return evaluate(Snapshot(), (rule,), Terms(waivers=waivers, today=TODAY)).results[0]
+    return evaluate(Snapshot(), (rule,), Overrides(waivers=waivers, today=TODAY)).results[0]
 
 
 def test_a_waiver_keeps_the_verdict_and_counts_apart() -> None:
     rule = yielding(GPU0)
-    report = evaluate(Snapshot(), (rule,), Terms(waivers=(a_waiver(),), today=TODAY))
+    report = evaluate(Snapshot(), (rule,), Overrides(waivers=(a_waiver(),), today=TODAY))
     assert report.results == (
         Result(
             rule=rule,
@@ -76,6 +76,6 @@ def test_a_waiver_of_a_device_does_not_accept_what_is_unknown() -> None:
     [(Severity.WARNING, Verdict.WARN), (Severity.INFO, Verdict.PASS)],
 )
 def test_another_severity_makes_another_verdict(severity: Severity, verdict: Verdict) -> None:
-    terms = Terms(severities={"GPU-001": severity})
+    terms = Overrides(severities={"GPU-001": severity})
     found = evaluate(Snapshot(), (yielding(GPU0),), terms).results[0]
     assert (found.severity, found.verdict) == (severity, verdict)

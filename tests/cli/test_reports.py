@@ -6,7 +6,7 @@ from datetime import date
 from agent.checks.catalogue import RULES, rule
 from agent.checks.engine import evaluate
 from agent.checks.rule import Skip
-from agent.checks.waivers import Terms, Waiver
+from agent.checks.waivers import Overrides, Waiver
 from agent.cli.output import Style
 from agent.cli.reports import answer
 from agent.model.pci import PcieLink
@@ -41,10 +41,10 @@ def test_the_short_form_has_a_line_for_each_problem() -> None:
     assert [line.split()[1] for line in short.splitlines()] == ["PCI-001"]
 
 
-def waived(*, until: date, subject: str | None = None) -> Terms:
+def waived(*, until: date, subject: str | None = None) -> Overrides:
     """Return the terms of a waiver for GPUs with half their lanes."""
     waiver = Waiver(code="PCI-001", reason="riser ordered", until=until, subject=subject)
-    return Terms(waivers=(waiver,), today=date(2026, 11, 21))
+    return Overrides(waivers=(waiver,), today=date(2026, 11, 21))
 
 
 def test_a_waived_failure_is_no_problem_and_says_why() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.checks.rule import Severity
-from agent.checks.waivers import Terms, Waiver
+from agent.checks.waivers import Overrides, Waiver
 from agent.config.data_files import check, load_checks
 from agent.errors import InputError
 
@@ -22,7 +22,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_severities_and_waivers_are_read(tmp_path: Path) -> None:
     text = f"severities: {{kub-004: info}}\n{WAIVER}, subject: 'GPU3*'}}]\n"
-    assert load_checks(written(tmp_path, text), TODAY) == Terms(
+    assert load_checks(written(tmp_path, text), TODAY) == Overrides(
         severities={"KUB-004": Severity.INFO},
         waivers=(
             Waiver(code="KUB-001", reason="ticket 7", until=date(2027, 1, 31), subject="GPU3*"),
@@ -33,7 +33,7 @@ def test_severities_and_waivers_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}"])
 def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
-    assert load_checks(written(tmp_path, text), TODAY) == Terms(today=TODAY)
+    assert load_checks(written(tmp_path, text), TODAY) == Overrides(today=TODAY)
 
 
 UNKNOWN = (

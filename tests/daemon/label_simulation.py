@@ -5,12 +5,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from agent.config.settings import Settings
-from agent.daemon.labels_loop import DesiredLabelsSource, Labelling
+from agent.daemon.labels_loop import DesiredLabelsSource, LabelsLoop
 from agent.labels.catalogue import labels
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.labels.output import LabelOutput, LabelWish
+from agent.publish.labels.output import DesiredLabels, LabelOutput
 from agent.publish.labels.pacing import Spread
 from agent.store import SnapshotStore
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi
@@ -31,7 +31,7 @@ def most(_low: float, high: float) -> float:
     return high
 
 
-class Played:
+class SimulatedAgent:
     """An agent, its clock, and the node that it scans."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Played:
         self.extra: dict[str, str] = {"a.io/extra": "x"}
         self.unread: set[str] = set()
         self._asked: Snapshot | None = None
-        self.labelling = Labelling(
+        self.labelling = LabelsLoop(
             Settings(node_name="gpu-1", once=once),
             self.store,
             outputs=outputs,
@@ -64,10 +64,10 @@ class Played:
         """Tell whether *snapshot* is another one than before."""
         return snapshot is not self._asked
 
-    def of(self, snapshot: Snapshot) -> LabelWish:
+    def of(self, snapshot: Snapshot) -> DesiredLabels:
         """Return what is to be published of *snapshot*."""
         self._asked = snapshot
-        return LabelWish(
+        return DesiredLabels(
             labels=(LABELS if snapshot.gpus else {}) | self.extra, unread=frozenset(self.unread)
         )
 

@@ -9,9 +9,9 @@ from typing import Any
 from agent.config.settings import Settings
 from agent.daemon.plugin_plan import load_table
 from agent.daemon.plugins import PluginSet
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from tests.deviceplugin.eventually import eventually
-from tests.generous_deadlines import unhurried
+from tests.generous_deadlines import generous_deadlines
 
 WAIT_S = 60.0
 
@@ -19,7 +19,7 @@ WAIT_S = 60.0
 class ServedNode:
     """A set of plugins, and the kubelet that it serves."""
 
-    def __init__(self, plugins: PluginSet, kubelet: StandInKubelet, directory: Path) -> None:
+    def __init__(self, plugins: PluginSet, kubelet: FakeKubelet, directory: Path) -> None:
         self.plugins = plugins
         self.kubelet = kubelet
         self.directory = directory
@@ -53,9 +53,9 @@ class ServedNode:
 def serving_node(**settings: Any) -> Iterator[ServedNode]:
     """Yield a set of plugins with *settings* that has taken nothing yet."""
     with (
-        unhurried(),
+        generous_deadlines(),
         TemporaryDirectory(prefix="nodetopo-") as directory,
-        StandInKubelet(Path(directory)) as it,
+        FakeKubelet(Path(directory)) as it,
     ):
         chosen = Settings(node_name="n", device_plugin_dir=Path(directory), **settings)
         plugins = PluginSet(chosen, Path(directory), load_table(chosen))

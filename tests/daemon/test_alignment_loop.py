@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.config.settings import Settings
-from agent.daemon.alignment_loop import LOOK_S, Auditing, MeasuredPods
+from agent.daemon.alignment_loop import LOOK_S, AlignmentLoop, MeasuredPods
 from agent.errors import UnreadableError
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
@@ -56,7 +56,7 @@ class Played:
     def __post_init__(self) -> None:
         self.store = SnapshotStore()
         self.store.publish(H100)
-        self.alignment = Auditing(
+        self.alignment = AlignmentLoop(
             Settings(node_name="gpu-1"),
             self.store,
             post=self.posted.append if self.does_post else None,
@@ -187,7 +187,7 @@ def test_a_silent_kubelet_leaves_the_result_unknown_and_is_logged_once() -> None
 
 
 def test_before_the_first_scan_nothing_is_asked() -> None:
-    agent = Auditing(Settings(node_name="gpu-1"), SnapshotStore(), post=None)
+    agent = AlignmentLoop(Settings(node_name="gpu-1"), SnapshotStore(), post=None)
     assert (agent.step(), agent.found, agent.errors) == (1.0, None, 0)
 
 
@@ -195,7 +195,7 @@ def test_a_kubelet_without_a_socket_is_a_silent_one(tmp_path: Path) -> None:
     store = SnapshotStore()
     store.publish(H100)
     settings = Settings(node_name="gpu-1", pod_resources_socket=tmp_path / "kubelet.sock")
-    agent = Auditing(settings, store, post=None)
+    agent = AlignmentLoop(settings, store, post=None)
     assert agent.step() == LOOK_S
     assert agent.errors == 1
 
@@ -209,7 +209,7 @@ def test_nothing_is_measured_without_the_kubelets_offer(
     with TemporaryDirectory(prefix="nodetopo-") as short:
         socket = Path(short) / "kubelet.sock"
         settings = Settings(node_name="gpu-1", pod_resources_socket=socket)
-        agent = Auditing(settings, store, post=None)
+        agent = AlignmentLoop(settings, store, post=None)
         with serving(socket, asked=asked):
             agent.step()
     assert (agent.errors, agent.found is None) == (errors, bool(errors))

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.machines.bundled import machine
 from tests.deviceplugin.eventually import eventually
-from tests.generous_deadlines import lift_limits
+from tests.generous_deadlines import use_generous_deadlines
 
-__all__ = ["lift_limits"]
+__all__ = ["use_generous_deadlines"]
 
 TIMEOUT_S = 240
 MIG = Path(__file__).parents[1] / "nodes" / "h100x8-nvswitch-2numa-mig" / "snapshot.json"
@@ -134,7 +134,7 @@ def test_once_on_a_node_without_nvml_says_so_and_could_not_tell(tmp_path: Path) 
 def test_a_signal_stops_it_cleanly_and_leaves_no_socket(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    with StandInKubelet(tmp_path) as kubelet:
+    with FakeKubelet(tmp_path) as kubelet:
         arguments = ("--machine", "dgx-1v", "--device-plugin-dir", str(tmp_path))
         with running(*arguments) as process:
             kubelet.wait_registered(TIMEOUT_S)
@@ -145,7 +145,7 @@ def test_a_signal_stops_it_cleanly_and_leaves_no_socket(
 
 def test_the_kubelet_gets_every_gpu_with_its_numa_node(tmp_path: Path) -> None:
     with (
-        StandInKubelet(tmp_path) as kubelet,
+        FakeKubelet(tmp_path) as kubelet,
         running("--machine", "dgx-1v", "--device-plugin-dir", str(tmp_path)),
     ):
         view = kubelet.wait_registered(TIMEOUT_S)
@@ -157,7 +157,7 @@ def test_the_kubelet_gets_every_gpu_with_its_numa_node(tmp_path: Path) -> None:
 def test_the_kubelet_is_told_the_best_pair_of_what_is_free(tmp_path: Path) -> None:
     gpus = [gpu.id for gpu in machine("dgx-1v").gpus]
     with (
-        StandInKubelet(tmp_path) as kubelet,
+        FakeKubelet(tmp_path) as kubelet,
         running("--machine", "dgx-1v", "--device-plugin-dir", str(tmp_path)),
     ):
         kubelet.wait_registered(TIMEOUT_S)
@@ -171,7 +171,7 @@ def test_the_policy_of_the_settings_decides_and_one_line_says_why(tmp_path: Path
     gpus = [gpu.id for gpu in machine("dgx-1v").gpus]
     arguments = ("--machine", "dgx-1v", "--device-plugin-dir", str(tmp_path))
     policy = ("--placement-policy", "nvidia.com/gpu=numa-first", "--log-format", "json")
-    with StandInKubelet(tmp_path) as kubelet, running(*arguments, *policy) as process:
+    with FakeKubelet(tmp_path) as kubelet, running(*arguments, *policy) as process:
         kubelet.wait_registered(TIMEOUT_S)
         free = [gpus[index] for index in (4, 1, 0, 5)]
         assert eventually(lambda: set(kubelet.preferred(2, free)) == {*gpus[:2]})
@@ -224,7 +224,7 @@ def test_a_check_that_is_not_known_is_told_of_and_keeps_no_gpu_from_being_served
     checks.write_text("severities: {KUB-0004: info}", "utf-8")
     arguments = ("--machine", "dgx-h100", "--checks-file", str(checks), "--log-format", "json")
     with (
-        StandInKubelet(tmp_path) as kubelet,
+        FakeKubelet(tmp_path) as kubelet,
         running(*arguments, "--device-plugin-dir", str(tmp_path)) as process,
     ):
         kubelet.wait_registered(TIMEOUT_S)
@@ -238,7 +238,7 @@ def test_a_check_that_is_not_known_is_told_of_and_keeps_no_gpu_from_being_served
 
 def test_metrics_say_that_the_resource_is_registered(tmp_path: Path) -> None:
     log_line = ""
-    with StandInKubelet(tmp_path) as kubelet:
+    with FakeKubelet(tmp_path) as kubelet:
         arguments = ("--machine", "dgx-h100", "--device-plugin-dir", str(tmp_path))
         with running(*arguments, "--log-format", "json") as process:
             kubelet.wait_registered(TIMEOUT_S)

@@ -16,13 +16,13 @@ import psutil
 import pytest
 
 from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.fake_kubelet import Endpoint, StandInKubelet
+from agent.deviceplugin.fake_kubelet import Endpoint, FakeKubelet
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
-from tests.generous_deadlines import lift_limits
+from tests.generous_deadlines import use_generous_deadlines
 from tests.lab.go_program import user_cache
 
-__all__ = ["lift_limits"]
+__all__ = ["use_generous_deadlines"]
 
 NODES = Path(__file__).parents[1] / "nodes"
 TIMEOUT_S = 120.0
@@ -92,7 +92,7 @@ def eventually(look: Callable[[], _T]) -> _T:
     return found
 
 
-def unhealthy(kubelet: StandInKubelet, resource: str = "nvidia.com/gpu") -> list[str] | None:
+def unhealthy(kubelet: FakeKubelet, resource: str = "nvidia.com/gpu") -> list[str] | None:
     """Return the ids that the kubelet must not hand out; ``None`` before it has any."""
     view = kubelet.view(resource)
     if view is None or not view.devices:
@@ -100,7 +100,7 @@ def unhealthy(kubelet: StandInKubelet, resource: str = "nvidia.com/gpu") -> list
     return [device.id for device in view.devices if not device.is_healthy]
 
 
-class Remembering(StandInKubelet):
+class Remembering(FakeKubelet):
     """A kubelet that remembers which devices it was ever told not to hand out."""
 
     def __init__(self, socket_dir: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_xid_takes_its_gpu_out_and_evidence_brings_it_back(tmp_path: Path) ->
 
 
 def test_an_application_error_takes_no_gpu_out_and_is_counted(tmp_path: Path) -> None:
-    with StandInKubelet(tmp_path) as kubelet, running(tmp_path, "l40sx4-pcie-2numa") as daemon:
+    with FakeKubelet(tmp_path) as kubelet, running(tmp_path, "l40sx4-pcie-2numa") as daemon:
         kubelet.wait_registered(TIMEOUT_S)
         eventually(lambda: len(daemon.nvml.registered) >= 4)
         daemon.nvml.xid(1, 31, 7)
@@ -140,7 +140,7 @@ def test_an_application_error_takes_no_gpu_out_and_is_counted(tmp_path: Path) ->
 def test_all_replicas_of_a_gpu_that_fell_off_the_bus_go_with_it(tmp_path: Path) -> None:
     sharing = ("--time-slicing", "nvidia.com/gpu=4")
     with (
-        StandInKubelet(tmp_path) as kubelet,
+        FakeKubelet(tmp_path) as kubelet,
         running(tmp_path, "l40sx4-pcie-2numa", *sharing) as daemon,
     ):
         kubelet.wait_registered(TIMEOUT_S)
@@ -156,7 +156,7 @@ def test_all_replicas_of_a_gpu_that_fell_off_the_bus_go_with_it(tmp_path: Path) 
 def test_all_mig_devices_follow_their_gpu(tmp_path: Path) -> None:
     mixed = ("--mig-strategy", "mixed")
     with (
-        StandInKubelet(tmp_path) as kubelet,
+        FakeKubelet(tmp_path) as kubelet,
         running(tmp_path, "h100x8-nvswitch-2numa-mig", *mixed) as daemon,
     ):
         small = "nvidia.com/mig-1g.10gb"
@@ -171,7 +171,7 @@ def test_all_mig_devices_follow_their_gpu(tmp_path: Path) -> None:
 
 
 def test_a_new_daemon_remembers_which_gpu_needs_a_reboot(tmp_path: Path) -> None:
-    with StandInKubelet(tmp_path) as kubelet:
+    with FakeKubelet(tmp_path) as kubelet:
         with running(tmp_path, "l40sx4-pcie-2numa") as daemon:
             kubelet.wait_registered(TIMEOUT_S)
             eventually(lambda: len(daemon.nvml.registered) >= 4)
@@ -187,7 +187,7 @@ def test_a_new_daemon_remembers_which_gpu_needs_a_reboot(tmp_path: Path) -> None
 def test_nothing_that_a_gpu_reports_counts_where_health_is_not_checked(tmp_path: Path) -> None:
     off = "--no-health-checks"
     with (
-        StandInKubelet(tmp_path) as kubelet,
+        FakeKubelet(tmp_path) as kubelet,
         running(tmp_path, "l40sx4-pcie-2numa", off) as daemon,
     ):
         kubelet.wait_registered(TIMEOUT_S)
@@ -205,7 +205,7 @@ def test_a_minute_of_10_000_errors_a_second_costs_no_memory_and_keeps_no_pod_wai
 ) -> None:
     later = ("--recovery", "3600")  # than the storm, though its sender may come to a standstill
     with (
-        StandInKubelet(tmp_path) as kubelet,
+        FakeKubelet(tmp_path) as kubelet,
         running(tmp_path, "l40sx4-pcie-2numa", *later) as daemon,
     ):
         view = kubelet.wait_registered(TIMEOUT_S)

@@ -9,11 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.checks.catalogue import AUDIT
-from agent.checks.waivers import USUAL
+from agent.checks.waivers import NO_OVERRIDES
 from agent.config.settings import Settings
 from agent.daemon.audit_loop import AUDIT_S, AuditLoop
 from agent.daemon.check_terms import OverridesFile, summarize
-from agent.daemon.running_pods import HeldPods
+from agent.daemon.running_pods import RunningPods
 from agent.machines.bundled import machine
 from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.model.snapshot import Snapshot
@@ -57,7 +57,7 @@ def test_nothing_is_found_before_the_node_was_read() -> None:
     assert 0 < audit.step() < AUDIT_S
     assert not audit.found
     store.publish(H100)
-    assert (audit.step(), audit.found) == (AUDIT_S, summarize(H100, AUDIT, USUAL))
+    assert (audit.step(), audit.found) == (AUDIT_S, summarize(H100, AUDIT, NO_OVERRIDES))
 
 
 def test_it_finds_what_a_whole_reading_finds_but_for_pods(root: Path) -> None:
@@ -76,8 +76,8 @@ def test_it_finds_what_a_whole_reading_finds_but_for_pods(root: Path) -> None:
     store.publish(scans[0])
     audit = with_files(root, store)
     audit.step()
-    assert audit.found == summarize(replace(scans[1], pods=None), AUDIT, USUAL)
-    assert audit.found != summarize(scans[0], AUDIT, USUAL)
+    assert audit.found == summarize(replace(scans[1], pods=None), AUDIT, NO_OVERRIDES)
+    assert audit.found != summarize(scans[0], AUDIT, NO_OVERRIDES)
 
 
 def test_the_running_kubelets_settings_are_in_force_beside_its_files(root: Path) -> None:
@@ -177,10 +177,10 @@ def test_it_ends_at_a_stop_and_closes_the_kubelet(
 ) -> None:
     left = []
 
-    def close(held: HeldPods) -> None:
+    def close(held: RunningPods) -> None:
         left.append(held)
 
-    monkeypatch.setattr(HeldPods, "close", close)
+    monkeypatch.setattr(RunningPods, "close", close)
     stopping, reading = threading.Event(), threading.Event()
     reads: list[Snapshot] = []
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from agent.checks.catalogue import AUDIT, HEALTH
 from agent.checks.engine import evaluate
 from agent.checks.rule import Severity, Verdict
-from agent.checks.waivers import USUAL, Terms, Waiver
+from agent.checks.waivers import NO_OVERRIDES, Overrides, Waiver
 from agent.daemon.check_terms import OverridesFile, summarize
 from agent.errors import InputError
 from agent.health.notices import Notice
@@ -26,10 +26,10 @@ WAIVER = Waiver(code="NVL-001", reason="ticket 7", until=date(2027, 1, 31))
 
 @pytest.mark.parametrize("rules", [HEALTH, AUDIT], ids=["health", "audit"])
 def test_every_rule_is_counted_once_and_what_is_broken_is_named(rules: tuple[object, ...]) -> None:
-    found = summarize(BROKEN, rules, USUAL)  # type: ignore[arg-type]
+    found = summarize(BROKEN, rules, NO_OVERRIDES)  # type: ignore[arg-type]
     assert sum(found.counts.values()) == len(rules)
     assert len(found.broken) == found.counts["fail"] + found.counts["warn"] > 0
-    results = evaluate(BROKEN, rules, USUAL).results  # type: ignore[arg-type]
+    results = evaluate(BROKEN, rules, NO_OVERRIDES).results  # type: ignore[arg-type]
     kinds = Counter("skipped" if one.skipped else one.verdict.value for one in results)
     words = ("pass", "warn", "fail", "unknown", "waived", "skipped")
     assert found.counts == {word: kinds[word] for word in words}
@@ -38,10 +38,10 @@ def test_every_rule_is_counted_once_and_what_is_broken_is_named(rules: tuple[obj
 
 
 def test_what_is_waived_is_counted_apart_and_not_broken() -> None:
-    usual = summarize(BROKEN, HEALTH, USUAL)
+    usual = summarize(BROKEN, HEALTH, NO_OVERRIDES)
     code = next(iter(usual.broken))
     waiver = Waiver(code=code, reason="known", until=DAY)
-    found = summarize(BROKEN, HEALTH, Terms(waivers=(waiver,), today=DAY))
+    found = summarize(BROKEN, HEALTH, Overrides(waivers=(waiver,), today=DAY))
     assert (usual.counts["waived"], found.counts["waived"]) == (0, 1)
     assert set(usual.broken) - set(found.broken) == {code}
 
@@ -72,7 +72,7 @@ def file(tmp_path: Path) -> File:
 
 
 def test_without_a_file_nothing_is_changed() -> None:
-    assert OverridesFile(None).current() is USUAL
+    assert OverridesFile(None).current() is NO_OVERRIDES
 
 
 def test_a_file_that_cannot_be_read_ends_the_start(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_an_unknown_check_code_is_reported_once_the_rules_are_loaded(
     terms = OverridesFile(file.path, today=lambda: DAY)
     assert terms.notices() == ()
     with capture_logs() as logs:
-        assert [terms.current() for _ in range(2)] == [Terms(today=DAY)] * 2
+        assert [terms.current() for _ in range(2)] == [Overrides(today=DAY)] * 2
     problem = f"{file.path}:1:24: severities.KUB-0004: unknown check 'KUB-0004'"
     (line,) = logs
     assert (line["event"], line["log_level"]) == ("checks-file not taken", "warning")
@@ -138,16 +138,16 @@ def test_a_file_that_is_gone_before_it_was_taken_is_told_of(file: File) -> None:
     terms = OverridesFile(file.path, today=lambda: DAY)
     file.path.unlink()
     with capture_logs() as logs:
-        assert terms.current() == Terms(today=DAY)
+        assert terms.current() == Overrides(today=DAY)
     assert [line["event"] for line in logs] == ["checks-file not taken"]
 
 
 def test_a_changed_file_is_taken_and_the_day_is_always_todays(file: File) -> None:
-    assert file.terms.current() == Terms(severities={"KUB-004": Severity.INFO}, today=DAY)
+    assert file.terms.current() == Overrides(severities={"KUB-004": Severity.INFO}, today=DAY)
     file.write("waivers: [{code: NVL-001, reason: ticket 7, until: 2027-01-31}]")
     file.day = date(2027, 2, 1)
     found = file.terms.current()
-    assert found == Terms(waivers=(WAIVER,), today=file.day)
+    assert found == Overrides(waivers=(WAIVER,), today=file.day)
     assert found.expired("NVL-001") == (WAIVER,)
 
 
@@ -203,4 +203,4 @@ def test_what_does_not_do_changes_nothing_and_is_logged_once(file: File) -> None
         assert [file.terms.current() for _ in range(2)] == [before] * 2
     assert len(logs) == 1
     file.write("severities: {}")
-    assert file.terms.current() == Terms(today=DAY)
+    assert file.terms.current() == Overrides(today=DAY)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from agent.daemon.gpu_health import MAX_NOTICES, UNNAMED, HealthWatch
+from agent.daemon.gpu_health import MAX_NOTICES, UNNAMED, GpuHealthMonitor
 from agent.health.rules import HealthRules
 from agent.health.state import MAX_GPUS
 from agent.health.xid import MAX_CODES, OTHER, TABLE
@@ -236,7 +236,7 @@ def test_a_silent_nvml_is_noticed_by_time_alone() -> None:
 
 def test_a_callback_may_ask_the_watch() -> None:
     asked = []
-    watch = HealthWatch(
+    watch = GpuHealthMonitor(
         HealthRules(),
         None,
         boot_id=None,

@@ -9,7 +9,7 @@ from agent.kubeapi.backoff import RETRY_S
 from agent.model.snapshot import Kernel, Snapshot
 from agent.publish.labels.nfd import NfdFile
 from agent.publish.labels.pacing import CORRECTION_S, FOLLOWED_S, GAP_S, RECHECK_S, START_S
-from tests.daemon.label_simulation import COUNT, DGX, Played, least, most, node
+from tests.daemon.label_simulation import COUNT, DGX, SimulatedAgent, least, most, node
 from tests.kubeapi.fake_api_server import FakeApi
 
 
@@ -19,9 +19,9 @@ def api() -> FakeApi:
 
 
 @pytest.fixture
-def agent(api: FakeApi) -> Played:
+def agent(api: FakeApi) -> SimulatedAgent:
     """Return an agent that has published."""
-    found = Played(node(api))
+    found = SimulatedAgent(node(api))
     found.scan()
     found.run(0)
     assert api.labels[COUNT] == "8"
@@ -29,14 +29,14 @@ def agent(api: FakeApi) -> Played:
 
 
 def test_a_thousand_restarts_change_no_label_and_write_nothing(api: FakeApi) -> None:
-    first = Played(node(api))
+    first = SimulatedAgent(node(api))
     first.scan()
     first.run(1)
     before, version = dict(api.labels), api.version
     api.patches.clear()
     api.reads.clear()
     for _ in range(1000):
-        again = Played(node(api), spread=most)
+        again = SimulatedAgent(node(api), spread=most)
         again.scan()
         again.run(START_S + GAP_S)
         again.scan()
@@ -46,7 +46,7 @@ def test_a_thousand_restarts_change_no_label_and_write_nothing(api: FakeApi) -> 
 
 
 def test_a_steady_hour_takes_no_write_and_a_read_in_five_minutes_at_most(
-    api: FakeApi, agent: Played
+    api: FakeApi, agent: SimulatedAgent
 ) -> None:
     api.reads.clear()
     for _ in range(60):
@@ -56,7 +56,7 @@ def test_a_steady_hour_takes_no_write_and_a_read_in_five_minutes_at_most(
     assert len(api.reads) <= 12
 
 
-def test_scans_that_change_no_label_ask_nobody(api: FakeApi, agent: Played) -> None:
+def test_scans_that_change_no_label_ask_nobody(api: FakeApi, agent: SimulatedAgent) -> None:
     api.reads.clear()
     for number in range(4):
         agent.scan(replace(DGX, kernel=Kernel(release=f"6.{number}")))
@@ -66,7 +66,7 @@ def test_scans_that_change_no_label_ask_nobody(api: FakeApi, agent: Played) -> N
 
 def test_a_label_that_is_unread_for_ever_stays_and_asks_nobody(api: FakeApi) -> None:
     api.set_by("nodetopo", {"a.io/unread": "x"})
-    agent = Played(node(api))
+    agent = SimulatedAgent(node(api))
     agent.unread = {"a.io/unread"}
     for _ in range(60):
         agent.scan()
@@ -76,7 +76,7 @@ def test_a_label_that_is_unread_for_ever_stays_and_asks_nobody(api: FakeApi) -> 
 
 
 def test_while_a_watch_tells_of_the_node_it_is_read_once_an_hour(
-    api: FakeApi, agent: Played
+    api: FakeApi, agent: SimulatedAgent
 ) -> None:
     agent.see(api)
     agent.run(RECHECK_S[0])
@@ -90,7 +90,7 @@ def test_while_a_watch_tells_of_the_node_it_is_read_once_an_hour(
 
 def test_the_first_sight_of_a_node_hurries_no_correction(api: FakeApi) -> None:
     api.set_by("nodetopo", {COUNT: "7"})
-    agent = Played(node(api), spread=most)
+    agent = SimulatedAgent(node(api), spread=most)
     agent.scan()
     agent.run(START_S)
     agent.see(api)
@@ -99,7 +99,7 @@ def test_the_first_sight_of_a_node_hurries_no_correction(api: FakeApi) -> None:
 
 
 def test_agents_that_start_together_do_not_ask_together(api: FakeApi) -> None:
-    agent = Played(node(api), spread=most)
+    agent = SimulatedAgent(node(api), spread=most)
     agent.scan()
     agent.run(START_S - 0.1)
     assert api.reads == []
@@ -111,7 +111,7 @@ def test_a_node_that_has_labels_of_ours_is_corrected_by_chance_within_a_minute(
     api: FakeApi,
 ) -> None:
     api.set_by("nodetopo", {COUNT: "7"})
-    agent = Played(node(api), spread=most)
+    agent = SimulatedAgent(node(api), spread=most)
     agent.scan()
     agent.run(START_S + CORRECTION_S - 0.1)
     assert (api.labels[COUNT], len(api.reads)) == ("7", 1)
@@ -121,14 +121,14 @@ def test_a_node_that_has_labels_of_ours_is_corrected_by_chance_within_a_minute(
 
 def test_once_waits_for_nothing(api: FakeApi) -> None:
     api.set_by("nodetopo", {COUNT: "7"})
-    agent = Played(node(api), spread=most, once=True)
+    agent = SimulatedAgent(node(api), spread=most, once=True)
     agent.scan()
     agent.run(0.01)
     assert api.labels[COUNT] == "8"
 
 
 def test_before_anything_was_read_nothing_is_asked(api: FakeApi) -> None:
-    agent = Played(node(api))
+    agent = SimulatedAgent(node(api))
     agent.extra = {}
     agent.run(60)
     agent.scan(Snapshot())
@@ -139,7 +139,7 @@ def test_before_anything_was_read_nothing_is_asked(api: FakeApi) -> None:
 def test_ten_minutes_without_an_api_server_cost_few_requests_and_lose_nothing(
     api: FakeApi,
 ) -> None:
-    agent = Played(node(api), spread=most)
+    agent = SimulatedAgent(node(api), spread=most)
     api.fail_with = (503, {})
     for number in range(10):
         agent.extra = {"a.io/extra": f"v{number}"}
@@ -153,7 +153,7 @@ def test_ten_minutes_without_an_api_server_cost_few_requests_and_lose_nothing(
 
 
 def test_the_least_pause_after_a_refusal_is_a_second(api: FakeApi) -> None:
-    agent = Played(node(api), spread=least)
+    agent = SimulatedAgent(node(api), spread=least)
     api.fail_with = (503, {})
     agent.scan()
     agent.run(59.5)
@@ -161,7 +161,7 @@ def test_the_least_pause_after_a_refusal_is_a_second(api: FakeApi) -> None:
 
 
 def test_a_storm_of_429_is_answered_by_the_pauses_that_were_asked_for(api: FakeApi) -> None:
-    agent = Played(node(api), spread=least)
+    agent = SimulatedAgent(node(api), spread=least)
     agent.scan()
     for asked_s in (1, 2, 4, 60):
         api.fail_with = (429, {"Retry-After": str(asked_s)})
@@ -176,7 +176,7 @@ def test_a_storm_of_429_is_answered_by_the_pauses_that_were_asked_for(api: FakeA
 
 
 def test_a_success_ends_the_back_off(api: FakeApi) -> None:
-    agent = Played(node(api), spread=most)
+    agent = SimulatedAgent(node(api), spread=most)
     api.fail_with = (503, {})
     agent.scan()
     agent.run(600)
@@ -191,7 +191,7 @@ def test_a_success_ends_the_back_off(api: FakeApi) -> None:
     assert api.labels["a.io/extra"] == "y"
 
 
-def test_a_poisoned_value_keeps_no_other_label_away(api: FakeApi, agent: Played) -> None:
+def test_a_poisoned_value_keeps_no_other_label_away(api: FakeApi, agent: SimulatedAgent) -> None:
     agent.extra = {"a.io/extra": "not valid", "a.io/other": "y"}
     agent.scan()
     agent.run(GAP_S)
@@ -203,7 +203,7 @@ def test_a_poisoned_value_keeps_no_other_label_away(api: FakeApi, agent: Played)
 
 
 def test_a_node_created_anew_gets_its_labels_within_ten_seconds(
-    api: FakeApi, agent: Played
+    api: FakeApi, agent: SimulatedAgent
 ) -> None:
     agent.run(60)
     agent.see(api)
@@ -218,7 +218,7 @@ def test_a_node_that_was_long_gone_gets_its_labels_when_it_comes(
     api: FakeApi, *, was_seen: bool
 ) -> None:
     api.node = "not-yet"
-    agent = Played(node(api), spread=most)
+    agent = SimulatedAgent(node(api), spread=most)
     agent.scan()
     agent.run(3600)
     if was_seen:
@@ -230,14 +230,14 @@ def test_a_node_that_was_long_gone_gets_its_labels_when_it_comes(
     assert api.labels[COUNT] == "8"
 
 
-def test_a_node_is_found_anew_without_a_watch_too(api: FakeApi, agent: Played) -> None:
+def test_a_node_is_found_anew_without_a_watch_too(api: FakeApi, agent: SimulatedAgent) -> None:
     api.uid, api.labels, api.owners = "uid-2", {}, {}
     agent.run(RECHECK_S[0])
     assert api.labels[COUNT] == "8"
 
 
 def test_a_label_that_somebody_changes_is_put_back_within_ten_seconds(
-    api: FakeApi, agent: Played
+    api: FakeApi, agent: SimulatedAgent
 ) -> None:
     agent.run(60)
     api.set_by("admin", {COUNT: "1"})
@@ -246,7 +246,9 @@ def test_a_label_that_somebody_changes_is_put_back_within_ten_seconds(
     assert api.labels[COUNT] == "8"
 
 
-def test_what_others_do_to_their_own_labels_asks_nothing(api: FakeApi, agent: Played) -> None:
+def test_what_others_do_to_their_own_labels_asks_nothing(
+    api: FakeApi, agent: SimulatedAgent
+) -> None:
     agent.run(60)
     api.reads.clear()
     api.set_by("kubelet", {"kubernetes.io/os": "linux"})
@@ -255,7 +257,7 @@ def test_what_others_do_to_their_own_labels_asks_nothing(api: FakeApi, agent: Pl
     assert api.reads == []
 
 
-def test_two_writers_that_insist_write_ever_less(api: FakeApi, agent: Played) -> None:
+def test_two_writers_that_insist_write_ever_less(api: FakeApi, agent: SimulatedAgent) -> None:
     for _ in range(3600):
         if api.labels[COUNT] == "8":
             api.set_by("other", {COUNT: "1"})
@@ -264,7 +266,7 @@ def test_two_writers_that_insist_write_ever_less(api: FakeApi, agent: Played) ->
     assert 12 <= agent.labelling.writes <= 18
 
 
-def test_a_quarrel_that_is_over_is_forgotten(api: FakeApi, agent: Played) -> None:
+def test_a_quarrel_that_is_over_is_forgotten(api: FakeApi, agent: SimulatedAgent) -> None:
     for _ in range(600):
         api.set_by("other", {COUNT: "1"})
         agent.see(api)
@@ -278,7 +280,7 @@ def test_a_quarrel_that_is_over_is_forgotten(api: FakeApi, agent: Played) -> Non
 
 
 def test_a_file_alone_needs_no_api_server_and_no_watch(tmp_path: Path) -> None:
-    agent = Played(NfdFile(tmp_path / "nodetopo"))
+    agent = SimulatedAgent(NfdFile(tmp_path / "nodetopo"))
     agent.scan()
     agent.run(0)
     assert not agent.labelling.needs_watch

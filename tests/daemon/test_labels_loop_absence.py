@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from agent.config.settings import Settings
-from agent.daemon.labels_loop import AbsenceProof, LabelWishes, NodePlace
+from agent.daemon.labels_loop import AbsenceProof, DesiredLabelsBuilder, NodeTiers
 from agent.model.snapshot import ProbeIssue, Snapshot
 from agent.publish.labels.nfd import NfdFile
 from agent.publish.labels.pacing import GAP_S
-from tests.daemon.label_simulation import COUNT, DGX, LABELS, Played, node
+from tests.daemon.label_simulation import COUNT, DGX, LABELS, SimulatedAgent, node
 from tests.deviceplugin.eventually import eventually
 from tests.kubeapi.fake_api_server import FakeApi
 
@@ -22,23 +22,23 @@ def api() -> FakeApi:
 
 
 @pytest.fixture
-def agent(api: FakeApi) -> Played:
+def agent(api: FakeApi) -> SimulatedAgent:
     """Return an agent that has published."""
-    found = Played(node(api))
+    found = SimulatedAgent(node(api))
     found.scan()
     found.run(0)
     assert api.labels[COUNT] == "8"
     return found
 
 
-def test_one_complete_scan_removes_nothing(api: FakeApi, agent: Played) -> None:
+def test_one_complete_scan_removes_nothing(api: FakeApi, agent: SimulatedAgent) -> None:
     agent.extra = {}
     agent.scan()
     agent.run(3600)
     assert "a.io/extra" in api.labels
 
 
-def test_a_second_complete_scan_removes_what_both_lack(api: FakeApi, agent: Played) -> None:
+def test_a_second_complete_scan_removes_what_both_lack(api: FakeApi, agent: SimulatedAgent) -> None:
     agent.extra = {}
     agent.scan()
     agent.run(60)
@@ -49,7 +49,7 @@ def test_a_second_complete_scan_removes_what_both_lack(api: FakeApi, agent: Play
 
 def test_what_was_left_by_an_agent_before_goes_at_the_second_scan(api: FakeApi) -> None:
     api.set_by("nodetopo", {"a.io/old": "x"})
-    agent = Played(node(api))
+    agent = SimulatedAgent(node(api))
     agent.scan()
     agent.run(60)
     assert "a.io/old" in api.labels
@@ -66,7 +66,9 @@ def test_what_was_left_by_an_agent_before_goes_at_the_second_scan(api: FakeApi) 
     ],
     ids=["nvml does not answer", "a GPU is lost"],
 )
-def test_scans_in_doubt_remove_nothing(api: FakeApi, agent: Played, doubtful: Snapshot) -> None:
+def test_scans_in_doubt_remove_nothing(
+    api: FakeApi, agent: SimulatedAgent, doubtful: Snapshot
+) -> None:
     agent.extra = {}
     for _ in range(5):
         agent.scan(doubtful)
@@ -76,8 +78,8 @@ def test_scans_in_doubt_remove_nothing(api: FakeApi, agent: Played, doubtful: Sn
 
 def test_gpus_on_the_bus_that_are_not_listed_lose_no_label(api: FakeApi) -> None:
     settings = Settings(node_name="gpu-1")
-    wishes = LabelWishes(lambda: settings, NodePlace(settings), lambda _: None)
-    agent = Played(node(api), wishes=wishes)
+    wishes = DesiredLabelsBuilder(lambda: settings, NodeTiers(settings), lambda _: None)
+    agent = SimulatedAgent(node(api), wishes=wishes)
     agent.scan()
     agent.run(60)
     bare = replace(DGX, gpus=())  # as in a container that may not open their devices
@@ -92,7 +94,7 @@ def test_gpus_on_the_bus_that_are_not_listed_lose_no_label(api: FakeApi) -> None
 
 
 def test_a_scan_in_doubt_between_two_complete_ones_starts_the_proof_anew(
-    api: FakeApi, agent: Played
+    api: FakeApi, agent: SimulatedAgent
 ) -> None:
     agent.extra = {}
     issue = ProbeIssue(probe="nvml", subject="0", reason="lost")
@@ -124,7 +126,7 @@ def test_one_scan_seen_by_other_settings_is_no_second_one() -> None:
 
 def test_settings_that_change_remove_nothing_before_the_next_scan(api: FakeApi) -> None:
     api.set_by("nodetopo", {"a.io/old": "x"})
-    agent = Played(node(api))
+    agent = SimulatedAgent(node(api))
     agent.scan()
     agent.run(60)
     agent._asked = None  # other settings: the wish is made anew
@@ -137,7 +139,7 @@ def test_settings_that_change_remove_nothing_before_the_next_scan(api: FakeApi) 
 
 def test_a_stop_removes_nothing_from_any_output(api: FakeApi, tmp_path: Path) -> None:
     file = NfdFile(tmp_path / "nodetopo")
-    agent = Played(node(api), file)
+    agent = SimulatedAgent(node(api), file)
     agent.scan()
     stopping = threading.Event()
     thread = threading.Thread(target=agent.labelling.run, args=(stopping,))
@@ -153,7 +155,7 @@ def test_a_stop_removes_nothing_from_any_output(api: FakeApi, tmp_path: Path) ->
 
 def test_one_output_that_fails_keeps_no_other_waiting(api: FakeApi, tmp_path: Path) -> None:
     api.fail_with = (503, {})
-    agent = Played(node(api), NfdFile(tmp_path / "nodetopo"))
+    agent = SimulatedAgent(node(api), NfdFile(tmp_path / "nodetopo"))
     agent.scan()
     agent.run(60)
     assert f"{COUNT}=8\n" in (tmp_path / "nodetopo").read_text()

@@ -7,7 +7,7 @@ import pytest
 
 from agent.config.policies import TimeSlicing
 from agent.config.settings import Settings
-from agent.daemon.labels_loop import LabelWishes, NodePlace
+from agent.daemon.labels_loop import DesiredLabelsBuilder, NodeTiers
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 
@@ -22,7 +22,9 @@ class Wishing:
     def __init__(self, **settings: Any) -> None:
         self.settings = Settings(node_name="gpu-1", **settings)
         self.told: list[str] = []
-        self.wishes = LabelWishes(lambda: self.settings, NodePlace(self.settings), self.told.append)
+        self.wishes = DesiredLabelsBuilder(
+            lambda: self.settings, NodeTiers(self.settings), self.told.append
+        )
 
     def label(self, key: str, snapshot: Snapshot = DGX) -> str | None:
         """Return the value of the label *key* of *snapshot*."""

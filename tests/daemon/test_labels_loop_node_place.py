@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.config.settings import Settings
-from agent.daemon.labels_loop import NodePlace
+from agent.daemon.labels_loop import NodeTiers
 from agent.errors import InputError
 
 EKS = {
@@ -18,8 +18,8 @@ EKS = {
 TOPOGRAPH = {"fabric.topograph.run/tier-0": "leaf-7"}
 
 
-def place(path: Path | None = None, levels: str = "off") -> NodePlace:
-    return NodePlace(Settings(node_name="gpu-1", topology_levels=levels, topology_levels_file=path))
+def place(path: Path | None = None, levels: str = "off") -> NodeTiers:
+    return NodeTiers(Settings(node_name="gpu-1", topology_levels=levels, topology_levels_file=path))
 
 
 def written(directory: Path, document: Any) -> Path:

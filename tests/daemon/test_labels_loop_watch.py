@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.settings import Settings
-from agent.daemon.labels_loop import Labelling
+from agent.daemon.labels_loop import LabelsLoop
 from agent.kubeapi.watch import NodeWatch
 from agent.publish.labels.nfd import NfdFile
 from agent.publish.labels.pacing import GAP_S, START_S
 from agent.store import SnapshotStore
-from tests.daemon.label_simulation import COUNT, DGX, Played, least, most, node
+from tests.daemon.label_simulation import COUNT, DGX, SimulatedAgent, least, most, node
 from tests.deviceplugin.eventually import eventually
 from tests.kubeapi.fake_api_server import FakeApi, Reply
 from tests.kubeapi.fake_watch import FakeWatch, watched
 
 
-class Tier(Played):
+class Tier(SimulatedAgent):
     """Notes the labels that the Node is said to have."""
 
     def note(self, node_labels: Mapping[str, str]) -> None:
@@ -43,11 +43,11 @@ def test_the_watch_of_the_node_leads_to_the_labels_being_put_back(tmp_path: Path
     seen.label(**{COUNT: "1"})
     with watched(seen, tmp_path) as kubeconfig:
         store = SnapshotStore()
-        labelling = Labelling(
+        labelling = LabelsLoop(
             Settings(node_name="gpu-1", kubeconfig=kubeconfig),
             store,
             outputs=(node(FakeApi()),),
-            desired=Played(),
+            desired=SimulatedAgent(),
             spread=least,
         )
         store.publish(DGX)
@@ -68,13 +68,15 @@ def test_a_watch_that_has_seen_the_node_before_tells_of_it_at_once() -> None:
     watch = NodeWatch(None, "gpu-1")
     watch.take("MODIFIED", {"metadata": {"uid": "uid-1", "labels": {"a.io/rack": "r1"}}})
     wishes = Tier()
-    Labelling(Settings(node_name="gpu-1"), SnapshotStore(), outputs=(), desired=wishes, watch=watch)
+    LabelsLoop(
+        Settings(node_name="gpu-1"), SnapshotStore(), outputs=(), desired=wishes, watch=watch
+    )
     assert wishes.extra == {"a.io/rack": "r1"}
 
 
 def test_what_somebody_changes_in_the_middle_of_our_write_is_put_back() -> None:
     api = Busy()
-    agent = Played(node(api))
+    agent = SimulatedAgent(node(api))
 
     def meddle() -> None:
         api.set_by("admin", {COUNT: "1"})
@@ -90,7 +92,7 @@ def test_what_somebody_changes_in_the_middle_of_our_write_is_put_back() -> None:
 
 def test_what_a_watch_saw_of_our_own_write_asks_nothing() -> None:
     api = Busy()
-    agent = Played(node(api))
+    agent = SimulatedAgent(node(api))
     api.meddle = lambda: agent.see(api)
     agent.scan()
     agent.run(0)
@@ -101,7 +103,7 @@ def test_what_a_watch_saw_of_our_own_write_asks_nothing() -> None:
 
 def test_what_nfd_took_away_with_a_node_is_back_with_the_node(tmp_path: Path) -> None:
     path = tmp_path / "nodetopo"
-    agent = Played(NfdFile(path, pause=lambda _: None), spread=most)
+    agent = SimulatedAgent(NfdFile(path, pause=lambda _: None), spread=most)
     agent.scan()
     agent.run(60)
     agent.see(FakeApi())
@@ -115,7 +117,7 @@ def test_what_nfd_took_away_with_a_node_is_back_with_the_node(tmp_path: Path) ->
 
 def test_a_node_created_anew_is_looked_at_though_it_has_all_its_labels() -> None:
     api = FakeApi()
-    agent = Played(node(api), spread=most)
+    agent = SimulatedAgent(node(api), spread=most)
     agent.scan()
     agent.run(60)
     agent.see(api)
@@ -128,7 +130,7 @@ def test_a_node_created_anew_is_looked_at_though_it_has_all_its_labels() -> None
 
 
 def test_agents_that_need_the_node_do_not_follow_it_all_at_once() -> None:
-    agent = Played(node(FakeApi()), spread=most)
+    agent = SimulatedAgent(node(FakeApi()), spread=most)
     agent.needs_node = True
     agent.now = START_S - 0.1
     assert not agent.labelling.needs_watch

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from tests.daemon.test_app import TIMEOUT_S, running
-from tests.generous_deadlines import lift_limits
+from tests.generous_deadlines import use_generous_deadlines
 from tests.kubeapi.fake_api_server import kubeconfig
 
-__all__ = ["lift_limits"]
+__all__ = ["use_generous_deadlines"]
 
 MACHINE = ("--machine", "dgx-1v")
 
@@ -48,7 +48,7 @@ def test_a_start_that_still_waits_ends_when_told_and_well(tmp_path: Path) -> Non
 
 def test_a_storm_of_hang_ups_neither_stops_the_daemon_nor_its_end(tmp_path: Path) -> None:
     arguments = ("--device-plugin-dir", str(tmp_path), "--log-level", "warning")
-    with StandInKubelet(tmp_path) as kubelet, running(*MACHINE, *arguments) as process:
+    with FakeKubelet(tmp_path) as kubelet, running(*MACHINE, *arguments) as process:
         devices = kubelet.wait_registered(TIMEOUT_S).devices
         for _ in range(STORM):
             process.send_signal(signal.SIGHUP)

@@ -14,7 +14,7 @@ from agent.config.settings import Settings
 from agent.daemon.plugin_plan import load_table
 from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.devices import MINORS
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.errors import InputError, UnreadableError
 from agent.model.gpu import Mig
 from agent.model.snapshot import Snapshot
@@ -208,7 +208,7 @@ def test_a_resource_with_too_long_a_socket_path_leaves_others_served() -> None:
         directory = Path(parent) / ("d" * (107 - len(parent) - len(stem) - 2))
         settings = Settings(node_name="n", mig_strategy="mixed")
         plugins = PluginSet(settings, directory, load_table(settings))
-        with capture_logs() as lines, StandInKubelet(directory) as kubelet:
+        with capture_logs() as lines, FakeKubelet(directory) as kubelet:
             plugins.take(MIG)
             assert len(kubelet.wait_registered(WAIT_S).devices) == 5
             plugins.stop()

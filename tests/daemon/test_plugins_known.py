@@ -9,13 +9,13 @@ from agent.daemon.plugin_plan import load_table
 from agent.daemon.plugins import PluginSet
 from agent.daemon.state_files import KnownGpus
 from agent.deviceplugin.cdi import OWN_KIND
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.health.status import GpuHealth
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from tests.generous_deadlines import lift_limits
+from tests.generous_deadlines import use_generous_deadlines
 
-__all__ = ["lift_limits"]
+__all__ = ["use_generous_deadlines"]
 
 WAIT_S = 60.0
 L40S = machine("l40s-pcie-4")
@@ -37,7 +37,7 @@ def without(*gpus: int) -> Snapshot:
 def listed(directory: Path, snapshot: Snapshot, boot: str = "boot-1") -> dict[str, bool]:
     """Return what a process that begins now offers: ids, and whether they are healthy."""
     plugins = plugin_set(directory, boot)
-    with StandInKubelet(directory) as kubelet:
+    with FakeKubelet(directory) as kubelet:
         try:
             plugins.take(snapshot)
             devices = kubelet.wait_registered(WAIT_S).devices
@@ -71,7 +71,7 @@ def test_what_containers_are_to_find_is_written_before_devices_are_offered(
     )
     found: list[set[str]] = []
 
-    class Watching(StandInKubelet):
+    class Watching(FakeKubelet):
         """A kubelet that looks at the host when a resource comes."""
 
         def connect(self, resource: str, path: Path) -> None:
@@ -103,7 +103,7 @@ def test_after_a_stop_nothing_is_offered_any_more(tmp_path: Path) -> None:
 def test_degraded_gpus_are_offered_and_chosen_last(tmp_path: Path) -> None:
     plugins = plugin_set(tmp_path)
     worn = L40S.gpus[0].id
-    with StandInKubelet(tmp_path) as kubelet:
+    with FakeKubelet(tmp_path) as kubelet:
         try:
             plugins.take(L40S, {worn: GpuHealth(is_degraded=True, reason="Xid63")})
             view = kubelet.wait_registered(WAIT_S)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.checks.catalogue import AUDIT
-from agent.checks.waivers import USUAL
+from agent.checks.waivers import NO_OVERRIDES
 from agent.cli.live import with_pods
 from agent.config.settings import Settings
 from agent.daemon.audit_loop import AuditLoop
@@ -141,7 +141,7 @@ def test_it_judges_as_an_audit_of_a_node_without_an_api_server_does(
     settings, ours, scan = audited(tmp_path, socket)
     with serving(socket, LISTED, asked=asked):
         ours.step()
-        assert ours.found == summarize(with_pods(scan, settings), AUDIT, USUAL)
+        assert ours.found == summarize(with_pods(scan, settings), AUDIT, NO_OVERRIDES)
 
 
 def test_the_kubelets_files_are_read_once_a_look(tmp_path: Path, socket: Path) -> None:

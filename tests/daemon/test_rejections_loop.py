@@ -17,7 +17,7 @@ from agent.daemon.rejections_loop import (
     NEWS,
     REMEMBERED,
     WAITING,
-    Rejections,
+    RejectionsLoop,
     explain,
 )
 from agent.errors import UnreadableError
@@ -89,7 +89,7 @@ class Played:
     def __post_init__(self) -> None:
         self.store = SnapshotStore()
         self.store.publish(H100)
-        self.rejections = Rejections(
+        self.rejections = RejectionsLoop(
             Settings(node_name="gpu-1"),
             self.store,
             post=self.posted.append,
@@ -248,7 +248,7 @@ def test_an_object_that_is_no_pod_is_passed_over(found: Mapping[str, Any]) -> No
 
 def test_before_the_first_scan_pods_wait() -> None:
     agent = Played()
-    agent.rejections = Rejections(
+    agent.rejections = RejectionsLoop(
         Settings(node_name="gpu-1"),
         SnapshotStore(),
         post=agent.posted.append,

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.config.settings import Settings
-from agent.daemon.running_pods import HeldPods
+from agent.daemon.running_pods import RunningPods
 from agent.errors import UnreadableError
 from agent.machines.bundled import machine
 from agent.model.kubelet import KubeletSettings
@@ -73,7 +73,7 @@ def test_a_pod_has_its_uid_by_its_devices_and_what_its_cgroup_lets_it_use(
             f"{SLICE}/cri-containerd-{SANDBOX}.scope": group("0-63", weight=1),
         },
     )
-    held = HeldPods(settings)
+    held = RunningPods(settings)
     with serving(settings.pod_resources_socket, LISTED, OFFERED):
         found = held.read(H100)
     held.close()
@@ -93,7 +93,7 @@ def test_without_the_kubelets_files_pods_have_no_uid_and_the_last_state_is_kept(
     settings: Settings,
 ) -> None:
     before = KubeletState(plugin_sockets=("a.sock",))
-    held = HeldPods(settings)
+    held = RunningPods(settings)
     with serving(settings.pod_resources_socket, LISTED, OFFERED):
         found = held.read(replace(H100, kubelet_state=before))
     held.close()
@@ -107,7 +107,7 @@ def test_the_kubelets_own_root_directory_is_read(settings: Settings) -> None:
     state = {"policyName": "none", "defaultCpuSet": "", "checksum": 1}
     place.joinpath("cpu_manager_state").write_text(json.dumps(state))
     moved = KubeletSettings(source="flags", root_directory="/data/kubelet")
-    held = HeldPods(settings)
+    held = RunningPods(settings)
     with serving(settings.pod_resources_socket):
         found = held.read(replace(H100, kubelet=moved))
     held.close()
@@ -125,7 +125,7 @@ def test_pods_are_read_without_the_offer_and_the_log_says_so_once(
     def asked(method: str) -> None:
         answers[0](method)
 
-    held, found = HeldPods(settings), []
+    held, found = RunningPods(settings), []
     socket = settings.pod_resources_socket
     with serving(socket, LISTED, OFFERED, asked=asked), capture_logs() as log:
         while answers:
@@ -144,7 +144,7 @@ def test_a_kubelet_state_that_was_just_read_is_not_read_again(settings: Settings
     with_checkpoint(settings)
     seen = HeldDevices(pod_uid="other", container="worker", resource=GPU, ids={"0": ("GPU-1",)})
     state = KubeletState(devices=DeviceState(held=(seen,), registered={}))
-    held = HeldPods(settings)
+    held = RunningPods(settings)
     with serving(settings.pod_resources_socket, LISTED, OFFERED):
         found = held.read_beside_state(replace(H100, kubelet_state=state))
     held.close()
@@ -155,15 +155,15 @@ def test_a_kubelet_state_that_was_just_read_is_not_read_again(settings: Settings
 
 def test_a_kubelet_that_is_not_there_is_an_error(settings: Settings) -> None:
     with pytest.raises(UnreadableError):
-        HeldPods(settings).read(H100)
+        RunningPods(settings).read(H100)
 
 
 def test_reading_with_the_offer_fails_without_it(settings: Settings) -> None:
-    held = HeldPods(settings)
+    held = RunningPods(settings)
     with serving(settings.pod_resources_socket, LISTED, OFFERED):
         assert held.read_with_offer(H100) == held.read(H100)
     held.close()
-    refusing = HeldPods(settings)
+    refusing = RunningPods(settings)
     with (
         serving(settings.pod_resources_socket, LISTED, asked=no_offer),
         pytest.raises(UnreadableError, match="switched off"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.daemon import gpu_health
-from agent.daemon.gpu_health import HealthWatch
+from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.scan_loop import ScanLoop
 from agent.daemon.target import Machine, Target
 from agent.health.rules import HealthRules
@@ -16,7 +16,7 @@ from agent.store import SnapshotStore
 from tests.health.gpu_history import SOUND, xid
 
 
-def scan(health: HealthWatch, read: Callable[[], Snapshot]) -> None:
+def scan(health: GpuHealthMonitor, read: Callable[[], Snapshot]) -> None:
     """Scan once, and do not wait for the next."""
     machine = Machine(read=read, reread=lambda: None, nvml=NvmlStatus)
     ScanLoop(
@@ -33,7 +33,7 @@ def test_an_error_during_a_scan_asks_for_another_scan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gpu_health, "LOOK_PAUSE_S", 0.0)
-    health = HealthWatch(HealthRules(), None, boot_id=None, on_change=lambda: None)
+    health = GpuHealthMonitor(HealthRules(), None, boot_id=None, on_change=lambda: None)
 
     def read() -> Snapshot:
         health.take_events([xid(154)])

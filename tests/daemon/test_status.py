@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from agent.checks.catalogue import AUDIT
 from agent.checks.rule import Severity
-from agent.checks.waivers import USUAL, Terms, Waiver
+from agent.checks.waivers import NO_OVERRIDES, Overrides, Waiver
 from agent.config.data_files import load_checks
 from agent.config.settings import Settings
 from agent.daemon import check_terms
@@ -38,17 +38,20 @@ GPU = "nvidia.com/gpu"
 class FixedOverrides(OverridesFile):
     """Overrides that a test sets; the last are in force."""
 
-    def __init__(self, terms: Sequence[Terms]) -> None:
+    def __init__(self, terms: Sequence[Overrides]) -> None:
         super().__init__(None)
         self._of_test = terms
 
-    def current(self) -> Terms:
+    def current(self) -> Overrides:
         """Return the overrides in force."""
         return self._of_test[-1]
 
 
 def status_of(
-    served: ServedNode, store: SnapshotStore, settings: Settings, terms: Sequence[Terms] = (USUAL,)
+    served: ServedNode,
+    store: SnapshotStore,
+    settings: Settings,
+    terms: Sequence[Overrides] = (NO_OVERRIDES,),
 ) -> Status:
     """Return the status of *served* and *store*, with the last of *terms* in force."""
     machine = Machine(read=lambda: WHOLE, reread=lambda: None, nvml=NvmlStatus)
@@ -95,16 +98,16 @@ def test_the_resource_that_is_missing_is_that_of_the_settings_in_force() -> None
 def test_waivers_count_until_they_end() -> None:
     store = SnapshotStore()
     store.publish(node("h100x8-nvswitch-2numa-broken"))
-    terms = [USUAL]
+    terms = [NO_OVERRIDES]
     with serving_node() as served:
         status = status_of(served, store, Settings(node_name="n"), terms)
         usual = status.state()
         code = next(iter(usual.checks_broken["health"]))
         waiver = Waiver(code=code, reason="known", until=date(2026, 11, 21))
-        terms.append(Terms(waivers=(waiver,), today=date(2026, 11, 21)))
+        terms.append(Overrides(waivers=(waiver,), today=date(2026, 11, 21)))
         assert status.state().check_counts["health"]["waived"] == 1
         assert code not in status.state().checks_broken["health"]
-        terms.append(Terms(waivers=(waiver,), today=date(2026, 11, 22)))
+        terms.append(Overrides(waivers=(waiver,), today=date(2026, 11, 22)))
         assert status.state().check_counts == usual.check_counts
 
 
@@ -116,7 +119,7 @@ def test_a_checks_file_counts_as_soon_as_it_is_readable(
     terms = OverridesFile(path)
     with monkeypatch.context() as forbidden, capture_logs() as logs:
 
-        def refuse(*_: object) -> Terms:
+        def refuse(*_: object) -> Overrides:
             raise InputError(f"cannot read {path}: Permission denied", "check the path")
 
         forbidden.setattr(check_terms, "load_checks", refuse)
@@ -152,7 +155,7 @@ def test_a_thread_that_read_an_older_file_does_not_have_the_last_word(
     terms, texts = OverridesFile(path), ["severities: {KUB-005: info}"]
     newer = threading.Thread(target=terms.current)
 
-    def changed_meanwhile(*asked: Any) -> Terms:
+    def changed_meanwhile(*asked: Any) -> Overrides:
         found = load_checks(*asked)
         if texts:
             path.with_suffix(".new").write_text(texts.pop(), "utf-8")
@@ -178,7 +181,7 @@ def test_the_audit_is_in_the_status_once_there_is_one() -> None:
         status = status_of(served, store, settings)
         status.components.pod_loops = found
         assert set(status.state().check_counts) == {"health"}
-        found.audit.found = summarize(replace(WHOLE, kubelet=None), AUDIT, USUAL)
+        found.audit.found = summarize(replace(WHOLE, kubelet=None), AUDIT, NO_OVERRIDES)
         assert set(status.state().check_counts) == {"health", "audit"}
         assert status.state().check_counts["audit"] == found.audit.found.counts
         assert status.state().checks_broken["audit"] == found.audit.found.broken

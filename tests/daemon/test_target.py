@@ -6,7 +6,7 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.daemon.target import Target, open_target
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.errors import InputError
 from agent.machines.bundled import machine
 from agent.model.codec import encode
@@ -56,7 +56,7 @@ def test_without_nvml_the_default_machine_never_reaches_the_kubelet_of_the_host(
 
 def test_a_machine_goes_to_a_kubelet_in_a_directory_asked_for_by_name(tmp_path: Path) -> None:
     settings = Settings(node_name="n", machine="dgx-h100", device_plugin_dir=tmp_path)
-    with StandInKubelet(tmp_path), open_target(settings) as scene:
+    with FakeKubelet(tmp_path), open_target(settings) as scene:
         assert described(scene) == ("dgx-h100", tmp_path, False)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from agent.daemon.zones_loop import GAP_S, LOOK_S, NEW_NODE_S, START_S, zoning
+from agent.daemon.zones_loop import GAP_S, LOOK_S, NEW_NODE_S, START_S, configured_zones_loop
 from agent.kubeapi.watch import NodeWatch
 from agent.publish.labels.pacing import RECHECK_S
 from agent.zones.node_resource_topology import fingerprint
@@ -190,5 +190,7 @@ def test_a_watch_of_the_node_is_listened_to() -> None:
             told.append(listener)
 
     played = SimulatedAgent(FakeObjects(), FakeKubelet())
-    found = zoning(replace(played.settings, publish_zones=True), played.store, Watched(None, "x"))
+    found = configured_zones_loop(
+        replace(played.settings, publish_zones=True), played.store, Watched(None, "x")
+    )
     assert told == [found.note_node]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from agent.config.settings import Settings
-from agent.daemon.zones_loop import Zoning
+from agent.daemon.zones_loop import ZonesLoop
 from agent.errors import UnreadableError
 from agent.model.kubelet import KubeletSettings
 from agent.model.node import NodeOffer, PodHolding
@@ -78,7 +78,7 @@ class SimulatedAgent:
         self.settings = Settings(node_name="gpu-1", once=once)
         self.store = SnapshotStore()
         self.store.publish(MACHINE)
-        self.zones = Zoning(
+        self.zones = ZonesLoop(
             self.settings,
             self.store,
             zones=NodeZonesPublisher(lambda: api, "gpu-1") if has_zones else None,

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.deviceplugin.settings import PluginSettings
@@ -38,9 +38,9 @@ def opened() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def start_kubelet(socket_dir: Path, opened: ExitStack) -> Callable[..., StandInKubelet]:
-    def start(**options: Any) -> StandInKubelet:
-        return opened.enter_context(StandInKubelet(socket_dir, deadlines=GENEROUS, **options))
+def start_kubelet(socket_dir: Path, opened: ExitStack) -> Callable[..., FakeKubelet]:
+    def start(**options: Any) -> FakeKubelet:
+        return opened.enter_context(FakeKubelet(socket_dir, deadlines=GENEROUS, **options))
 
     return start
 

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from agent.deviceplugin import sockets
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import pluginregistration_pb2 as pb
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
 from agent.deviceplugin.registration import VERSION
@@ -33,7 +33,7 @@ class RegistryWatch:
         refusal: what they are told instead of being registered.
     """
 
-    def __init__(self, kubelet: StandInKubelet, directory: Path, refusal: str = "") -> None:
+    def __init__(self, kubelet: FakeKubelet, directory: Path, refusal: str = "") -> None:
         self.infos: list[pb.PluginInfo] = []
         self.refusal = refusal
         self._kubelet = kubelet

@@ -11,7 +11,7 @@ import pytest
 from agent.deviceplugin import conflict
 from agent.deviceplugin import plugin as device_plugin
 from agent.deviceplugin.conflict import FIGHT_LOSSES, RETRY_S, known_maker, offers
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.deviceplugin.service import GpuServicer
 from tests.deviceplugin.conftest import RESOURCE
@@ -19,7 +19,7 @@ from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import GPUS, as_listed
 from tests.deviceplugin.other_plugin import OtherPlugin
 
-StartKubelet = Callable[..., StandInKubelet]
+StartKubelet = Callable[..., FakeKubelet]
 StartPlugin = Callable[..., DevicePlugin]
 StartOther = Callable[..., OtherPlugin]
 WAIT_S = 60.0
@@ -42,12 +42,12 @@ def start_other(socket_dir: Path, opened: ExitStack) -> StartOther:
     return start
 
 
-def serves(kubelet: StandInKubelet, endpoint: str | None) -> bool:
+def serves(kubelet: FakeKubelet, endpoint: str | None) -> bool:
     view = kubelet.view()
     return view is not None and view.endpoint == endpoint
 
 
-def drop(kubelet: StandInKubelet, plugin: DevicePlugin, times: int) -> None:
+def drop(kubelet: FakeKubelet, plugin: DevicePlugin, times: int) -> None:
     """Let the kubelet drop the plugin, each time after it has registered again."""
     for _ in range(times):
         assert eventually(lambda: serves(kubelet, plugin.state.endpoint))

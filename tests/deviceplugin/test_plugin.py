@@ -10,7 +10,7 @@ from threading import Thread
 import grpc
 import pytest
 
-from agent.deviceplugin.fake_kubelet import AllocateView, ResourceView, StandInKubelet
+from agent.deviceplugin.fake_kubelet import AllocateView, FakeKubelet, ResourceView
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.plugin import POLL_S, DevicePlugin, PluginState
@@ -20,7 +20,7 @@ from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import GPUS, as_listed, first
 
-StartKubelet = Callable[[], StandInKubelet]
+StartKubelet = Callable[[], FakeKubelet]
 StartPlugin = Callable[..., DevicePlugin]
 WAIT_S = 60.0
 
@@ -202,4 +202,4 @@ def test_two_kubelets_do_not_share_a_directory(
 ) -> None:
     start_kubelet()
     with pytest.raises(InputError, match="a kubelet serves"):
-        opened.enter_context(StandInKubelet(socket_dir))
+        opened.enter_context(FakeKubelet(socket_dir))

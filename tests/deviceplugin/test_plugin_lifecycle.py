@@ -9,14 +9,14 @@ from time import sleep
 import grpc
 import pytest
 
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import GPUS, as_listed
 
-StartKubelet = Callable[..., StandInKubelet]
+StartKubelet = Callable[..., FakeKubelet]
 StartPlugin = Callable[..., DevicePlugin]
 WAIT_S = 60.0
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 import structlog
 
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import pluginregistration_pb2 as pb
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
@@ -27,7 +27,7 @@ from tests.deviceplugin.other_plugin import OtherPlugin
 from tests.deviceplugin.registry_watch import RegistryWatch
 from tests.generous_deadlines import GENEROUS
 
-StartKubelet = Callable[..., StandInKubelet]
+StartKubelet = Callable[..., FakeKubelet]
 StartPlugin = Callable[..., DevicePlugin]
 Watch = Callable[..., RegistryWatch]
 WAIT_S = 60.0
@@ -45,7 +45,7 @@ def registry(opened: ExitStack) -> Path:
 
 @pytest.fixture
 def watch(registry: Path, opened: ExitStack) -> Watch:
-    def start(kubelet: StandInKubelet, **options: str) -> RegistryWatch:
+    def start(kubelet: FakeKubelet, **options: str) -> RegistryWatch:
         found = RegistryWatch(kubelet, registry, **options)
         opened.callback(found.stop)
         return found

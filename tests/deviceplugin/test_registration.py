@@ -4,7 +4,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.registration import Backoff, RegistrationClient
@@ -41,7 +41,7 @@ def test_nothing_is_called_after_a_cancel(socket_dir: Path) -> None:
 
 
 def test_the_fake_kubelet_refuses_an_endpoint_that_nobody_serves(
-    start_kubelet: Callable[[], StandInKubelet], socket_dir: Path
+    start_kubelet: Callable[[], FakeKubelet], socket_dir: Path
 ) -> None:
     start_kubelet()
     with pytest.raises(UnreadableError, match="failed to dial device plugin"):
@@ -49,7 +49,7 @@ def test_the_fake_kubelet_refuses_an_endpoint_that_nobody_serves(
 
 
 def test_the_fake_kubelet_refuses_another_version(
-    start_kubelet: Callable[[], StandInKubelet], dial: Callable[[str], grpc.Channel]
+    start_kubelet: Callable[[], FakeKubelet], dial: Callable[[str], grpc.Channel]
 ) -> None:
     start_kubelet()
     stub = service.RegistrationStub(dial("kubelet.sock"))

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from agent.allocation.allocator import Allocator, preferred
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.machines.bundled import machine
 from tests.allocation.brute_force import BruteForce
@@ -55,7 +55,7 @@ every_shape = pytest.mark.parametrize(
 @every_shape
 @pytest.mark.parametrize("step", [1, -1], ids=["ascending", "descending"])
 def test_a_request_of_the_kubelet_gets_our_best_set_in_whatever_order_it_is_sent(
-    start_kubelet: Callable[[], StandInKubelet],
+    start_kubelet: Callable[[], FakeKubelet],
     opened: ExitStack,
     socket_dir: Path,
     shape: Shape,

@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import ApiUnavailable
 from agent.formats.responses import part, parts, texts
-from tests.daemon.label_simulation import Played, node
+from tests.daemon.label_simulation import SimulatedAgent, node
 from tests.kubeapi.fake_api_server import FakeApi
 
 ENTRY = {"manager": "x", "operation": "Apply"}
@@ -41,7 +41,7 @@ class Broken(FakeApi):
 def test_a_broken_answer_is_a_failure_that_is_tried_again(metadata: Any) -> None:
     api = Broken()
     api.metadata = metadata
-    agent = Played(node(api))
+    agent = SimulatedAgent(node(api))
     agent.scan()
     agent.run(0)
     assert (agent.labelling.errors, agent.labelling.writes, api.patches) == (1, 0, [])
@@ -49,7 +49,7 @@ def test_a_broken_answer_is_a_failure_that_is_tried_again(metadata: Any) -> None
 
 def test_a_broken_refusal_is_a_failure_too() -> None:
     api = FakeApi()
-    agent = Played(node(api))
+    agent = SimulatedAgent(node(api))
     api.apply = lambda _query, _body: (409, {"details": "text"})  # type: ignore[assignment,method-assign]
     agent.scan()
     agent.run(0)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.daemon.gpu_health import HealthWatch
+from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.state_files import HealthFile
 from agent.health.rules import HealthRules
 from tests.health.gpu_history import reasons
@@ -19,7 +19,7 @@ class Daemon:
     now: float = 1000.0
     changes: int = 0
     clock_reads: int = 0
-    watch: HealthWatch = field(init=False)
+    watch: GpuHealthMonitor = field(init=False)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -27,7 +27,7 @@ class Daemon:
     def restart(self) -> None:
         """Begin a new process on the same file."""
         file = None if self.path is None else HealthFile(self.path)
-        self.watch = HealthWatch(
+        self.watch = GpuHealthMonitor(
             HealthRules(),
             file,
             boot_id=self.boot_id,

@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import ApiUnavailable
 from agent.kubeapi.client import following_page, pages
-from agent.kubeapi.lists import pages_of_metadata, pages_of_objects
+from agent.kubeapi.lists import list_metadata, list_objects
 from tests.kubeapi.fake_api_server import DirectApi
 from tests.kubeapi.fake_lists import FakeLists
 
@@ -48,10 +48,10 @@ def test_a_page_without_a_token_is_the_last_one(metadata: Any) -> None:
 def test_a_list_of_anything_but_objects_is_unavailable(items: Any) -> None:
     api = DirectApi(Broken({"items": items}))
     with pytest.raises(ApiUnavailable, match="items is no list of objects"):
-        list(pages_of_objects(lambda: api, "/apis/x/v1/things"))
+        list(list_objects(lambda: api, "/apis/x/v1/things"))
 
 
 def test_metadata_that_is_no_object_is_unavailable() -> None:
     api = DirectApi(Broken({"items": [{"metadata": "text"}]}))
     with pytest.raises(ApiUnavailable, match="metadata is no object"):
-        list(pages_of_metadata(lambda: api, "/api/v1/nodes", {}))
+        list(list_metadata(lambda: api, "/api/v1/nodes", {}))

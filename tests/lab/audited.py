@@ -6,9 +6,9 @@ from pathlib import Path
 from agent.checks.alignment.measure import measured
 from agent.checks.alignment.record import PodAlignment
 from agent.config.settings import Settings
-from agent.daemon.alignment_loop import Auditing
-from agent.daemon.rejections_loop import Rejections
-from agent.daemon.running_pods import HeldPods
+from agent.daemon.alignment_loop import AlignmentLoop
+from agent.daemon.rejections_loop import RejectionsLoop
+from agent.daemon.running_pods import RunningPods
 from agent.kubeapi.pods import joined, pods_of_node
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
@@ -50,7 +50,7 @@ class AuditedNode:
 
     def rows(self) -> dict[str, PodAlignment]:
         """Return what is measured of each pod, by its name, as ``audit`` joins it."""
-        held = HeldPods(self.settings)
+        held = RunningPods(self.settings)
         found = held.read(self.machine())
         held.close()
         specified = pods_of_node(self.kubeconfig, self.node.name)
@@ -58,20 +58,20 @@ class AuditedNode:
 
     def rows_without_api(self) -> dict[str, PodAlignment]:
         """Return the same as the daemon measures it."""
-        held = HeldPods(self.settings)
+        held = RunningPods(self.settings)
         found = held.read(self.machine())
         held.close()
         return _by_name(found)
 
-    def auditing(self) -> tuple[Auditing, PodEventPublisher]:
+    def auditing(self) -> tuple[AlignmentLoop, PodEventPublisher]:
         """Return the loop that measures, and the one that posts."""
         events = PodEventPublisher(self.kubeconfig, self.node.name)
-        return Auditing(self.settings, self._store(), post=events.post), events
+        return AlignmentLoop(self.settings, self._store(), post=events.post), events
 
-    def rejections(self) -> tuple[Rejections, PodEventPublisher]:
+    def rejections(self) -> tuple[RejectionsLoop, PodEventPublisher]:
         """Return the loop that explains, and the one that posts."""
         events = PodEventPublisher(self.kubeconfig, self.node.name)
-        return Rejections(self.settings, self._store(), post=events.post), events
+        return RejectionsLoop(self.settings, self._store(), post=events.post), events
 
     def told(self, pod: str, reason: str) -> list[Object]:
         """Return the Events of *reason* about *pod* that ``kubectl describe pod`` shows."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.labels.output import LabelWish
+from agent.publish.labels.output import DesiredLabels
 from tests.lab.api import Api, ApiError
 from tests.lab.cluster import Cluster
 from tests.lab.own_node import OTHER, OWN, bare_node, loose, policed, relabel
@@ -23,7 +23,7 @@ def agent(cluster: Cluster) -> Iterator[Api]:
 
 def test_the_publisher_labels_the_node_of_its_pod(cluster: Cluster, agent: Api) -> None:
     kubeconfig = cluster.control_plane.write_kubeconfig("own-node", agent.token)
-    wish = LabelWish(
+    wish = DesiredLabels(
         labels={"nvidia.com/gpu.count": "8", "gpu.topology/rdma": "ib"},
         annotations={"gpu.topology/topology-ok-reason": "all is well"},
     )

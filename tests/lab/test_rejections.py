@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.daemon.rejections_loop import Rejections
+from agent.daemon.rejections_loop import RejectionsLoop
 from agent.publish.events import PodEventPublisher
 from tests.lab.audited import AuditedNode, account
 from tests.lab.cluster import Cluster
@@ -48,7 +48,7 @@ def running(*loops: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 @contextmanager
-def explaining(audited: AuditedNode) -> Iterator[tuple[Rejections, PodEventPublisher]]:
+def explaining(audited: AuditedNode) -> Iterator[tuple[RejectionsLoop, PodEventPublisher]]:
     """Run all the loops."""
     rejections, events = audited.rejections()
     with running(rejections.run, rejections.watch.run, events.run):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.daemon.zones_loop import Zoning
+from agent.daemon.zones_loop import ZonesLoop
 from agent.model.node import PodHolding
 from agent.zones.node_resource_topology import fingerprint
 from tests.lab.api import ApiError, Object
@@ -32,7 +32,7 @@ class Running:
     """A node and the loop that publishes its zones."""
 
     at: ZonedNode
-    loop: Zoning
+    loop: ZonesLoop
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_a_restart_of_the_kubelet_frees_nothing_that_pods_have(
 
 
 @contextmanager
-def stepped(loop: Zoning) -> Iterator[None]:
+def stepped(loop: ZonesLoop) -> Iterator[None]:
     """Have *loop* look all the time, meanwhile."""
     stopping = threading.Event()
 

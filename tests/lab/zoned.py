@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from agent.config.settings import Settings
-from agent.daemon.zones_loop import Zoning, zoning
+from agent.daemon.zones_loop import ZonesLoop, configured_zones_loop
 from agent.model.codec import decode
 from agent.probes.kubelet.config import read_kubelet_settings
 from agent.store import SnapshotStore
@@ -39,7 +39,7 @@ class ZonedNode:
         """Where the object is."""
         return f"{COLLECTION}/{self.node.name}"
 
-    def loop(self) -> Zoning:
+    def loop(self) -> ZonesLoop:
         """Return a loop that waits for nothing, as after a start."""
         text = self.node.machine_dir.joinpath("snapshot.json").read_text("utf-8")
         policies, _issues = read_kubelet_settings(self.node.host, self.node.host / "proc")
@@ -53,9 +53,9 @@ class ZonedNode:
             annotate_pods=True,
             once=True,
         )
-        return zoning(settings, store)
+        return configured_zones_loop(settings, store)
 
-    def until(self, loop: Zoning, claim: Callable[[], bool]) -> None:
+    def until(self, loop: ZonesLoop, claim: Callable[[], bool]) -> None:
         """Let *loop* go around until *claim* is true."""
 
         def looked() -> bool:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from agent.publish.labels.output import LabelWish
+from agent.publish.labels.output import DesiredLabels
 
 
-def wish(labels: Mapping[str, str]) -> LabelWish:
+def wish(labels: Mapping[str, str]) -> DesiredLabels:
     """Return the wish for just these *labels*."""
-    return LabelWish(labels=labels)
+    return DesiredLabels(labels=labels)

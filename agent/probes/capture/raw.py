@@ -16,7 +16,7 @@ from agent.model.snapshot import Snapshot
 from agent.probes.capture.archive import Entry, parse, render
 from agent.probes.discover import NO_READING, addresses, join, unread
 from agent.probes.kubelet.process import arguments, is_kubelet
-from agent.probes.kubelet.sources import SECRETIVE
+from agent.probes.kubelet.sources import SECRET_DIRECTORIES
 from agent.probes.nvml.recorder import HEADER
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.sysfs.host import Host, Roots
@@ -101,7 +101,11 @@ class _Archive:
         for key, outcome in tree.known.items():
             if prefix == "proc" and _is_private(tree, key[1]):
                 continue
-            if prefix == "" and isinstance(outcome, bytes) and key[1].startswith(SECRETIVE):
+            if (
+                prefix == ""
+                and isinstance(outcome, bytes)
+                and key[1].startswith(SECRET_DIRECTORIES)
+            ):
                 self.left_out.append(f"{key[1]}: it may hold a token")
                 continue
             for entry in self._entries_of(tree.root, prefix, key, outcome):

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from agent.formats.yaml import TRIPPED
+from agent.formats.yaml import YAML_ERRORS
 from agent.model.kubelet_keys import KEYS, MAX_ODD_KEYS, SINCE, Keys, closest, is_empty
 from agent.probes.capture.archive import Entry
 from agent.probes.capture.raw import RawCapture
@@ -149,7 +149,7 @@ def _kubelet_file(content: bytes) -> bytes:
     """Return a kubelet's configuration file with only the keys that discovery reads."""
     try:
         document = yaml.safe_load(content)
-    except (yaml.YAMLError, *TRIPPED):
+    except (yaml.YAMLError, *YAML_ERRORS):
         return content
     if not isinstance(document, dict):
         return content

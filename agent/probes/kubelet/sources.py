@@ -18,7 +18,7 @@ ROOT = "/var/lib/kubelet"
 MICROK8S = Path("/var/snap/microk8s/current/args/kubelet")
 """One flag a line (canonical/microk8s docs, "Configuring MicroK8s services")."""
 
-SECRETIVE = ("etc/rancher/", "etc/systemd/system/")
+SECRET_DIRECTORIES = ("etc/rancher/", "etc/systemd/system/")
 """Directories below the host's root with files that may hold the token of the cluster."""
 
 KUBEADM = Path("/var/lib/kubelet/config.yaml")

@@ -12,13 +12,7 @@ from agent.cluster.kinds import Kind
 from agent.cluster.node import ClusterNode, cluster_node
 from agent.errors import AgentError, ApiUnavailable, DecodeError
 from agent.kubeapi.apply import FIELD_MANAGER, Connect, labelled
-from agent.kubeapi.lists import (
-    NotAllowed,
-    NotServed,
-    is_served,
-    pages_of_metadata,
-    pages_of_objects,
-)
+from agent.kubeapi.lists import NotAllowed, NotServed, is_served, list_metadata, list_objects
 from agent.publish.labels.output import NOTHING, LabelOutput
 
 NODES = "/api/v1/nodes"
@@ -73,7 +67,7 @@ def nodes_with_labels(connect: Connect) -> Iterator[str]:
     Raises:
         ApiUnavailable: they cannot be listed.
     """
-    for metadata in pages_of_metadata(connect, NODES, {}):
+    for metadata in list_metadata(connect, NODES, {}):
         if labelled(metadata, FIELD_MANAGER).owned:
             yield str(metadata.get("name"))
 
@@ -87,7 +81,7 @@ def cluster_nodes(connect: Connect, selector: str = "") -> Iterator[ClusterNode]
         ApiUnavailable: they cannot be listed, or the answer is invalid.
     """
     query = {"labelSelector": selector} if selector else {}
-    for metadata in pages_of_metadata(connect, NODES, query):
+    for metadata in list_metadata(connect, NODES, query):
         try:
             yield cluster_node(metadata)
         except DecodeError as error:
@@ -119,7 +113,7 @@ def cluster_objects(connect: Connect, kinds: Iterable[Kind]) -> ClusterObjects:
         try:
             for path in kind.paths():
                 try:
-                    found += [(kind, one) for one in pages_of_objects(connect, path)]
+                    found += [(kind, one) for one in list_objects(connect, path)]
                 except NotServed:
                     continue
                 except NotAllowed:

@@ -21,8 +21,8 @@ from agent.publish.labels.output import (
     NFD_FILE,
     NODE_FEATURE,
     NOTHING,
+    DesiredLabels,
     LabelChanges,
-    LabelWish,
     compare,
     is_valid,
 )
@@ -85,7 +85,7 @@ class NfdFile:
         """Labels, as (key, value), that NFD would not take; not written."""
         return self._filter.refused
 
-    def changes(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+    def changes(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Return what :meth:`publish` would change.
 
         Raises:
@@ -105,7 +105,7 @@ class NfdFile:
         )
         return replace(changes, is_stale=text != _text({**changes.kept, **wanted}))
 
-    def publish(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+    def publish(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Write the labels of *wish* into the file; return what that changed.
 
         Raises:
@@ -227,7 +227,7 @@ class NodeFeaturePublisher:
         """Labels, as (key, value), that NFD would not take; not sent."""
         return self._filter.refused
 
-    def changes(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+    def changes(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Return what :meth:`publish` would change.
 
         Raises:
@@ -250,7 +250,7 @@ class NodeFeaturePublisher:
             is_stale=is_stale,
         )
 
-    def publish(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+    def publish(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Write the labels of *wish* into the object; return what that changed.
 
         Raises:

@@ -21,7 +21,7 @@ from agent.kubeapi.apply import (
     labelled,
 )
 from agent.kubeapi.client import Answer
-from agent.publish.labels.output import NODE, NOTHING, LabelChanges, LabelWish, compare
+from agent.publish.labels.output import NODE, NOTHING, DesiredLabels, LabelChanges, compare
 
 _Items = tuple[tuple[str, str], ...]
 """Labels as (key, value)."""
@@ -79,7 +79,7 @@ class NodeLabelPublisher:
         """Labels, as (key, value), that the API server does not accept; not sent again."""
         return self._refused
 
-    def changes(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+    def changes(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Return what :meth:`publish` would change, as far as the API server accepts it.
 
         Raises:
@@ -91,7 +91,7 @@ class NodeLabelPublisher:
             self._remember(now, wish, changes)
         return changes
 
-    def publish(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+    def publish(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Write *wish* to the Node; return what that changed.
 
         Own labels that are absent from it are removed if it is *complete* evidence and they
@@ -148,7 +148,7 @@ class NodeLabelPublisher:
     def _read(self) -> Labelled:
         return labelled(part(self._object.read(), "metadata"), FIELD_MANAGER)
 
-    def _changes(self, now: Labelled, wish: LabelWish, *, complete: bool) -> LabelChanges:
+    def _changes(self, now: Labelled, wish: DesiredLabels, *, complete: bool) -> LabelChanges:
         annotations = self._annotations(now, wish)
         return compare(
             now.labels,
@@ -160,15 +160,15 @@ class NodeLabelPublisher:
             or not now.owned_annotations <= annotations.keys(),
         )
 
-    def _apply(self, now: Labelled, wish: LabelWish, changes: LabelChanges) -> Answer:
+    def _apply(self, now: Labelled, wish: DesiredLabels, changes: LabelChanges) -> Answer:
         labels = {**changes.kept, **self._acceptable(now, wish)}
         return self._object.apply(self._patch(now, labels, self._annotations(now, wish)))
 
-    def _remember(self, now: Labelled, wish: LabelWish, changes: LabelChanges) -> None:
+    def _remember(self, now: Labelled, wish: DesiredLabels, changes: LabelChanges) -> None:
         yielded = self._yields & now.others & wish.labels.keys()
         self._left = (now.uid, {**changes.kept, **self._acceptable(now, wish)}, yielded)
 
-    def _acceptable(self, now: Labelled, wish: LabelWish) -> dict[str, str]:
+    def _acceptable(self, now: Labelled, wish: DesiredLabels) -> dict[str, str]:
         """Return the wanted labels that are neither refused nor left to another program."""
         return {
             key: value
@@ -176,7 +176,7 @@ class NodeLabelPublisher:
             if (key, value) not in self._refused and not (key in self._yields and key in now.others)
         }
 
-    def _annotations(self, now: Labelled, wish: LabelWish) -> Mapping[str, str]:
+    def _annotations(self, now: Labelled, wish: DesiredLabels) -> Mapping[str, str]:
         if wish.annotations is not None:
             return wish.annotations
         return {key: now.annotations[key] for key in now.owned_annotations}

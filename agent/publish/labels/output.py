@@ -35,7 +35,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelWish:
+class DesiredLabels:
     """What should be published about a node, by one scan and one set of rules.
 
     Attributes:
@@ -50,7 +50,7 @@ class LabelWish:
     annotations: Mapping[str, str] | None = None
 
 
-NOTHING = LabelWish(annotations=_NONE)
+NOTHING = DesiredLabels(annotations=_NONE)
 """For a node from which everything of ours is removed."""
 
 
@@ -101,14 +101,14 @@ class LabelOutput(Protocol):
     def refused(self) -> frozenset[tuple[str, str]]:
         """Labels, as (key, value), that the output does not take; not sent again."""
 
-    def changes(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+    def changes(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Return what :meth:`publish` would change; writes nothing.
 
         Raises:
             AgentError: the output cannot be read.
         """
 
-    def publish(self, wish: LabelWish, *, complete: bool = False) -> LabelChanges:
+    def publish(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Publish *wish*, by a write only if needed; return what changed.
 
         Own labels that are absent from *wish* are removed only if *complete* says that their

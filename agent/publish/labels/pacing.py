@@ -10,7 +10,7 @@ import structlog
 
 from agent.errors import AgentError
 from agent.kubeapi.backoff import RETRY_S, RetryPause
-from agent.publish.labels.output import LabelOutput, LabelWish
+from agent.publish.labels.output import DesiredLabels, LabelOutput
 
 RECHECK_S = (300.0, 360.0)
 """Range of the random time after which an output is read again, for changes that no watch shows:
@@ -44,7 +44,7 @@ def at_once(least: float, _most: float) -> float:
     return least
 
 
-class LabelLane:
+class OutputSchedule:
     """When to read and write one output, and the result. One thread steps; any may note."""
 
     def __init__(
@@ -68,7 +68,7 @@ class LabelLane:
         self._examined: Mapping[str, Any] | None = None
         self._is_disturbed = False
         self._is_hurried = threading.Event()
-        self._published: LabelWish | None = None
+        self._published: DesiredLabels | None = None
         self._is_first = True
         self._has_kept = False
         self.writes = 0
@@ -95,7 +95,7 @@ class LabelLane:
         if is_new:
             self._is_hurried.set()
 
-    def step(self, wish: LabelWish, *, is_proven: bool) -> float:
+    def step(self, wish: DesiredLabels, *, is_proven: bool) -> float:
         """Publish *wish* if it is due; return the seconds until the next step is due.
 
         *is_proven*: a label that it neither has nor lists as unread should not exist anywhere.
@@ -124,12 +124,12 @@ class LabelLane:
             self._not_before = self._recheck_at = self._clock() + pause_s
         return max(0.0, self._wait_s(wish, is_proven=is_proven))
 
-    def _wait_s(self, wish: LabelWish, *, is_proven: bool) -> float:
+    def _wait_s(self, wish: DesiredLabels, *, is_proven: bool) -> float:
         is_wanted = wish != self._published or self._is_disturbed or (self._has_kept and is_proven)
         due = self._not_before if is_wanted else max(self._not_before, self._recheck_at)
         return due - self._clock()
 
-    def _publish(self, wish: LabelWish, *, is_proven: bool) -> None:
+    def _publish(self, wish: DesiredLabels, *, is_proven: bool) -> None:
         """Publish *wish*, or at the first time only look whether a write can be put off."""
         changes = None
         if self._is_first:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import grpc
 
 from agent.deviceplugin.devices import PluginDevice, read_minors
-from agent.deviceplugin.fake_kubelet import StandInKubelet
+from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.registration import CHANNEL_OPTIONS
@@ -64,7 +64,7 @@ class Answer:
     cdi: frozenset[str]
 
 
-class Kubelet(StandInKubelet):
+class Kubelet(FakeKubelet):
     """A stand-in that keeps which resources were ever registered."""
 
     def __init__(self, socket_dir: Path) -> None:

@@ -16,7 +16,7 @@ from agent.machines.bundled import machine
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
 from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.labels.output import LabelWish
+from agent.publish.labels.output import DesiredLabels
 from tests.lab.api import Api, Object
 from tests.lab.cluster import Cluster
 from tests.lab.pods import GPU
@@ -97,7 +97,7 @@ def publish(cluster: Cluster) -> None:
     """
     changed = None
     for name, publisher in _publishers(cluster, MACHINES):
-        wish = LabelWish(labels=labels(MACHINES[name].snapshot(name)))
+        wish = DesiredLabels(labels=labels(MACHINES[name].snapshot(name)))
         changed = name if publisher.publish(wish, complete=True) else changed
     _wait_heard(cluster, changed, "Exists")
 

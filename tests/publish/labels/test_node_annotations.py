@@ -3,14 +3,14 @@
 import pytest
 
 from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.labels.output import LabelWish
+from agent.publish.labels.output import DesiredLabels
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi
 from tests.publish.desired_labels import wish
 
 REASON = "gpu.topology/topology-ok-reason"
 OK = "gpu.topology/topology-ok"
-BAD = LabelWish(labels={OK: "false"}, annotations={REASON: "GPU3 is lost"})
-WELL = LabelWish(labels={OK: "true"}, annotations={})
+BAD = DesiredLabels(labels={OK: "false"}, annotations={REASON: "GPU3 is lost"})
+WELL = DesiredLabels(labels={OK: "true"}, annotations={})
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_an_annotation_that_is_there_takes_no_write(api: FakeApi, ours: NodeLabe
 
 def test_another_reason_alone_is_written(api: FakeApi, ours: NodeLabelPublisher) -> None:
     ours.publish(BAD)
-    found = ours.publish(LabelWish(labels=BAD.labels, annotations={REASON: "GPU4 is lost"}))
+    found = ours.publish(DesiredLabels(labels=BAD.labels, annotations={REASON: "GPU4 is lost"}))
     assert (found.is_stale, found.changed) == (True, {})
     assert api.annotations == {REASON: "GPU4 is lost"}
 
@@ -49,7 +49,7 @@ def test_where_nobody_knows_the_annotation_stays_through_a_write(
     api: FakeApi, ours: NodeLabelPublisher
 ) -> None:
     ours.publish(BAD)
-    ours.publish(LabelWish(labels={OK: "false", "a.io/b": "c"}))
+    ours.publish(DesiredLabels(labels={OK: "false", "a.io/b": "c"}))
     assert api.annotations == {REASON: "GPU3 is lost"}
     assert api.writes == 2
 
@@ -64,6 +64,6 @@ def test_a_label_that_was_not_read_stays_though_the_scan_is_complete(
     api: FakeApi, ours: NodeLabelPublisher
 ) -> None:
     ours.publish(wish({"a.io/read": "x", "a.io/unread": "y"}))
-    found = ours.publish(LabelWish(unread=frozenset({"a.io/unread"})), complete=True)
+    found = ours.publish(DesiredLabels(unread=frozenset({"a.io/unread"})), complete=True)
     assert (api.labels, found.removed) == ({"a.io/unread": "y"}, {"a.io/read": "x"})
     assert found.kept == {"a.io/unread": "y"}
