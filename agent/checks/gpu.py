@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from agent.checks.inputs import gpu_label, missing_of_gpus, no_gpus
-from agent.checks.rule import Finding, Judgement, Rule, Severity, Skip, rule
+from agent.checks.rule import Finding, Judgement, Rule, Severity, rule
 from agent.model.gpu import Gpu, Virtualization
 from agent.model.snapshot import Snapshot
 
@@ -42,6 +42,7 @@ _MEMORY_ERRORS = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
 @rule(
     "GPU-001",
     Severity.ERROR,
+    unless=no_gpus,
     claim="no GPU waits for a recovery action",
     why="The driver asks for a reset or a reboot after faults that leave the GPU unfit for "
     "new work; jobs placed on it fail or hang.",
@@ -51,9 +52,6 @@ _MEMORY_ERRORS = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
 )
 def recovery_action(snapshot: Snapshot) -> Judgement:
     """Find GPUs for which the driver asks for a reset or a reboot."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     silent = []
     for gpu in snapshot.gpus:
         if gpu.recovery_action is None:
@@ -70,6 +68,7 @@ def recovery_action(snapshot: Snapshot) -> Judgement:
 @rule(
     "GPU-002",
     Severity.ERROR,
+    unless=no_gpus,
     claim="no GPU has failed to remap a memory row",
     why="A failed remap means that the spare rows of a memory bank are used up: the next "
     "uncorrectable error there takes the job down.",
@@ -78,9 +77,6 @@ def recovery_action(snapshot: Snapshot) -> Judgement:
 )
 def failed_remaps(snapshot: Snapshot) -> Judgement:
     """Find GPUs that have failed to remap a row."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     silent = []
     for gpu in snapshot.gpus:
         rows = gpu.remapped_rows
@@ -98,6 +94,7 @@ def failed_remaps(snapshot: Snapshot) -> Judgement:
 @rule(
     "GPU-003",
     Severity.WARNING,
+    unless=no_gpus,
     claim="no GPU waits for a reset to replace worn memory",
     why="The bad row or page stays in use until the GPU is reset: another error there takes "
     "the next job down.",
@@ -107,9 +104,6 @@ def failed_remaps(snapshot: Snapshot) -> Judgement:
 )
 def pending_remaps(snapshot: Snapshot) -> Judgement:
     """Find GPUs with a row remap or a page retirement that is pending."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     silent = []
     for gpu in snapshot.gpus:
         rows = gpu.remapped_rows
@@ -130,6 +124,7 @@ def pending_remaps(snapshot: Snapshot) -> Judgement:
 @rule(
     "GPU-004",
     Severity.WARNING,
+    unless=no_gpus,
     claim="no GPU has had an uncorrectable memory error since the driver was loaded",
     why="Such an error ends the job that met it. A second one on the same GPU is far more "
     "likely than a first one on another.",
@@ -139,9 +134,6 @@ def pending_remaps(snapshot: Snapshot) -> Judgement:
 )
 def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
     """Find GPUs that have counted uncorrectable errors; without ECC nothing is counted."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     silent = []
     for gpu in snapshot.gpus:
         count = gpu.ecc_errors.volatile if gpu.ecc_errors else None
@@ -159,6 +151,7 @@ def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
 @rule(
     "GPU-005",
     Severity.WARNING,
+    unless=no_gpus,
     claim="no GPU is slowed down by heat or by its power supply",
     why="The clocks drop to half or less, and a collective runs at the pace of its slowest GPU.",
     remedy="check fans, air flow, inlet temperature and coolant; for a power brake check the "
@@ -167,9 +160,6 @@ def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
 )
 def low_clocks(snapshot: Snapshot) -> Judgement:
     """Find GPUs whose clocks heat or power holds back; those of a vGPU are its host's affair."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     silent = []
     for gpu in snapshot.gpus:
         bits, is_virtual = gpu.throttle_reasons, gpu.virtualization is Virtualization.VGPU
@@ -187,6 +177,7 @@ def low_clocks(snapshot: Snapshot) -> Judgement:
 @rule(
     "GPU-006",
     Severity.WARNING,
+    unless=no_gpus,
     claim="every GPU is in persistence mode",
     why="Without it the driver lets go of a GPU when its last program ends: every job waits "
     "seconds for the GPU to start, and settings and counts are lost.",
@@ -195,9 +186,6 @@ def low_clocks(snapshot: Snapshot) -> Judgement:
 )
 def persistence_mode(snapshot: Snapshot) -> Judgement:
     """Find GPUs that are not in persistence mode."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     silent = []
     for gpu in snapshot.gpus:
         if gpu.persistence is None:
@@ -210,6 +198,7 @@ def persistence_mode(snapshot: Snapshot) -> Judgement:
 @rule(
     "GPU-007",
     Severity.WARNING,
+    unless=no_gpus,
     claim="every GPU corrects memory errors",
     why="With ECC off, a flipped bit in GPU memory is a wrong result that nobody notices.",
     remedy="`nvidia-smi -e 1 -i N`, then reset the GPU or reboot; waive it where speed was "
@@ -218,9 +207,6 @@ def persistence_mode(snapshot: Snapshot) -> Judgement:
 )
 def ecc_mode(snapshot: Snapshot) -> Judgement:
     """Find GPUs whose ECC is off now or after the next reset."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     silent = []
     for gpu in snapshot.gpus:
         if gpu.ecc is None and not has_no_ecc(gpu):

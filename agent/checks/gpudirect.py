@@ -142,6 +142,7 @@ def peer_memory(snapshot: Snapshot) -> Judgement:
 @rule(
     "GDR-002",
     Severity.WARNING,
+    unless=no_gpus,
     claim="no parameter of the NVIDIA driver takes bandwidth away",
     why="Such parameters are set to save power or to work around a fault, and forgotten; "
     "nothing else shows why NVLink is slow or gone.",
@@ -152,9 +153,6 @@ def peer_memory(snapshot: Snapshot) -> Judgement:
 )
 def driver_parameters(snapshot: Snapshot) -> Judgement:
     """Find harmful parameters of NVIDIA's kernel module, also in its two lists of overrides."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     parameters = None if snapshot.nvidia is None else snapshot.nvidia.parameters
     for harm in HARMS:
         for value in _values(parameters or {}, harm.name) if harm.applies(snapshot) else ():

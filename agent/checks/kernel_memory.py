@@ -28,9 +28,14 @@ _NO_SWAP_SINCE = (1, 30)
 _ADMIN = "https://docs.kernel.org/admin-guide"
 
 
+def _no_swap(snapshot: Snapshot) -> str | None:
+    return "no swap" if host_of(snapshot).swaps == () else no_gpus(snapshot)
+
+
 @rule(
     "KRN-001",
     Severity.WARNING,
+    unless=_no_swap,
     claim="no memory of pods is swapped out",
     why="A job whose memory was swapped out waits for a disk, and all its peers on other nodes "
     "wait for it. With failSwapOn the kubelet does not even start again.",
@@ -40,9 +45,6 @@ _ADMIN = "https://docs.kernel.org/admin-guide"
 )
 def swapped_pods(snapshot: Snapshot) -> Judgement:
     """Find swap areas to which the kubelet lets pods swap, or with which it will not start."""
-    if reason := _no_swap(snapshot):
-        yield Skip(reason)
-        return
     swaps, settings = host_of(snapshot).swaps, running(snapshot)
     cause = None if settings is None else _why_pods_swap(snapshot, settings)
     for area in (swaps or ()) if cause else ():
@@ -66,6 +68,7 @@ def swapped_pods(snapshot: Snapshot) -> Judgement:
 @rule(
     "KRN-002",
     Severity.WARNING,
+    unless=_no_swap,
     claim="the kernel swaps only as a last resort",
     why="With a high vm.swappiness the kernel swaps out programs, the kubelet and the "
     "container runtime among them, to keep files of finished reads in memory.",
@@ -74,9 +77,6 @@ def swapped_pods(snapshot: Snapshot) -> Judgement:
 )
 def swappiness(snapshot: Snapshot) -> Judgement:
     """Find a high ``vm.swappiness``."""
-    if reason := _no_swap(snapshot):
-        yield Skip(reason)
-        return
     if host_of(snapshot).swaps is None:
         yield unread(snapshot, "swap areas", "swaps")
     yield from _above(snapshot, "vm.swappiness", SWAPPINESS)
@@ -85,6 +85,7 @@ def swappiness(snapshot: Snapshot) -> Judgement:
 @rule(
     "KRN-003",
     Severity.WARNING,
+    unless=nothing_to_align,
     claim="the kernel does not balance memory between NUMA nodes by itself",
     why="Automatic balancing unmaps pages to see who uses them, and moves them. Jobs that are "
     "pinned to their node gain nothing, and stall on the page faults.",
@@ -93,15 +94,13 @@ def swappiness(snapshot: Snapshot) -> Judgement:
 )
 def numa_balancing(snapshot: Snapshot) -> Judgement:
     """Find automatic balancing."""
-    if reason := nothing_to_align(snapshot):
-        yield Skip(reason)
-        return
     yield from _above(snapshot, "kernel.numa_balancing", 0)
 
 
 @rule(
     "KRN-004",
     Severity.WARNING,
+    unless=nothing_to_align,
     claim="a full NUMA node takes memory from another one before it reclaims its own",
     why="With zone reclaim the kernel drops cached files, or swaps, as soon as one node is "
     "full, though others have free memory; loading data then stalls.",
@@ -110,15 +109,13 @@ def numa_balancing(snapshot: Snapshot) -> Judgement:
 )
 def zone_reclaim(snapshot: Snapshot) -> Judgement:
     """Find zone reclaim."""
-    if reason := nothing_to_align(snapshot):
-        yield Skip(reason)
-        return
     yield from _above(snapshot, "vm.zone_reclaim_mode", 0)
 
 
 @rule(
     "KRN-005",
     Severity.INFO,
+    unless=no_gpus,
     claim="programs can have transparent huge pages",
     why="Without them large buffers cost the CPU more address translations, and pinning them "
     "for RDMA takes longer.",
@@ -128,9 +125,6 @@ def zone_reclaim(snapshot: Snapshot) -> Judgement:
 )
 def transparent_huge_pages(snapshot: Snapshot) -> Judgement:
     """Find transparent huge pages off."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     mode = None if snapshot.kernel is None else snapshot.kernel.transparent_hugepages
     if mode is None:
         yield unread(snapshot, "transparent huge pages", "kernel/mm/transparent_hugepage")
@@ -197,10 +191,6 @@ RULES: tuple[Rule, ...] = (
     transparent_huge_pages,
     huge_pages,
 )
-
-
-def _no_swap(snapshot: Snapshot) -> str | None:
-    return "no swap" if host_of(snapshot).swaps == () else no_gpus(snapshot)
 
 
 def _why_pods_swap(snapshot: Snapshot, settings: KubeletSettings) -> str | None:

@@ -37,6 +37,7 @@ _SYSFS_PCI = "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
 @rule(
     "NUM-001",
     Severity.WARNING,
+    unless=nothing_to_align,
     claim="every GPU reports its NUMA node",
     why="The kubelet cannot align CPUs and memory with a GPU whose node the firmware does "
     "not state.",
@@ -45,9 +46,6 @@ _SYSFS_PCI = "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
 )
 def gpu_nodes(snapshot: Snapshot) -> Judgement:
     """Find GPUs without a NUMA node."""
-    if reason := nothing_to_align(snapshot):
-        yield Skip(reason)
-        return
     for gpu in snapshot.gpus if snapshot.numa_nodes is not None else ():
         if gpu.numa_node is None:
             yield Finding(subject=gpu_label(gpu), observed="no node", expected="a node number")
@@ -123,6 +121,7 @@ def coherent_memory(snapshot: Snapshot) -> Judgement:
 @rule(
     "NUM-004",
     Severity.INFO,
+    unless=nothing_to_align,
     claim="every socket is one NUMA node",
     why="With sub-NUMA clusters (SNC) or several nodes per socket (NPS) a job of several GPUs "
     "seldom fits one NUMA node, and single-numa-node rejects it.",
@@ -131,9 +130,6 @@ def coherent_memory(snapshot: Snapshot) -> Judgement:
 )
 def socket_nodes(snapshot: Snapshot) -> Judgement:
     """Find sockets whose CPUs are divided into several NUMA nodes."""
-    if reason := nothing_to_align(snapshot):
-        yield Skip(reason)
-        return
     for socket, count in sorted(Counter(socket_of_node(snapshot).values()).items()):
         if count > 1:
             yield Finding(

@@ -24,9 +24,15 @@ from agent.topology.links import direct_links, gpus_out_of_nvlink, switch_links
 _NVLINK_API = "https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html"
 
 
+def _no_nvlink(snapshot: Snapshot) -> str | None:
+    is_without = snapshot.nvlinks == () and not has_switches(snapshot) and knows_links(snapshot)
+    return no_gpus(snapshot) or ("no NVLink" if is_without else None)
+
+
 @rule(
     "NVL-001",
     Severity.ERROR,
+    unless=_no_nvlink,
     claim="every NVLink of every GPU is active",
     why="Collectives run at the speed of the slowest link, and a GPU that lost its links "
     "falls back to PCIe without an error.",
@@ -37,9 +43,6 @@ _NVLINK_API = "https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html"
 )
 def link_states(snapshot: Snapshot) -> Judgement:
     """Find links that are down although they are wired, and GPUs behind NVSwitches without any."""
-    if reason := _no_nvlink(snapshot):
-        yield Skip(reason)
-        return
     wired = _wired_gpus(snapshot)
     divided = {gpu.pci for gpu in snapshot.gpus if gpu.is_divided and gpu.pci is not None}
     for link in snapshot.nvlinks or ():
@@ -60,6 +63,7 @@ def link_states(snapshot: Snapshot) -> Judgement:
 @rule(
     "NVL-002",
     Severity.ERROR,
+    unless=_no_nvlink,
     claim="both ends of every NVLink count the same links",
     why="A link that one end calls up and the other down carries nothing, and GPUs with "
     "fewer links than their peers hold all of them back.",
@@ -68,9 +72,6 @@ def link_states(snapshot: Snapshot) -> Judgement:
 )
 def link_counts(snapshot: Snapshot) -> Judgement:
     """Find pairs of GPUs whose ends differ, and GPUs with fewer links to NVSwitches than others."""
-    if reason := _no_nvlink(snapshot):
-        yield Skip(reason)
-        return
     links, divided = snapshot.nvlinks or (), _divided(snapshot)
 
     # From GPU to GPU. Links that are down at both ends agree, and yet do not fit the wiring.
@@ -119,6 +120,7 @@ def link_counts(snapshot: Snapshot) -> Judgement:
 @rule(
     "NVL-003",
     Severity.WARNING,
+    unless=no_links,
     claim="no NVLink has had to recover from errors",
     why="A link that is trained anew after errors stops all traffic across it for a moment; one "
     "that needs it again and again is about to fail for good.",
@@ -128,9 +130,6 @@ def link_counts(snapshot: Snapshot) -> Judgement:
 )
 def recoveries(snapshot: Snapshot) -> Judgement:
     """Find links that work, and had to be repaired on the way."""
-    if reason := no_links(snapshot):
-        yield Skip(reason)
-        return
     silent = {gpu.index for gpu in snapshot.gpus if gpu.is_lost}
     for link in active(snapshot):
         if link.recoveries is None:
@@ -199,11 +198,6 @@ RULES: tuple[Rule, ...] = (
     fabric_manager,
     imex_channels,
 )
-
-
-def _no_nvlink(snapshot: Snapshot) -> str | None:
-    is_without = snapshot.nvlinks == () and not has_switches(snapshot) and knows_links(snapshot)
-    return no_gpus(snapshot) or ("no NVLink" if is_without else None)
 
 
 def _wired_gpus(snapshot: Snapshot) -> frozenset[int]:

@@ -50,6 +50,7 @@ that sets it on purpose does not make the detour."""
 @rule(
     "PCI-001",
     Severity.ERROR,
+    unless=no_gpus,
     claim="every GPU runs at its full PCIe width",
     why="Half the lanes are half the bandwidth to the CPU, to storage and to the HCAs.",
     remedy="reseat the GPU, then check riser, cable and the slot's bifurcation in firmware",
@@ -60,9 +61,6 @@ def width(snapshot: Snapshot) -> Judgement:
 
     The width, unlike the generation, does not drop while a GPU idles.
     """
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     silent = []
     ports = {gpu.index: port for gpu, _, port in ends(snapshot)}
     for gpu in snapshot.gpus:
@@ -171,6 +169,7 @@ def peer_access(snapshot: Snapshot) -> Judgement:
 @rule(
     "PCI-005",
     Severity.ERROR,
+    unless=no_pairs,
     claim="no bridge turns away traffic between a GPU and its peers behind the same PCIe switch",
     why="The data of GPUDirect goes up to the CPU and down again instead of through the switch: "
     "half the bandwidth or less, or no peer access at all.",
@@ -181,9 +180,6 @@ def peer_access(snapshot: Snapshot) -> Judgement:
 )
 def access_control(snapshot: Snapshot) -> Judgement:
     """Find bridges on the way between peers whose Access Control Services redirect requests."""
-    if reason := no_pairs(snapshot):
-        yield Skip(reason)
-        return
     between: dict[PciAddress, list[str]] = {}
     for a, b in switch_pairs(snapshot):
         for port in ports_between(a, b):
@@ -211,6 +207,7 @@ def access_control(snapshot: Snapshot) -> Judgement:
 @rule(
     "PCI-007",
     Severity.WARNING,
+    unless=no_pairs,
     claim="GPUs and their peers behind a PCIe switch agree on the maximum payload",
     why="A packet larger than its receiver takes is a fatal error of the bus; it shows only once "
     "peers write to each other.",
@@ -219,9 +216,6 @@ def access_control(snapshot: Snapshot) -> Judgement:
 )
 def max_payload(snapshot: Snapshot) -> Judgement:
     """Find peers with different payloads, and devices with more than a bridge above them takes."""
-    if reason := no_pairs(snapshot):
-        yield Skip(reason)
-        return
     pairs = switch_pairs(snapshot)
     for a, b in pairs:
         sizes = a.max_payload, b.max_payload

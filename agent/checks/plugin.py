@@ -61,9 +61,16 @@ _DEVICE_MANAGER = (
 _ISSUES = "https://github.com/kubernetes/kubernetes/issues"
 
 
+def _no_devices(snapshot: Snapshot) -> str | None:
+    capacity = snapshot.node_status.capacity if snapshot.node_status else None
+    is_without = capacity is not None and not _devices(capacity)
+    return "no device plugin has registered" if is_without else None
+
+
 @rule(
     "PLG-001",
     Severity.ERROR,
+    unless=_no_devices,
     claim="every device resource has something to give out",
     why="A resource with capacity and nothing allocatable means that its plugin is gone or "
     "finds all devices broken: pods that ask for it wait or are rejected.",
@@ -73,9 +80,6 @@ _ISSUES = "https://github.com/kubernetes/kubernetes/issues"
 )
 def empty_resources(snapshot: Snapshot) -> Judgement:
     """Find resources of which nothing is allocatable."""
-    if reason := _no_devices(snapshot):
-        yield Skip(reason)
-        return
     for name, count, left in _amounts(snapshot):
         if left == 0:
             yield Finding(
@@ -89,6 +93,7 @@ def empty_resources(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-002",
     Severity.ERROR,
+    unless=_no_devices,
     claim="every device is healthy in the kubelet's eyes",
     why="Fewer devices are allocatable than the node has; a pod that runs on a broken one "
     "keeps it.",
@@ -99,9 +104,6 @@ def empty_resources(snapshot: Snapshot) -> Judgement:
 )
 def unhealthy_devices(snapshot: Snapshot) -> Judgement:
     """Find resources with fewer devices than the node has, and containers on broken ones."""
-    if reason := _no_devices(snapshot):
-        yield Skip(reason)
-        return
     for name, count, left in _amounts(snapshot):
         if 0 < left < count:
             observed = f"{left} of {count} allocatable"
@@ -120,6 +122,7 @@ def unhealthy_devices(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-003",
     Severity.WARNING,
+    unless=one_numa_node,
     claim="all devices of one resource have a NUMA node, or none has",
     why="As soon as one device has a node, those without never count for the Topology Manager, "
     "and pods are rejected while they are free.",
@@ -133,9 +136,6 @@ def mixed_numa_nodes(snapshot: Snapshot) -> Judgement:
     The checkpoint counts for what the kubelet does not list: it has the nodes of the day on which
     a pod came, perhaps from a plugin that reported none yet.
     """
-    if reason := one_numa_node(snapshot):
-        yield Skip(reason)
-        return
     placed: dict[str, set[str]] = {}
     bare: dict[str, set[str]] = {}
     for device in snapshot.offer.devices if snapshot.offer else ():
@@ -248,12 +248,6 @@ def _devices(amounts: Mapping[str, int]) -> dict[str, int]:
         for name, count in amounts.items()
         if "/" in name and not name.partition("/")[0].endswith("kubernetes.io")
     }
-
-
-def _no_devices(snapshot: Snapshot) -> str | None:
-    capacity = snapshot.node_status.capacity if snapshot.node_status else None
-    is_without = capacity is not None and not _devices(capacity)
-    return "no device plugin has registered" if is_without else None
 
 
 def _amounts(snapshot: Snapshot) -> Iterator[tuple[str, int, int]]:

@@ -15,7 +15,7 @@ from agent.checks.gpu_pods import (
 )
 from agent.checks.inputs import missing_numa_nodes, one_numa_node
 from agent.checks.kubelet.inputs import lacking, version
-from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.kubernetes import MILLICORES, release
 from agent.model.pod import Container, ContainerKind, Pod
 from agent.model.qos import PodLevel, QosClass, asks_as_a_pod, class_of, qos_class, shortfalls
@@ -206,6 +206,7 @@ def throttled_containers(snapshot: Snapshot) -> Judgement:
 @rule(
     "QOS-006",
     Severity.INFO,
+    unless=one_numa_node,
     claim="no init container decides on which NUMA node a pod's GPUs have to be",
     why="With scope container an init container is placed first, without the GPUs, and the "
     "containers after it take over its CPUs: where GPUs are free on another NUMA node only, "
@@ -216,9 +217,6 @@ def throttled_containers(snapshot: Snapshot) -> Judgement:
 )
 def init_containers(snapshot: Snapshot) -> Judgement:
     """Find init containers that get CPUs of their own before the pod's GPUs are placed."""
-    if reason := one_numa_node(snapshot):
-        yield Skip(reason)
-        return
     settings = snapshot.kubelet
     first = tuple(_first(snapshot))
     aligns_containers = (

@@ -42,6 +42,7 @@ _SYSFS_INFINIBAND = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-c
 @rule(
     "RDM-001",
     Severity.ERROR,
+    unless=no_adapters,
     claim="every HCA port is active",
     why="NCCL leaves out a port that is down, and the GPUs that stand nearest to it go "
     "through another's. Left out are virtual functions and subfunctions, which are down while "
@@ -53,9 +54,6 @@ _SYSFS_INFINIBAND = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-c
 )
 def port_states(snapshot: Snapshot) -> Judgement:
     """Find ports that are down and not left free on purpose."""
-    if reason := no_adapters(snapshot):
-        yield Skip(reason)
-        return
     spare = _spare_adapters(snapshot)
     for hca in own_adapters(snapshot):
         for port in hca.ports if hca.name not in spare else ():
@@ -144,6 +142,7 @@ def near_hca(snapshot: Snapshot) -> Judgement:
 @rule(
     "RDM-009",
     Severity.ERROR,
+    unless=no_adapters,
     claim="every HCA has its device node",
     why="Without /dev/infiniband/uverbsN no program can use the HCA, and no device plugin can "
     "hand it to a pod.",
@@ -157,9 +156,6 @@ def device_nodes(snapshot: Snapshot) -> Judgement:
     sees too little of the host. A source that does not state an adapter's kind is text, which
     names no devices.
     """
-    if reason := no_adapters(snapshot):
-        yield Skip(reason)
-        return
     nodes = set((snapshot.host.infiniband_devices if snapshot.host else None) or ())
     silent = []
     for hca in adapters(snapshot):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypedDict, Unpack
 
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca, HcaPort
@@ -183,27 +183,35 @@ class Rule(Claim):
         return f"{PAGE}#{self.code.lower()}"
 
 
+class Texts(TypedDict):
+    """The texts of a claim, as :class:`Claim` has them."""
+
+    claim: str
+    why: str
+    remedy: str
+    reference: str
+
+
 def rule(
     code: str,
     severity: Severity,
     *,
-    claim: str,
-    why: str,
-    remedy: str,
-    reference: str,
+    unless: Callable[[Snapshot], str | None] | None = None,
+    **texts: Unpack[Texts],
 ) -> Callable[[Callable[[Snapshot], Judgement]], Rule]:
-    """Return a decorator that makes a generator function the rule *code*."""
+    """Return a decorator that makes a generator function the rule *code*.
+
+    Where *unless* returns a reason, the rule does not apply and the function is not called.
+    """
 
     def decorated(judge: Callable[[Snapshot], Judgement]) -> Rule:
-        return Rule(
-            code=code,
-            severity=severity,
-            claim=claim,
-            why=why,
-            remedy=remedy,
-            reference=reference,
-            judge=judge,
-        )
+        def judge_or_skip(snapshot: Snapshot) -> Judgement:
+            if unless is not None and (reason := unless(snapshot)) is not None:
+                yield Skip(reason)
+            else:
+                yield from judge(snapshot)
+
+        return Rule(code=code, severity=severity, judge=judge_or_skip, **texts)
 
     return decorated
 

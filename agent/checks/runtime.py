@@ -34,6 +34,7 @@ _UNLIMITED = -1
 @rule(
     "RUN-001",
     Severity.WARNING,
+    unless=no_gpus,
     claim="the host uses cgroup v2",
     why="Kubernetes no longer tests version 1, and a kubelet of 1.35 or newer does not start "
     "on it by default; limits of swap and pressure figures need version 2.",
@@ -43,9 +44,6 @@ _UNLIMITED = -1
 )
 def cgroup_version(snapshot: Snapshot) -> Judgement:
     """Find version 1 of control groups."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     if host_of(snapshot).cgroup_version == 1:
         kubelet = release(version(snapshot))
         refuses = kubelet is not None and kubelet >= _REFUSED_SINCE
@@ -131,6 +129,7 @@ def locked_memory(snapshot: Snapshot) -> Judgement:
 @rule(
     "RUN-007",
     Severity.INFO,
+    unless=no_gpus,
     claim="containers may open many files",
     why="A large job holds sockets and queues for every peer; NCCL raises its soft limit up to "
     "the hard one, and beyond that fails with `Too many open files`.",
@@ -141,9 +140,6 @@ def locked_memory(snapshot: Snapshot) -> Judgement:
 )
 def open_files(snapshot: Snapshot) -> Judgement:
     """Find runtimes with a low limit of open files."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     processes, silent = host_of(snapshot).runtimes, []
     for process in processes or ():
         stated = _configured(snapshot, process.name).open_files

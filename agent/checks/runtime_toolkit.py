@@ -156,6 +156,7 @@ def disabled_cdi(snapshot: Snapshot) -> Judgement:
 @rule(
     "RUN-008",
     Severity.WARNING,
+    unless=without_toolkit,
     claim="no unprivileged container takes GPUs by an environment variable",
     why="The toolkit's default lets any pod set NVIDIA_VISIBLE_DEVICES=all and use GPUs that "
     "the kubelet gave to others.",
@@ -166,9 +167,6 @@ def disabled_cdi(snapshot: Snapshot) -> Judgement:
 )
 def environment_variables(snapshot: Snapshot) -> Judgement:
     """Find runtimes through which any pod can take all GPUs; the default runtime is every pod's."""
-    if reason := without_toolkit(snapshot):
-        yield Skip(reason)
-        return
     settings = host_of(snapshot).toolkit
     for config in configs(snapshot):
         names = config.nvidia_runtimes
@@ -193,6 +191,7 @@ def environment_variables(snapshot: Snapshot) -> Judgement:
 @rule(
     "RUN-009",
     Severity.ERROR,
+    unless=without_toolkit,
     claim="GPUs can reach unprivileged containers",
     why="With environment variables, volume mounts and CDI all off, a pod gets its GPUs from "
     "the kubelet on paper only.",
@@ -206,9 +205,6 @@ def no_way_for_gpus(snapshot: Snapshot) -> Judgement:
     A device plugin that writes specifications of its own may name GPUs to NVIDIA's runtime in
     annotations, as CDI does (device-list-strategy cdi-annotations).
     """
-    if reason := without_toolkit(snapshot):
-        yield Skip(reason)
-        return
     host, known = host_of(snapshot), configs(snapshot)
     settings = host.toolkit
     if settings is not None and (settings.env_when_unprivileged is not False):
@@ -231,6 +227,7 @@ def no_way_for_gpus(snapshot: Snapshot) -> Judgement:
 @rule(
     "RUN-010",
     Severity.WARNING,
+    unless=without_toolkit,
     claim="NVIDIA's container toolkit has no published hole",
     why="Its hooks run as root while a container of anyone starts; by each of these holes an "
     "image could take over the host.",
@@ -240,9 +237,6 @@ def no_way_for_gpus(snapshot: Snapshot) -> Judgement:
 )
 def known_holes(snapshot: Snapshot) -> Judgement:
     """Find the published holes of the toolkit's version."""
-    if reason := without_toolkit(snapshot):
-        yield Skip(reason)
-        return
     settings = host_of(snapshot).toolkit
     if settings is None:
         yield from missing_toolkit(snapshot)
@@ -263,6 +257,7 @@ def known_holes(snapshot: Snapshot) -> Judgement:
 @rule(
     "RUN-011",
     Severity.WARNING,
+    unless=without_toolkit,
     claim="pods with GPUs run under a runtime that adds them",
     why="Without CDI only NVIDIA's runtime puts devices and libraries into a container; any "
     "other starts the pod without a GPU.",
@@ -272,9 +267,6 @@ def known_holes(snapshot: Snapshot) -> Judgement:
 )
 def plain_runtimes(snapshot: Snapshot) -> Judgement:
     """Find pods whose runtime adds no GPU; a RuntimeClass that a pod names is taken as right."""
-    if reason := without_toolkit(snapshot):
-        yield Skip(reason)
-        return
     known = [config for config in configs(snapshot) if config.nvidia_runtimes]
     plain = [it for it in known if it.default_runtime not in it.nvidia_runtimes]
     without_cdi = all(has_cdi(snapshot, config) is False for config in plain)

@@ -34,8 +34,9 @@ NOTIFICATION_DUE_S = 30.0
 class PluginWatcherRegistrar(Registrar):
     """Keep one resource's socket in the directory that the kubelet watches."""
 
-    _announcer: Announcer | None = None  # of the current socket
-    _streams_before = 0
+    def _prepare(self) -> None:
+        self._announcer: Announcer | None = None  # of the current socket
+        self._streams_before = 0
 
     def kubelet_changed(self, now: float, *, is_present: bool) -> None:
         """Only reset the delays: the next kubelet finds the socket by itself."""

@@ -121,6 +121,11 @@ class Registrar(ABC):
         self._accepted: _Accepted | None = None
         self._next_attempt = 0.0
         self._is_cancelled = False
+        self._prepare()
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Set up the attributes of the subclass."""
 
     @property
     def endpoint(self) -> str | None:
@@ -252,16 +257,9 @@ class KubeletSocketRegistrar(Registrar):
     directory, then creates ``kubelet.sock`` again.
     """
 
-    def __init__(
-        self,
-        resource: str,
-        directory: Path,
-        servicer: GpuServicer,
-        log: FilteringBoundLogger,
-        deadlines: Deadlines,
-    ) -> None:
-        super().__init__(resource, directory, servicer, log, deadlines)
-        self._client = RegistrationClient(directory / sockets.KUBELET_SOCKET, deadlines.register_s)
+    def _prepare(self) -> None:
+        socket = self.directory / sockets.KUBELET_SOCKET
+        self._client = RegistrationClient(socket, self._deadlines.register_s)
         self._has_kubelet = False
 
     def kubelet_changed(self, now: float, *, is_present: bool) -> None:

@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Lock
@@ -224,18 +225,10 @@ class EventPublisher(EventWriter):
     of Events demands that namespace for an object without one).
     """
 
-    def __init__(
-        self,
-        kubeconfig: Path | None,
-        node: str,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        """Connect to nothing yet; arguments as of :class:`EventWriter`."""
-        super().__init__(kubeconfig, node, clock=clock, now=now)
-        # By name of an Event: its first time, and how often it has happened.
-        self._written: OrderedDict[str, tuple[str, int]] = OrderedDict()
+    @cached_property
+    def _written(self) -> OrderedDict[str, tuple[str, int]]:
+        """By name of an Event: its first time, and how often it has happened."""
+        return OrderedDict()
 
     def write(self, api: Api, waiting: Waiting) -> Answer:
         """Create the Event, or count it up."""

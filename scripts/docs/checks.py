@@ -1,7 +1,5 @@
 """The documentation page of the rules, generated from the catalogue."""
 
-from collections.abc import Iterator
-
 from agent.checks.catalogue import RULES
 from agent.checks.rule import Area, Claim, Rule, needed
 from agent.cluster.doctor.catalogue import RULES as DOCTOR_RULES
@@ -61,38 +59,27 @@ is not waived. What `audit` finds broken is a line in the log when it changes, `
 
 def page() -> str:
     """Return the whole page as Markdown: an index, then a section for each rule."""
-    sections = [_HEAD, _index(), *(section(rule) for rule in RULES)]
-    return "\n".join(sections)
+    index = [
+        f"| [{rule.code}](#{rule.code.lower()}) | {rule.claim} | `{rule.suite}` | {rule.severity} |"
+        for area in Area
+        for rule in RULES
+        if rule.area is area
+    ]
+    table = ["| Code | Claim | Command | Severity |", "| --- | --- | --- | --- |", *index]
+    return "\n".join((_HEAD, *table, "", *map(section, RULES)))
 
 
 def section(rule: Claim) -> str:
     """Return the section of *rule*; its heading is the code, so that its URL is stable."""
+    needs = f"Needs: {', '.join(needed(rule))}.\n\n" if isinstance(rule, Rule) else ""
     return (
         f"## {rule.code}\n\n"
         f"**{rule.claim}** · `{rule.command}` · {rule.area} · {rule.severity}\n\n"
         f"{rule.why}\n\n"
-        f"{_needs(rule)}"
+        f"{needs}"
         f"What to do: {rule.remedy}.\n\n"
         f"Reference: <{rule.reference}>\n"
     )
-
-
-def _needs(rule: Claim) -> str:
-    return f"Needs: {', '.join(needed(rule))}.\n\n" if isinstance(rule, Rule) else ""
-
-
-def _index() -> str:
-    return "".join(f"{line}\n" for line in _index_lines())
-
-
-def _index_lines() -> Iterator[str]:
-    yield "| Code | Claim | Command | Severity |"
-    yield "| --- | --- | --- | --- |"
-    for area in Area:
-        for rule in RULES:
-            if rule.area is area:
-                link = f"[{rule.code}](#{rule.code.lower()})"
-                yield f"| {link} | {rule.claim} | `{rule.suite}` | {rule.severity} |"
 
 
 # The documentation page of the doctor, generated from its rules.
@@ -152,14 +139,8 @@ This page is generated from `agent/cluster/doctor`; `nodetopo explain CODE` prin
 
 def doctor_page() -> str:
     """Return the whole page as Markdown: an index, then a section for each rule."""
-    return (
-        _DOCTOR_HEAD
-        + "".join(_doctor_index())
-        + "".join(f"\n{section(rule)}" for rule in DOCTOR_RULES)
-    )
-
-
-def _doctor_index() -> Iterator[str]:
-    for rule in DOCTOR_RULES:
-        link = f"[{rule.code}](#{rule.code.lower()})"
-        yield f"| {link} | {rule.claim} | {rule.area} | {rule.severity} |\n"
+    index = [
+        f"| [{rule.code}](#{rule.code.lower()}) | {rule.claim} | {rule.area} | {rule.severity} |\n"
+        for rule in DOCTOR_RULES
+    ]
+    return "".join((_DOCTOR_HEAD, *index, *(f"\n{section(rule)}" for rule in DOCTOR_RULES)))

@@ -21,12 +21,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from agent.kubeapi.pods import joined
@@ -41,6 +41,7 @@ from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.pods.cgroups import with_cgroups
 from agent.probes.pods.objects import node_status_from_object, pod_from_object
+from tests.fake_nvml.fake import FakeNvml
 
 NODES = Path(__file__).parents[1] / "nodes"
 DEFAULT = "a100x4-nv4-4numa-2cx"
@@ -60,8 +61,35 @@ class Bases:
     """The machines of `tests/nodes`, unpacked below *home* when they are first asked for."""
 
     def __init__(self, home: Path, library: Path) -> None:
-        self.library = library
         self._home = home
+        self._library = library
+        self._readings: dict[str, NvmlReading] = {}
+        self._lent: Path | None = None
+
+    def reading(self, answers: str) -> NvmlReading:
+        """Return what NVML says on a machine with *answers*."""
+        if answers not in self._readings:
+            fake = FakeNvml(self._home / "nvml" / str(len(self._readings)), answers)
+            supervisor = NvmlSupervisor(self._library)
+            with pytest.MonkeyPatch.context() as patch, closing(supervisor):
+                patch.setenv("NODETOPO_FAKE_NVML", str(fake.directory))
+                self._readings[answers] = supervisor.scan()
+        return self._readings[answers]
+
+    def lent(self, directory: Path, base: str, text: Callable[[str], str | None]) -> Path:
+        """Return the host root of a rule's machine, which is kept until another one is lent."""
+        root = self._home / "lent"
+        if self._lent != directory:
+            shutil.rmtree(root, ignore_errors=True)
+            # By hard links, which is fast: what is replaced is unlinked first.
+            shutil.copytree(self.host(base), root, symlinks=True, copy_function=os.link)
+            for name in (text("removed") or "").split():
+                for path in _matches(root, name):
+                    shutil.rmtree(path) if _is_directory(path) else path.unlink()
+            for entry in parse(text("files.txt") or ""):
+                _put(root / entry.path, entry)
+            self._lent = directory
+        return root
 
     def host(self, shape: str) -> Path:
         """Return the unpacked host root of *shape*, which is only to be read."""
@@ -94,17 +122,12 @@ class Machine:
 
     @contextmanager
     def _tree(self) -> Iterator[Path]:
-        base = self.bases.host(self.base)
-        with tempfile.TemporaryDirectory(dir=base.parent) as home:
-            root = Path(home) / "host"
-            # By hard links, which is fast: what is replaced is unlinked first.
-            shutil.copytree(base, root, symlinks=True, copy_function=os.link)
-            for name in (self._text("removed") or "").split():
-                _remove(root, name)
-            for entry in parse(self._text("files.txt") or ""):
-                _put(root / entry.path, entry)
+        """Lend the host root of this machine; the inputs that it is without come back after."""
+        root = self.bases.lent(self.directory, self.base, self._text)
+        with ExitStack() as aside:
             for name in self.without:
-                _remove(root, name)
+                if name not in RECORDS and not name.startswith(CALL):
+                    aside.enter_context(_put_aside(root, name))
             yield root
 
     def _nvml(self) -> NvmlReading:
@@ -112,7 +135,7 @@ class Machine:
         answers |= _answers(self._text("nvml.txt") or "")
         for call in (name.removeprefix(CALL) for name in self.without if name.startswith(CALL)):
             answers = {key: line for key, line in answers.items() if key.split()[0] != call}
-        return _reading("\n".join(answers.values()) + "\n", self.bases.library)
+        return self.bases.reading("\n".join(answers.values()) + "\n")
 
     def _with_records(self, found: Snapshot, roots: Roots) -> Snapshot:
         pods = self._pods()
@@ -158,38 +181,31 @@ def _put(place: Path, entry: Entry) -> None:
         place.write_bytes(entry.content or b"")
 
 
-def _remove(root: Path, name: str) -> None:
-    if name in RECORDS or name.startswith(CALL):
-        return
-    found = list(root.glob(name))
-    assert found, f"{name} is not there to be removed"
-    for path in found:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _matches(root: Path, name: str) -> list[Path]:
+    matches = list(root.glob(name))
+    assert matches, f"{name} is not there to be removed"
+    return matches
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+@contextmanager
+def _put_aside(root: Path, name: str) -> Iterator[None]:
+    """Move what *name* matches out of *root* for a while."""
+    with tempfile.TemporaryDirectory(dir=root.parent) as aside:
+        moved = [(path, Path(aside, str(at))) for at, path in enumerate(_matches(root, name))]
+        for path, away in moved:
+            path.rename(away)
+        yield
+        for path, away in moved:
+            away.rename(path)
 
 
 def _answers(text: str) -> dict[str, str]:
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return {line.partition("=")[0].strip(): line for line in lines if line}
-
-
-@cache
-def _reading(answers: str, library: Path) -> NvmlReading:
-    with tempfile.TemporaryDirectory() as home:
-        Path(home, "nvml.txt").write_text(answers, "utf-8")
-        before = os.environ.get("NODETOPO_FAKE_NVML")
-        os.environ["NODETOPO_FAKE_NVML"] = home
-        supervisor = NvmlSupervisor(library)
-        try:
-            return supervisor.scan()
-        finally:
-            supervisor.close()
-            if before is None:
-                del os.environ["NODETOPO_FAKE_NVML"]
-            else:
-                os.environ["NODETOPO_FAKE_NVML"] = before
 
 
 def _given(text: str) -> tuple[Pod, ...]:

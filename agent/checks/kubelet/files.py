@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from agent.checks.inputs import because, missing_gpus, missing_numa_nodes, no_gpus
 from agent.checks.kubelet.cpu_manager import reserved_cpus
 from agent.checks.kubelet.inputs import amount, is_on, lacking, place, reserved, starting, version
-from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_keys import (
     KEYS,
@@ -201,6 +201,7 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
 @rule(
     "KUB-022",
     Severity.ERROR,
+    unless=no_gpus,
     claim="the CPU Manager's state file fits the settings and the machine",
     why="The kubelet does not start when the file has another policy, other CPUs than are "
     "online, or reserved CPUs in the wrong set.",
@@ -209,9 +210,6 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
 )
 def cpu_manager_state(snapshot: Snapshot) -> Judgement:
     """Compare cpu_manager_state with the settings and the CPUs, as the kubelet does."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     settings = starting(snapshot)
     state = snapshot.kubelet_state.cpu if snapshot.kubelet_state else None
     policy = settings.cpu_manager_policy if settings else None
@@ -287,6 +285,7 @@ def _wrong_cpus(
 @rule(
     "KUB-023",
     Severity.ERROR,
+    unless=no_gpus,
     claim="the Memory Manager's state file fits the settings and the machine",
     why="The kubelet does not start when the file has another policy, other NUMA nodes, "
     "other sizes or another reservation.",
@@ -295,9 +294,6 @@ def _wrong_cpus(
 )
 def memory_manager_state(snapshot: Snapshot) -> Judgement:
     """Compare memory_manager_state with the settings and the NUMA nodes, as the kubelet does."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     settings = starting(snapshot)
     state = snapshot.kubelet_state.memory if snapshot.kubelet_state else None
     policy = settings.memory_manager_policy if settings else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agent.checks.inputs import missing_gpus, missing_numa_nodes, no_gpus
 from agent.checks.kubelet.inputs import lacking, running, version
-from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.kubernetes import Release, patch, release
 from agent.model.snapshot import Snapshot
 
@@ -92,6 +92,7 @@ BUGS: tuple[Bug, ...] = (
     "KUB-021",
     # A distribution's build may have the fix without a newer number.
     Severity.WARNING,
+    unless=no_gpus,
     claim="the kubelet has no known bug that strikes this node",
     why="Some releases end pods with GPUs at a restart, or stall on machines with very many "
     "NUMA nodes such as GB200 with its GPUs' memory as nodes.",
@@ -100,9 +101,6 @@ BUGS: tuple[Bug, ...] = (
 )
 def known_bugs(snapshot: Snapshot) -> Judgement:
     """Compare the kubelet's release with the bugs that matter on this node."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     policies = ("topologyManagerPolicy", "memoryManagerPolicy")
     yield from missing_gpus(snapshot)
     yield from missing_numa_nodes(snapshot)

@@ -144,6 +144,7 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
 @rule(
     "KUB-009",
     Severity.ERROR,
+    unless=no_gpus,
     claim="the kubelet starts with its CPU Manager options",
     why="The kubelet does not start with an option that it does not know, whose feature gate "
     "is off, or that excludes another one.",
@@ -153,9 +154,6 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
 )
 def cpu_manager_options(snapshot: Snapshot) -> Judgement:
     """Check the options as the kubelet does at its start."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     settings, field = starting(snapshot), "cpuManagerPolicyOptions"
     yield from _missing(snapshot, settings, CPU, "cpuManagerPolicy", field)
     if settings is None:

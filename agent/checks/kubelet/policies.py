@@ -25,6 +25,7 @@ _TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
 @rule(
     "KUB-001",
     Severity.ERROR,
+    unless=nothing_to_align,
     claim="the CPU Manager gives exclusive CPUs",
     why="Without exclusive CPUs the threads of a pod roam over all sockets, whatever GPUs "
     "it has; the Topology Manager has no CPUs to align.",
@@ -34,9 +35,6 @@ _TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
 )
 def exclusive_cpus(snapshot: Snapshot) -> Judgement:
     """Expect a policy of the CPU Manager that gives exclusive CPUs."""
-    if reason := nothing_to_align(snapshot):
-        yield Skip(reason)
-        return
     yield from _expect(snapshot, "cpuManagerPolicy", "static")
 
 

@@ -13,7 +13,7 @@ from agent.checks.kubelet.inputs import (
     running,
     stated,
 )
-from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
@@ -28,6 +28,7 @@ anything: each GPU of a job has a process with some hundred threads beside its d
 @rule(
     "KUB-026",
     Severity.INFO,
+    unless=no_gpus,
     claim="a pod may have as many processes and threads as a GPU job needs",
     why="Frameworks, NCCL and data loaders start threads for each GPU; at the limit they fail "
     "with messages that do not name it.",
@@ -36,9 +37,6 @@ anything: each GPU of a job has a process with some hundred threads beside its d
 )
 def process_limit(snapshot: Snapshot) -> Judgement:
     """Compare the limit of processes with :data:`_FEW_PIDS`; below 1 there is no limit."""
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     settings = running(snapshot)
     yield from missing_settings(snapshot, settings, "podPidsLimit")
     if settings is None or settings.pod_pids_limit is None:

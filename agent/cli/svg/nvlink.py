@@ -52,13 +52,7 @@ def paint(
     return top + 30
 
 
-def _bar(
-    canvas: Canvas,
-    snapshot: Snapshot,
-    places: Places,
-    top: float,
-    way: Highlight,
-) -> float:
+def _bar(canvas: Canvas, snapshot: Snapshot, places: Places, top: float, way: Highlight) -> float:
     y = top + _BAR_GAP
     xs = [x for x, _ in places.values()]
     left, right = min(xs) - look.CARD / 2, max(xs) + look.CARD / 2

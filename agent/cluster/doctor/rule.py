@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, Unpack
 
-from agent.checks.rule import Claim, Finding, Missing, Severity
+from agent.checks.rule import Claim, Finding, Missing, Severity, Texts
 from agent.cluster.cluster import Cluster
 
 PAGE = "docs/reference/doctor.md"
@@ -47,27 +47,7 @@ class ClusterRule(Claim):
 
 
 def cluster_rule(
-    code: str,
-    area: ClusterArea,
-    severity: Severity,
-    *,
-    claim: str,
-    why: str,
-    remedy: str,
-    reference: str,
+    code: str, area: ClusterArea, severity: Severity, **texts: Unpack[Texts]
 ) -> Callable[[Callable[[Cluster], ClusterJudgement]], ClusterRule]:
     """Return a decorator that makes a generator function the rule *code*."""
-
-    def decorated(judge: Callable[[Cluster], ClusterJudgement]) -> ClusterRule:
-        return ClusterRule(
-            code=code,
-            area=area,
-            severity=severity,
-            claim=claim,
-            why=why,
-            remedy=remedy,
-            reference=reference,
-            judge=judge,
-        )
-
-    return decorated
+    return lambda judge: ClusterRule(code=code, area=area, severity=severity, judge=judge, **texts)
