@@ -66,7 +66,9 @@ def test_the_watch_of_the_node_leads_to_the_labels_being_put_back(tmp_path: Path
 
 def test_a_watch_that_has_seen_the_node_before_tells_of_it_at_once() -> None:
     watch = NodeWatch(None, "gpu-1")
-    watch.take("MODIFIED", {"metadata": {"uid": "uid-1", "labels": {"a.io/rack": "r1"}}})
+    watch.take(
+        "MODIFIED", {"metadata": {"name": "gpu-1", "uid": "uid-1", "labels": {"a.io/rack": "r1"}}}
+    )
     wishes = Tier()
     LabelsLoop(
         Settings(node_name="gpu-1"), SnapshotStore(), outputs=(), desired=wishes, watch=watch

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from structlog.testing import capture_logs
@@ -102,12 +103,15 @@ def test_a_registry_in_which_no_socket_fits_stops_the_start(tmp_path: Path) -> N
         pass
 
 
-def test_a_resource_whose_name_fits_into_no_registry_leaves_the_others_alone(
-    tmp_path: Path,
-) -> None:
-    room = 107 - len(f"{tmp_path}/x/.nodetopo-gpu-4194304-00000000.sock")
-    registry = tmp_path / ("x" * (room + 1))
-    registry.mkdir()
+def test_a_resource_whose_name_fits_into_no_registry_leaves_the_others_alone() -> None:
+    with TemporaryDirectory(prefix="nodetopo-") as short:
+        room = 107 - len(f"{short}/x/.nodetopo-gpu-4194304-00000000.sock")
+        registry = Path(short, "x" * (room + 1))
+        registry.mkdir()
+        check_long_names_are_refused(registry)
+
+
+def check_long_names_are_refused(registry: Path) -> None:
     words = {"registration": "both", "plugins_registry_dir": registry, "mig_strategy": "mixed"}
     with serving_node(**words) as served, capture_logs() as lines:
         served.plugins.take(node("h100x8-nvswitch-2numa-mig"))
