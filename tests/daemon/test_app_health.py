@@ -218,7 +218,7 @@ def test_a_storm_of_10_000_errors_a_second_costs_no_memory_and_delays_no_pod(
         before = _resident(daemon)
         ids = [device.id for device in view.devices]
 
-        for _ in range(cases(12, 60)):
+        for _ in range(cases(6, 60)):
             sent += _storm(daemon, seconds=1)
             assert len(kubelet.allocate(ids[:1]).cdi_devices) == 1
             assert len(kubelet.preferred(2, ids)) == 2
