@@ -15,12 +15,11 @@ named by its index, UUID or PCI address.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from math import comb, isnan
 from types import MappingProxyType
 
 from agent.allocation.requests import resolve
-from agent.errors import DecodeError, InputError
+from agent.errors import DecodeError, InputError, closest
 from agent.model.snapshot import Snapshot
 
 KIND = "nodetopo-bandwidth-table"
@@ -189,8 +188,8 @@ def _by_index(entries: Sequence[Entry], snapshot: Snapshot) -> Mapping[Gpus, int
 
 
 def _unknown_key(path: str, key: object, known: Sequence[str]) -> DecodeError:
-    close = get_close_matches(key, known, n=1) if isinstance(key, str) else []
-    cure = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    close = closest(key, known) if isinstance(key, str) else None
+    cure = f"did you mean {close!r}?" if close else f"known are {', '.join(known)}"
     return DecodeError(path, f"unknown key {_brief(key)}", cure)
 
 

@@ -1,9 +1,8 @@
 """Requests for GPUs: resolve names, check counts, and put degraded devices last."""
 
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 
-from agent.errors import InputError
+from agent.errors import InputError, closest
 from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
@@ -29,8 +28,8 @@ def unknown_gpu(snapshot: Snapshot, text: str) -> InputError:
     if not snapshot.gpus:
         return InputError(f"unknown GPU {text!r}", "this node has no GPUs")
     names = {name: gpu for gpu in snapshot.gpus for name in (gpu.id, gpu.name, str(gpu.pci))}
-    close = get_close_matches(text.strip(), names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    close = closest(text.strip(), names)
+    hint = f"did you mean {close!r}? " if close else ""
     first, last = snapshot.gpus[0].name, snapshot.gpus[-1].name
     known = first if first == last else f"{first} to {last}"
     return InputError(f"unknown GPU {text!r}", f"{hint}this node has {known}")

@@ -1,7 +1,6 @@
 """All rules in the order of a report, and how to find one by its code or area."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import TypeVar
 
 from agent.checks import gpu, gpudirect, kernel, mig, numa, nvlink, pcie, plugin, qos, rdma, runtime
@@ -9,7 +8,7 @@ from agent.checks.alignment import rules as alignment
 from agent.checks.kubelet import policies
 from agent.checks.pods import catalogue
 from agent.checks.rule import Area, Claim, Rule, Suite
-from agent.errors import InputError
+from agent.errors import InputError, closest
 
 _Claim = TypeVar("_Claim", bound=Claim)
 
@@ -78,5 +77,5 @@ def _area_or_code(name: str) -> str:
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}? " if close else ""
+    close = closest(name, list(known), cutoff=0.5)
+    return f"did you mean {close!r}? " if close else ""

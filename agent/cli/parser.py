@@ -3,10 +3,9 @@
 import argparse
 import textwrap
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
-from agent.errors import InputError
+from agent.errors import InputError, closest
 
 FORMATS = ("table", "short", "json", "yaml")
 
@@ -66,8 +65,8 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _suggestion(self, word: str, known: Sequence[str]) -> str:
-        close = get_close_matches(word, known, n=1)
-        return f"did you mean {close[0]!r}?" if close else f"see `{self.prog} --help`"
+        close = closest(word, known)
+        return f"did you mean {close!r}?" if close else f"see `{self.prog} --help`"
 
 
 class BriefParser(Parser):

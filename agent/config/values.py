@@ -3,12 +3,11 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from agent.deviceplugin.cdi import checked_annotation_prefix
-from agent.errors import InputError
+from agent.errors import InputError, closest
 from agent.labels.label import DNS_NAME
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?")
@@ -226,5 +225,5 @@ def several_of(choices: tuple[str, ...]) -> Callable[[object], tuple[str, ...]]:
 
 def did_you_mean(word: object, names: tuple[str, ...]) -> str:
     """Return ``; did you mean 'x'?``, or nothing where no name is near."""
-    close = get_close_matches(str(word), names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = closest(str(word), names)
+    return f"; did you mean {close!r}?" if close else ""

@@ -79,7 +79,7 @@ class KubeletSettings:
     max_pods: int | None = None
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether the kubelet itself reported them, so that they are in force."""
         return self.source == CONFIGZ
 

@@ -5,7 +5,6 @@ Quantities are read into integers of one fixed unit.
 
 import re
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, Decimal
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -24,17 +23,18 @@ MIB = 1 << 20
 GIB = 1 << 30
 """Bytes in a GiB."""
 
-SUFFIX: Mapping[str, Decimal] = MappingProxyType(
+_SUFFIXES: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
-        "n": Decimal("1e-9"),
-        "u": Decimal("1e-6"),
-        "m": Decimal("1e-3"),
-        "": Decimal(1),
-        **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
-        **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+        "n": (10, -9),
+        "u": (10, -6),
+        "m": (10, -3),
+        "": (10, 0),
+        **{letter: (1000, power) for power, letter in enumerate("kMGTPE", 1)},
+        **{f"{letter}i": (1024, power) for power, letter in enumerate("KMGTPE", 1)},
     },
 )
-"""Multipliers of k8s.io/apimachinery ``resource.Quantity`` (its format documentation)."""
+"""Base and power of the multipliers of k8s.io/apimachinery ``resource.Quantity`` (its format
+documentation)."""
 
 Release: TypeAlias = tuple[int, int]
 """Major and minor, which is what behaviour depends on: ``(1, 36)``."""
@@ -51,8 +51,11 @@ def quantity(text: str, *, per_unit: int = 1) -> int:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[1].count(".") > 1 or not any(map(str.isdigit, match[1])):
         raise ValueError(f"not a quantity: {text!r}")
-    exponent = Decimal(10) ** int(match[3]) if match[3] else SUFFIX[match[2] or ""]
-    return int((Decimal(match[1]) * exponent * per_unit).to_integral_value(ROUND_CEILING))
+    from decimal import ROUND_CEILING, Decimal  # noqa: PLC0415 - memory in the NVML child
+
+    base, power = (10, int(match[3])) if match[3] else _SUFFIXES[match[2] or ""]
+    amount = Decimal(match[1]) * Decimal(base) ** power * per_unit
+    return int(amount.to_integral_value(ROUND_CEILING))
 
 
 def release(version: str | None) -> Release | None:

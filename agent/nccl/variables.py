@@ -7,9 +7,10 @@ say which of them read it. Names in the tables are without ``NCCL_``.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
+
+from agent.errors import closest
 
 Releases = tuple[str, str | None, str]
 """First and last release that reads the variables, and the variables.
@@ -390,5 +391,4 @@ def instead_of(name: str) -> str | None:
         return REAL_ANSWERS[name]
     if name in KNOWN or len(name) > LONGEST:
         return None
-    close = get_close_matches(name, KNOWN, n=1, cutoff=CLOSE)
-    return close[0] if close else None
+    return closest(name, KNOWN, cutoff=CLOSE)

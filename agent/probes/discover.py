@@ -59,7 +59,7 @@ def with_audit_facts(snapshot: Snapshot, roots: Roots) -> Snapshot:
     facts = reader.read((gpu.pci for gpu in snapshot.gpus if gpu.pci is not None), counters=True)
     counted = replace(snapshot, hcas=facts.pci.hcas, management_hcas=facts.pci.management_hcas)
     audited = _for_audits(counted, reader, facts)
-    is_own_answer = snapshot.kubelet is not None and snapshot.kubelet.is_told
+    is_own_answer = snapshot.kubelet is not None and snapshot.kubelet.is_reported
     return replace(audited, kubelet=snapshot.kubelet) if is_own_answer else audited
 
 

@@ -134,7 +134,7 @@ def drift(snapshot: Snapshot) -> Judgement:
     disk, in_force = snapshot.kubelet_on_disk, snapshot.kubelet
     if disk is None:
         yield Missing(f"kubelet settings on disk{reason}")
-    if in_force is None or not in_force.is_told:
+    if in_force is None or not in_force.is_reported:
         if disk is None or disk.changed_since_start is None:
             yield Missing(f"settings in force (configz){reason}")
         for path in () if disk is None else disk.changed_since_start or ():

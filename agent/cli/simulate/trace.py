@@ -5,7 +5,6 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from random import Random
 from typing import Protocol
 
@@ -16,7 +15,7 @@ from agent.cli.simulate import plot
 from agent.cli.simulate.text import Study, answer
 from agent.cli.simulate.workload import Plan, from_files, parse, plan
 from agent.cli.source import load
-from agent.errors import InputError
+from agent.errors import InputError, closest
 from agent.model.snapshot import Snapshot
 from agent.simulate.contest import POLICIES, Contest, obstacle
 from agent.simulate.jobs import WORKLOADS, schedule
@@ -136,10 +135,10 @@ def _policies(asked: Sequence[str], snapshot: Snapshot) -> tuple[list[str], dict
     words = [word.strip() for text in asked for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in (*POLICIES, ALL)]
     if unknown:
-        close = get_close_matches(unknown[0], POLICIES, n=1)
+        close = closest(unknown[0], POLICIES)
         raise InputError(
             f"--policy: {unknown[0]!r} is not one of {', '.join(POLICIES)}, {ALL}",
-            f"did you mean {close[0]!r}?" if close else "see `nodetopo simulate trace --help`",
+            f"did you mean {close!r}?" if close else "see `nodetopo simulate trace --help`",
         )
     named = list(dict.fromkeys(word for word in words if word != ALL))
     whole = POLICIES if ALL in words else () if words else ("best", *RIVALS)

@@ -1,9 +1,7 @@
 """Devices as a person names them, and as text shows them."""
 
-from difflib import get_close_matches
-
 from agent.allocation.requests import resolve
-from agent.errors import InputError
+from agent.errors import InputError, closest
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca
 from agent.model.pci import PciAddress, PcieLink
@@ -65,8 +63,8 @@ def _find_other(snapshot: Snapshot, name: str) -> Device:
         raise InputError(f"{name!r} may be any of {names}", "name one of them")
     known = [gpu.name for gpu in snapshot.gpus] + [hca.name for hca in hcas]
     known += [f"DD{at}" for at in range(len(directs))]
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    close = closest(name, known)
+    hint = f"did you mean {close!r}? " if close else ""
     raise InputError(f"unknown device {name!r}", f"{hint}devices are: {', '.join(known) or 'none'}")
 
 

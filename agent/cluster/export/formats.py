@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import groupby
 
 from agent.cluster.export.kai import GROVE, KAI, RUNAI
@@ -34,7 +33,7 @@ from agent.cluster.levels import (
     without_nvlink,
 )
 from agent.cluster.node import ClusterNode
-from agent.errors import InputError
+from agent.errors import InputError, closest
 
 _SHOWN = 5
 """Clashes of a level that are named before the rest is counted."""
@@ -120,8 +119,8 @@ def export(
             make no topology.
     """
     if scheduler not in _FAMILIES:
-        close = get_close_matches(scheduler, SCHEDULERS, n=1)
-        cure = f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(SCHEDULERS)}"
+        close = closest(scheduler, SCHEDULERS)
+        cure = f"did you mean {close!r}?" if close else f"known are: {', '.join(SCHEDULERS)}"
         raise InputError(f"unknown scheduler {scheduler!r}", cure)
     family, forms = _FAMILIES[scheduler], FORMS[scheduler]
     if options.form is not None and options.form not in forms:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,7 +16,7 @@ from agent.config import values
 from agent.config.nvidia.names import BY_PATH, NAMES, Kind, Name
 from agent.config.origin import Given, Place
 from agent.config.policies import ONE_EACH, RENAME, SHARED_SUFFIX, TimeSlicing
-from agent.errors import InputError
+from agent.errors import InputError, closest
 from agent.labels.label import DNS_NAME
 from agent.model.kubernetes import go_bool
 
@@ -154,8 +153,8 @@ def _section(value: Value, known: tuple[str, ...], warnings: list[str]) -> dict[
 
 def _unknown(value: Value, key: str, known: tuple[str, ...]) -> str:
     """Return the warning for a key that NVIDIA's device plugin ignores silently."""
-    close = get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    close = closest(key, known)
+    hint = f"did you mean {close!r}?" if close else f"known are {', '.join(known)}"
     return f"{value.where}: unknown key, ignored: {hint}"
 
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from agent.errors import DecodeError, InputError
+from agent.errors import DecodeError, InputError, closest
 from agent.formats.fields import Object, count_at, dig, object_at, path_of, unexpected
 from agent.formats.yaml import load_all
 from agent.model.pod import Pod
@@ -257,9 +256,9 @@ def _read(document: Any, contents: _Contents, expected: str | None = None) -> No
 def _refuse_hidden_pods(document: Object, kind: str) -> None:
     """Raise for a misspelt kind, and for one that has pods in a place unknown to us."""
     known = {it.lower(): it for it in PLACES}
-    close = get_close_matches(kind[:100].lower(), tuple(known), n=1, cutoff=_ALIKE)
+    close = closest(kind[:100].lower(), tuple(known), cutoff=_ALIKE)
     if close:
-        cure = f"did you mean {known[close[0]]!r}?"
+        cure = f"did you mean {known[close]!r}?"
         raise DecodeError("kind", f"unknown kind {kind!r}", cure)
     waiting: list[Any] = [document]
     while waiting:
