@@ -68,7 +68,7 @@ class BestEffort:
         self._ids = tuple(gpu.id for gpu in snapshot.gpus)
         self._position = {name: position for position, name in enumerate(self._ids)}
         self._pairs = pair_scores(snapshot)
-        self._plans: dict[tuple[int, int, int], Plan] = {}
+        self._plans: dict[tuple[int, int, int], BestEffortPlan] = {}
         self._answers: dict[tuple[tuple[int, ...], int], tuple[int | None, ...]] = {}
 
     def allocate(
@@ -150,7 +150,7 @@ still holds the padding, the first does not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BestEffortPlan:
     """All ways to divide a list.
 
     A list that does not divide evenly is padded at its end, and the padding is kept together
@@ -166,7 +166,7 @@ class Plan:
     steps: tuple[tuple[int, tuple[Option, ...]], ...]
 
 
-def plan(count: int, size: int, required: int) -> Plan:
+def plan(count: int, size: int, required: int) -> BestEffortPlan:
     """Return the plan for *count* places and sets of *size*, which is at least 2.
 
     The places *required*, a bit mask, stay together in one set without padding.
@@ -195,10 +195,10 @@ def plan(count: int, size: int, required: int) -> Plan:
 
     explore(whole)
     ordered = sorted(options.items(), key=lambda step: step[0].bit_count())
-    return Plan(whole=whole, steps=tuple(step for step in ordered if step[1]))
+    return BestEffortPlan(whole=whole, steps=tuple(step for step in ordered if step[1]))
 
 
-def best_division(scores: Sequence[int], ways: Plan) -> list[int]:
+def best_division(scores: Sequence[int], ways: BestEffortPlan) -> list[int]:
     """Return the sets of the division with the most points; of equals the first tried.
 
     The best way to divide a remainder does not depend on how the remainder came about, so each

@@ -16,7 +16,7 @@ from agent.cluster.cluster import Cluster, Topology
 from agent.cluster.demands import demands
 from agent.cluster.doctor.rule import ClusterArea, ClusterRule
 from agent.cluster.gang import Gang, group
-from agent.cluster.kinds import KINDS, OF_LEVELS, TOPOLOGIES, Kind, kind_of
+from agent.cluster.kinds import KINDS, OF_LEVELS, TOPOLOGIES, ObjectKind, kind_of
 from agent.cluster.node import ClusterNode
 from agent.errors import DecodeError, InputError, UnreadableError
 from agent.model.codec import decode
@@ -171,7 +171,9 @@ def asked(args: Namespace) -> Asked:
     )
 
 
-def _from_file(args: Namespace, name: str) -> tuple[tuple[Kind, Mapping[str, Any]], ...] | None:
+def _from_file(
+    args: Namespace, name: str
+) -> tuple[tuple[ObjectKind, Mapping[str, Any]], ...] | None:
     """Return what the file tells of gangs and levels; ``None`` where it is about other things."""
     known, unknown = [], set()
     with progress(f"reading {name}"):
@@ -189,7 +191,9 @@ def _from_file(args: Namespace, name: str) -> tuple[tuple[Kind, Mapping[str, Any
     return None if unknown and not known else tuple(known)
 
 
-def _from_api(args: Namespace) -> tuple[tuple[tuple[Kind, Mapping[str, Any]], ...], list[str]]:
+def _from_api(
+    args: Namespace,
+) -> tuple[tuple[tuple[ObjectKind, Mapping[str, Any]], ...], list[str]]:
     """Return the objects of the API server, and why gangs among them could not be listed."""
     connect = api(args)
     if connect is None:

@@ -57,12 +57,14 @@ def run(args: Namespace) -> int:
     wishes = DesiredLabelsBuilder(lambda: wanted, NodeTiers(wanted), lambda text: warn(args, text))
     if wishes.needs_node:
         wishes.note(NodeLabelPublisher(wanted.kubeconfig, wanted.node_name).labels())
-    wish = wishes.of(load(args))
+    desired = wishes.of(load(args))
     changed: list[tuple[LabelOutput, LabelChanges]] = []
     failed: list[AgentError] = []
     for place in configured_outputs(wanted):
         try:
-            changed.append((place, place.changes(wish) if args.dry_run else place.publish(wish)))
+            changed.append(
+                (place, place.changes(desired) if args.dry_run else place.publish(desired))
+            )
         except AgentError as error:
             failed.append(error)
     if changed or not failed:

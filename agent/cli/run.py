@@ -15,7 +15,7 @@ from agent.cli.output import Style, clean, say, warn
 from agent.cli.parser import Parser, Repeated
 from agent.cli.source import given
 from agent.config import CONFIG_VARIABLE, Resolved, options
-from agent.config.nvidia.names import CONFIG_FLAG, NAMES, NVIDIA_CONFIG_VARIABLE, Kind, Name
+from agent.config.nvidia.names import CONFIG_FLAG, NAMES, NVIDIA_CONFIG_VARIABLE, Name, ValueKind
 from agent.config.settings import default, key, variable
 from agent.config.values import Option
 from agent.model.snapshot import Snapshot
@@ -32,7 +32,7 @@ A_SWITCH: Mapping[str, Any] = MappingProxyType(
 """How argparse reads a switch of NVIDIA's: alone it is true, and ``=false`` may follow."""
 
 SWITCHES = frozenset(
-    f"--{flag}" for name in NAMES if name.kind is Kind.SWITCH for flag in name.flags
+    f"--{flag}" for name in NAMES if name.kind is ValueKind.SWITCH for flag in name.flags
 )
 """NVIDIA's switches; one of ours with the same name is read in the same way."""
 
@@ -90,8 +90,8 @@ def _add_nvidia_flags(parser: Parser) -> None:
     own = {key(name): name for name in options()}
     for name in NAMES:
         how: Mapping[str, Any] = A_SWITCH
-        if name.kind is not Kind.SWITCH:
-            is_list = name.kind in (Kind.WORDS, Kind.NUMBERS)
+        if name.kind is not ValueKind.SWITCH:
+            is_list = name.kind in (ValueKind.WORDS, ValueKind.NUMBERS)
             action = Repeated if is_list else "store"
             how = {"metavar": "TEXT", "action": action, "default": SUPPRESS}
         flags = [f"--{flag}" for flag in name.flags if flag not in own]
@@ -117,7 +117,7 @@ def effect(name: Name) -> str:
     """Return in a few words what a setting of NVIDIA's does here."""
     if name.ours:
         return f"sets {' and '.join(map(key, name.ours))}"
-    if name.kind is Kind.MPS:
+    if name.kind is ValueKind.MPS:
         return "refused: MPS is not supported"
     usual = " or ".join(_nvidia_shown(value) for value in name.agrees or ())
     if not name.instead:
@@ -248,7 +248,7 @@ def show(ready: "Ready") -> None:
         simulated = clean(target.simulated)
         title = f"SIMULATED machine {simulated}: {machine}. None of this hardware is here."
 
-    kubelet = "an embedded stand-in for the kubelet" if target.stand_in else "the kubelet"
+    kubelet = "an embedded stand-in for the kubelet" if target.fake_kubelet else "the kubelet"
     registration, allocations = [], []
     for one in ready.resources:
         plugin = one.plugin

@@ -7,7 +7,7 @@ from typing import Any
 from agent.cluster import kinds
 from agent.cluster.cluster import Topology
 from agent.cluster.gang import Gang
-from agent.cluster.kinds import Kind
+from agent.cluster.kinds import ObjectKind
 from agent.formats.fields import dig, full_name, mappings, text, whole
 
 # Gangs as KAI's PodGroups tell of them.
@@ -114,7 +114,7 @@ Found = Mapping[str, Any]
 _LWS = "leaderworkerset.sigs.k8s.io"
 
 
-def gangs_of(kind: Kind, found: Found) -> tuple[Gang, ...]:
+def gangs_of(kind: ObjectKind, found: Found) -> tuple[Gang, ...]:
     """Return the gangs that have to stay within one place, as an object of *kind* tells.
 
     Soft and preferred levels bind nobody and are left out, and so is what has ended or is being
@@ -217,7 +217,7 @@ def _lws(name: str, found: Found) -> Iterator[Gang]:
             yield Gang(name=name, size=pods, key=key, gpus=gpus)
 
 
-_READERS: Mapping[Kind, Callable[[str, Found], Iterator[Gang]]] = {
+_READERS: Mapping[ObjectKind, Callable[[str, Found], Iterator[Gang]]] = {
     kinds.KAI_POD_GROUP: kai_gangs,
     kinds.POD_GROUP: _kubernetes,
     kinds.WORKLOAD: _kueue,
@@ -243,7 +243,7 @@ class Demands:
     gangs: tuple[Gang, ...] = ()
 
 
-def demands(objects: Iterable[tuple[Kind, Mapping[str, Any]]]) -> Demands:
+def demands(objects: Iterable[tuple[ObjectKind, Mapping[str, Any]]]) -> Demands:
     """Return what *objects* of the schedulers ask for, in their order."""
     known = tuple(objects)
     topologies: list[Topology] = []
@@ -281,7 +281,7 @@ def _with_label_key(
     return replace(gang, topology=None, key=topology.aliases.get(gang.key, gang.key))
 
 
-def _tiers(objects: Iterable[tuple[Kind, Mapping[str, Any]]]) -> Mapping[str, str]:
+def _tiers(objects: Iterable[tuple[ObjectKind, Mapping[str, Any]]]) -> Mapping[str, str]:
     """Return Volcano's tiers: number → name, a label key where its label discovery gave it.
 
     Only those that have one name: trees of several types may share a number.

@@ -76,7 +76,7 @@ def selector(text: str) -> Selector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ObjectKind:
     """One kind of object.
 
     Attributes:
@@ -95,7 +95,7 @@ class Kind:
         return (f"/apis/{self.group}/{version}/{self.plural}" for version in self.versions)
 
 
-KAI_TOPOLOGY = Kind(
+KAI_TOPOLOGY = ObjectKind(
     name="KAI Topology",
     group="kai.scheduler",
     versions=("v1alpha1",),
@@ -104,7 +104,7 @@ KAI_TOPOLOGY = Kind(
 )
 
 
-KUEUE_TOPOLOGY = Kind(
+KUEUE_TOPOLOGY = ObjectKind(
     name="Kueue Topology",
     group="kueue.x-k8s.io",
     versions=("v1beta2", "v1beta1", "v1alpha1"),
@@ -113,7 +113,7 @@ KUEUE_TOPOLOGY = Kind(
 )
 
 
-HYPER_NODE = Kind(
+HYPER_NODE = ObjectKind(
     name="Volcano HyperNode",
     group="topology.volcano.sh",
     versions=("v1alpha1",),
@@ -122,7 +122,7 @@ HYPER_NODE = Kind(
 )
 
 
-KAI_POD_GROUP = Kind(
+KAI_POD_GROUP = ObjectKind(
     name="KAI PodGroup",
     group="scheduling.run.ai",
     versions=("v2alpha2",),
@@ -131,7 +131,7 @@ KAI_POD_GROUP = Kind(
 )
 
 
-POD_GROUP = Kind(
+POD_GROUP = ObjectKind(
     name="PodGroup",
     group="scheduling.k8s.io",
     versions=("v1", "v1beta1", "v1alpha3", "v1alpha2"),
@@ -140,7 +140,7 @@ POD_GROUP = Kind(
 )
 
 
-WORKLOAD = Kind(
+WORKLOAD = ObjectKind(
     name="Kueue Workload",
     group="kueue.x-k8s.io",
     versions=("v1beta2", "v1beta1"),
@@ -149,7 +149,7 @@ WORKLOAD = Kind(
 )
 
 
-VOLCANO_POD_GROUP = Kind(
+VOLCANO_POD_GROUP = ObjectKind(
     name="Volcano PodGroup",
     group="scheduling.volcano.sh",
     versions=("v1beta1",),
@@ -158,7 +158,7 @@ VOLCANO_POD_GROUP = Kind(
 )
 
 
-LEADER_WORKER_SET = Kind(
+LEADER_WORKER_SET = ObjectKind(
     name="LeaderWorkerSet",
     group="leaderworkerset.x-k8s.io",
     versions=("v1",),
@@ -189,7 +189,7 @@ v0.37.0 scheduling. Volcano makes a PodGroup of each of its Jobs, so Jobs need n
 """
 
 
-def kind_of(api_version: str, kind: str) -> Kind | None:
+def kind_of(api_version: str, kind: str) -> ObjectKind | None:
     """Return the kind of an object with *api_version* (``group/version``); ``None`` if another."""
     group = api_version.rpartition("/")[0]
     return next((one for one in KINDS if (one.group, one.kind) == (group, kind)), None)

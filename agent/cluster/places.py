@@ -15,7 +15,7 @@ _DIGEST_LENGTH = 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class LevelPlace:
     """Nodes that share the values of a level and of all broader ones.
 
     Attributes:
@@ -29,7 +29,7 @@ class Place:
     nodes: tuple[ClusterNode, ...]
 
 
-def places(nodes: Iterable[ClusterNode], keys: Sequence[str]) -> tuple[Place, ...]:
+def places(nodes: Iterable[ClusterNode], keys: Sequence[str]) -> tuple[LevelPlace, ...]:
     """Return every place of every level, broad levels first, then by values.
 
     *keys* are the levels, broadest first; each of *nodes* has them all.
@@ -40,14 +40,14 @@ def places(nodes: Iterable[ClusterNode], keys: Sequence[str]) -> tuple[Place, ..
         for depth in range(1, len(keys) + 1):
             found.setdefault(path[:depth], []).append(node)
     return tuple(
-        Place(key=keys[len(path) - 1], path=path, nodes=tuple(found[path]))
+        LevelPlace(key=keys[len(path) - 1], path=path, nodes=tuple(found[path]))
         for path in sorted(found, key=lambda one: (len(one), one))
     )
 
 
-def inner(found: Iterable[Place]) -> Mapping[tuple[str, ...], tuple[Place, ...]]:
+def inner(found: Iterable[LevelPlace]) -> Mapping[tuple[str, ...], tuple[LevelPlace, ...]]:
     """Return the places directly inside each path, in the order of *found*; ``()`` is the whole."""
-    inside: dict[tuple[str, ...], list[Place]] = {}
+    inside: dict[tuple[str, ...], list[LevelPlace]] = {}
     for place in found:
         inside.setdefault(place.path[:-1], []).append(place)
     return {path: tuple(inner_ones) for path, inner_ones in inside.items()}
@@ -64,7 +64,9 @@ def telling(nodes: Sequence[ClusterNode], keys: Sequence[str]) -> tuple[str, ...
     return kept
 
 
-def place_names(found: Sequence[Place], stem: str, limit: int) -> Mapping[tuple[str, ...], str]:
+def place_names(
+    found: Sequence[LevelPlace], stem: str, limit: int
+) -> Mapping[tuple[str, ...], str]:
     """Return a DNS name for each path, of up to *limit* characters and no two alike.
 
     ``<stem>-<level>-<value>`` where that will do, a digest of the path in place of the value
@@ -85,7 +87,7 @@ def is_dns_name(name: str) -> bool:
     return _DNS.fullmatch(name) is not None
 
 
-def _head(place: Place, stem: str) -> str:
+def _head(place: LevelPlace, stem: str) -> str:
     level = _lower(place.key.rpartition("/")[2]).replace(".", "-")
     return f"{stem}-{level}" if stem else level
 
@@ -98,6 +100,6 @@ def _fits(name: str, limit: int) -> bool:
     return len(name) <= limit and is_dns_name(name)
 
 
-def _digest(place: Place) -> str:
+def _digest(place: LevelPlace) -> str:
     # With its length, so that no character of a value can pass for the end of one.
     return digest("".join(f"{len(value)}:{value}" for value in place.path))

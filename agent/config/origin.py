@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 
-class Place(IntEnum):
+class SettingSource(IntEnum):
     """Where a value was given; the higher wins, as with NVIDIA's device plugin.
 
     A named file is the one of several that the node takes, which NVIDIA's plugin has instead of
@@ -31,7 +31,7 @@ class Given:
 
     value: Any
     origin: str
-    place: Place
+    place: SettingSource
     is_ours: bool = False
 
 
@@ -41,7 +41,7 @@ class ConfigFile:
 
     name: str
     text: str
-    place: Place = Place.FILE
+    place: SettingSource = SettingSource.FILE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from agent.allocation.rules import Model
 from agent.config.nvidia import effects
 from agent.config.nvidia import file as nvidia_file
-from agent.config.origin import ConfigFile, FileContents, Given, Place
+from agent.config.origin import ConfigFile, FileContents, Given, SettingSource
 from agent.config.settings import PREFIX, Settings, key, option, options, variable
 from agent.config.values import did_you_mean
 from agent.deviceplugin.cdi import KIND, written_kind
@@ -93,7 +93,7 @@ class Resolved:
         given.update(_environment(environment))
         for name, text in flags.items():
             origin = f"flag --{key(name)}"
-            given[name] = Given(value=text, origin=origin, place=Place.FLAG, is_ours=True)
+            given[name] = Given(value=text, origin=origin, place=SettingSource.FLAG, is_ours=True)
         for name, raw in given.items():
             try:
                 given[name] = replace(raw, value=option(name).read(raw.value))
@@ -185,7 +185,9 @@ def _environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
             close = did_you_mean(word, tuple(by_variable)).lstrip("; ")
             raise InputError(f"unknown environment variable: {word!r}", close or _CURE)
         origin = f"environment {word}"
-        given = Given(value=environment[word], origin=origin, place=Place.ENVIRONMENT, is_ours=True)
+        given = Given(
+            value=environment[word], origin=origin, place=SettingSource.ENVIRONMENT, is_ours=True
+        )
         yield by_variable[word], given
 
 
@@ -213,7 +215,7 @@ def _with_derived(given: Mapping[str, Given], environment: Mapping[str, str]) ->
     publishes = derived["publish_labels"][0] if labels is None else labels.value
     derived["publish_events"] = publishes, "default, as publish-labels"
     defaults = {
-        name: Given(value=value, origin=origin, place=Place.DEFAULT)
+        name: Given(value=value, origin=origin, place=SettingSource.DEFAULT)
         for name, (value, origin) in derived.items()
     }
     return {**defaults, **given}
@@ -247,7 +249,9 @@ def _complete(chosen: dict[str, Given]) -> None:
         chosen["dev_root"] = replace(root, origin=f"{root.origin}, as driver-root")
     if written is None or written.value != "write":
         return
-    kind = chosen.get("cdi_kind") or Given(value=KIND, origin="default", place=Place.DEFAULT)
+    kind = chosen.get("cdi_kind") or Given(
+        value=KIND, origin="default", place=SettingSource.DEFAULT
+    )
     try:
         value = written_kind(kind.value)
     except InputError as error:

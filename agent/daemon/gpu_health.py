@@ -16,7 +16,7 @@ from agent.health.saved import forgiven, lasting, resumed
 from agent.health.seen import is_over
 from agent.health.state import MAX_GPUS, HealthState
 from agent.health.status import HealthView
-from agent.health.xid import MAX_CODES, RECOVERY_CHANGED, told_apart
+from agent.health.xid import MAX_CODES, RECOVERY_CHANGED, counted_code
 from agent.model.nvml_event import EventKind, NvmlEvent, NvmlStatus
 from agent.model.snapshot import Snapshot
 
@@ -155,7 +155,7 @@ class GpuHealthMonitor:
                     if gpu not in self._codes and len(self._codes) >= MAX_GPUS:
                         gpu = UNNAMED
                     codes = self._codes.setdefault(gpu, set())
-                    code = told_apart(event.xid, codes)
+                    code = counted_code(event.xid, codes)
                     codes.add(code)
                     self._counts[gpu, code] = self._counts.get((gpu, code), 0) + event.count
                 single = replace(event, count=1)  # however often it came, it is judged once

@@ -15,7 +15,7 @@ import structlog
 
 from agent.config import ConfigFile, Resolved, Settings, key, options
 from agent.config.named import Chosen, chosen, listed
-from agent.config.origin import Place
+from agent.config.origin import SettingSource
 from agent.daemon.logs import LastProblem
 from agent.errors import AgentError, InputError
 from agent.health.notices import Notice
@@ -69,8 +69,8 @@ class Sources:
         return Resolved.of(
             flags=self.flags,
             environment=self.environment,
-            file=self._config_file(self.file, Place.FILE),
-            named=self._config_file(path, Place.NAMED_FILE),
+            file=self._config_file(self.file, SettingSource.FILE),
+            named=self._config_file(path, SettingSource.NAMED_FILE),
             nvidia_flags=self.nvidia_flags,
         )
 
@@ -95,7 +95,7 @@ class Sources:
                 stamps.append((str(path), 0, 0, 0))  # its coming back is a change
         return tuple(stamps)
 
-    def _config_file(self, name: str | None, place: Place) -> ConfigFile | None:
+    def _config_file(self, name: str | None, place: SettingSource) -> ConfigFile | None:
         return None if name is None else ConfigFile(name=name, text=self.read(name), place=place)
 
 

@@ -54,13 +54,13 @@ class Target:
     Attributes:
         simulated: the name of the simulated machine, ``None`` on real hardware.
         socket_dir: where the kubelet listens.
-        stand_in: the embedded kubelet; ``None`` with a real one.
+        fake_kubelet: the embedded kubelet; ``None`` with a real one.
     """
 
     machine: Machine
     simulated: str | None
     socket_dir: Path
-    stand_in: FakeKubelet | None = None
+    fake_kubelet: FakeKubelet | None = None
 
     @property
     def is_real(self) -> bool:
@@ -69,13 +69,13 @@ class Target:
 
     def kubelet_has(self, resource: str) -> bool:
         """Tell whether the kubelet took the device list; a real one does at registration."""
-        return self.stand_in is None or self.stand_in.view(resource) is not None
+        return self.fake_kubelet is None or self.fake_kubelet.view(resource) is not None
 
     def preferred(self, size: int, resource: str) -> tuple[str, ...] | None:
         """Ask for devices over the socket as a kubelet would; ``None`` with a real one."""
-        if self.stand_in is None:
+        if self.fake_kubelet is None:
             return None
-        return self.stand_in.preferred(size, resource=resource)
+        return self.fake_kubelet.preferred(size, resource=resource)
 
 
 @contextmanager
@@ -96,14 +96,16 @@ def open_target(settings: Settings, on_events: OnEvents | None = None) -> Iterat
             source = Machine(read=lambda: fixed, reread=lambda: None, nvml=NvmlStatus)
 
         # GPUs that do not exist never reach the host's own kubelet.
-        directory, stand_in = settings.device_plugin_dir, None
+        directory, fake_kubelet = settings.device_plugin_dir, None
         is_host = os.path.realpath(directory) == os.path.realpath(HOST_DEVICE_PLUGINS)
         is_missing = settings.or_simulate and not (directory / KUBELET_SOCKET).is_socket()
         if is_missing or (simulated is not None and is_host):
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodetopo-")))
-            stand_in = FakeKubelet(directory)
-            stack.callback(stand_in.stop)
-        yield Target(machine=source, simulated=simulated, socket_dir=directory, stand_in=stand_in)
+            fake_kubelet = FakeKubelet(directory)
+            stack.callback(fake_kubelet.stop)
+        yield Target(
+            machine=source, simulated=simulated, socket_dir=directory, fake_kubelet=fake_kubelet
+        )
 
 
 def _simulated(settings: Settings) -> tuple[str | None, Snapshot | None]:

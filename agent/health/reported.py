@@ -6,7 +6,7 @@ from dataclasses import replace
 from agent.health.rules import HealthRules
 from agent.health.state import MAX_FAULTS, RANK, Fault, GpuRecord, Heal, Window
 from agent.health.status import HealthClass
-from agent.health.xid import OTHER, REPEATED, told_apart, xid
+from agent.health.xid import OTHER, REPEATED, counted_code, xid
 from agent.model.nvml_event import EventKind, NvmlEvent
 
 _HEAL = {
@@ -65,9 +65,9 @@ def _with_xid(
     record: GpuRecord, event: NvmlEvent, code: int, now: float, rules: HealthRules
 ) -> GpuRecord:
     windows = {window.xid: window for window in record.windows}
-    if told_apart(code, windows) == OTHER:
+    if counted_code(code, windows) == OTHER:
         windows = {it.xid: it for it in record.windows if now - it.since < rules.degraded_s}
-    code = told_apart(code, windows)
+    code = counted_code(code, windows)
     window = windows.get(code)
     if window is None or now - window.since >= rules.dedupe_s:
         earlier = () if window is None else window.repeats

@@ -275,7 +275,7 @@ The recovery action, which is read after each event, raises it where the driver 
 
 
 OTHER = 0
-"""Stands for all codes that :func:`told_apart` puts together; the driver has no XID 0."""
+"""Stands for all codes that :func:`counted_code` puts together; the driver has no XID 0."""
 
 
 MAX_CODES = 256
@@ -336,7 +336,7 @@ def xid(code: int) -> Xid:
     return Xid(code=code, meaning=meaning, action=None, kind=UNLISTED)
 
 
-def told_apart(code: int, known: Collection[int]) -> int:
+def counted_code(code: int, known: Collection[int]) -> int:
     """Return *code*, or :data:`OTHER` where *known* codes of a GPU leave no room for it.
 
     The driver sends what the hardware says, which may be anything; codes of the table always

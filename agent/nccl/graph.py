@@ -49,7 +49,7 @@ _GEN4_BASE_MODE = "a"
 Bridges = Mapping[PciAddress, PciBridge]
 
 
-class Kind(Enum):
+class NodeKind(Enum):
     """What a node is (topo.h); NET is a network device, NIC the PCI device that carries it."""
 
     GPU = auto()
@@ -74,13 +74,13 @@ class Graph:
         gpus, nets: the GPUs and network devices by node.
     """
 
-    kinds: dict[str, Kind] = field(default_factory=dict)
+    kinds: dict[str, NodeKind] = field(default_factory=dict)
     links: dict[str, Links] = field(default_factory=dict)
     keys: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
     gpus: dict[str, Gpu] = field(default_factory=dict)
     nets: dict[str, Net] = field(default_factory=dict)
 
-    def add(self, name: str, kind: Kind) -> bool:
+    def add(self, name: str, kind: NodeKind) -> bool:
         """Add a node; False if it is there already."""
         if name in self.kinds:
             return False
@@ -99,14 +99,14 @@ class Graph:
         for there, kind in self.links.pop(name):
             self.links[there].pop((name, kind), None)
 
-    def of(self, kind: Kind) -> list[str]:
+    def of(self, kind: NodeKind) -> list[str]:
         """Return the nodes of a kind, GPUs and NETs as NCCL lists them, others as added."""
         names = [name for name, other in self.kinds.items() if other is kind]
         return sorted(names, key=lambda name: self.keys.get(name, ()))
 
     def tree(self, name: str) -> list[str]:
         """Return the switches and CPUs next to a node by PCIe, above it and below."""
-        inner = (Kind.PCI, Kind.CPU)
+        inner = (NodeKind.PCI, NodeKind.CPU)
         return [
             there
             for there, kind in self.links[name]
@@ -135,7 +135,7 @@ def graph(snapshot: Snapshot) -> Graph:
         nic = _add_nic(built, net, snapshot, bridges)
         if nic is not None:
             name = f"NET/{position}"
-            built.add(name, Kind.NET)
+            built.add(name, NodeKind.NET)
             built.nets[name] = net
             built.keys[name] = (*built.keys[nic], position)
             # NCCL counts no step from a NIC to its ports (paths.cc, LINK_NET).
@@ -147,7 +147,7 @@ def graph(snapshot: Snapshot) -> Graph:
     _flatten(built, bridges)
     machine = snapshot.kernel.machine if snapshot.kernel else None
     gbs = bandwidth.between_cpus(machine, snapshot.cpu)
-    for a, b in combinations(built.of(Kind.CPU), 2):
+    for a, b in combinations(built.of(NodeKind.CPU), 2):
         built.connect(a, b, NcclPath.SYS, gbs)
     return built
 
@@ -170,7 +170,7 @@ def _add_nvlinks(built: Graph, snapshot: Snapshot) -> None:
             built.connect(names[a], names[b], NcclPath.NVL, count * min(each[a], each[b]))
     for index, count in switch_links(snapshot).items():
         if index in names:
-            built.add(SWITCHES, Kind.NVS)
+            built.add(SWITCHES, NodeKind.NVS)
             built.connect(names[index], SWITCHES, NcclPath.NVL, count * each[index])
     for link in snapshot.nvlinks or ():
         if link.is_active and link.peer_kind is PeerKind.CPU and link.gpu in names:
@@ -193,16 +193,16 @@ def _flatten(built: Graph, bridges: Bridges) -> None:
     is merged once, so a third level stays.
     """
     by_name = {f"PCI/{address}": bridge for address, bridge in bridges.items()}
-    ordered = level = built.of(Kind.CPU)
+    ordered = level = built.of(NodeKind.CPU)
     while level:
         level = [
             there
             for name in level
             for there in built.tree(name)
-            if built.kinds[there] is Kind.PCI and there not in ordered
+            if built.kinds[there] is NodeKind.PCI and there not in ordered
         ]
         ordered = [*ordered, *level]
-    switches = (name for name in ordered if built.kinds[name] is Kind.PCI)
+    switches = (name for name in ordered if built.kinds[name] is NodeKind.PCI)
     rank = {name: at for at, name in enumerate(switches)}
     for name, position in rank.items():
         generation = _broadcom_generation(by_name.get(name), level=0)
@@ -231,11 +231,11 @@ def _broadcom_generation(bridge: PciBridge | None, *, level: int) -> str | None:
 def _connect_cpu(built: Graph, gpu: str, kind: NcclPath, gbs: float) -> None:
     """Link a GPU to the CPU above it in the PCIe tree (findLocalCpu)."""
     (cpu, *_) = built.keys[gpu]
-    built.connect(gpu, built.of(Kind.CPU)[int(cpu)], kind, gbs)
+    built.connect(gpu, built.of(NodeKind.CPU)[int(cpu)], kind, gbs)
 
 
 def _add_gpu(built: Graph, gpu: Gpu, bridges: Bridges) -> None:
-    built.add(gpu.name, Kind.GPU)
+    built.add(gpu.name, NodeKind.GPU)
     built.gpus[gpu.name] = gpu
     link = gpu.pcie if gpu.function is None or gpu.function.link is None else gpu.function.link
     if link is None and gpu.function is not None:
@@ -247,14 +247,14 @@ def _add_gpu(built: Graph, gpu: Gpu, bridges: Bridges) -> None:
 def _add_nic(built: Graph, net: Net, snapshot: Snapshot, bridges: Bridges) -> str | None:
     """Add the PCI device of *net*; ``None`` where a virtual device has no CPU to be under."""
     if net.nic is None or net.path is None:
-        cpus = built.of(Kind.CPU)
-        if cpus and built.add(_VIRTUAL_NIC, Kind.NIC):
+        cpus = built.of(NodeKind.CPU)
+        if cpus and built.add(_VIRTUAL_NIC, NodeKind.NIC):
             built.connect(cpus[0], _VIRTUAL_NIC, NcclPath.PIX, bandwidth.LOCAL)
             # Behind the PCI functions, which start with a digit.
             built.keys[_VIRTUAL_NIC] = (0, "virtual")
         return _VIRTUAL_NIC if cpus else None
     name = f"NIC/{net.nic}"
-    if built.add(name, Kind.NIC):
+    if built.add(name, NodeKind.NIC):
         function = (snapshot.hcas or ())[net.hcas[0]].function
         for direct in snapshot.data_directs or ():
             if direct.path is not None and direct.path == net.path:
@@ -270,12 +270,12 @@ def _attach(built: Graph, name: str, place: _Place, bridges: Bridges) -> None:
     chain = list(range(len(hops) - 1, -1, -1 if is_collapsed else -_SWITCH_STEP))
     cpu = _cpu_of(built, hops[chain[-1]], place.numa_node, bridges)
     way = tuple(str(hops[at]) for at in reversed(chain))
-    built.keys[name] = (built.of(Kind.CPU).index(cpu), *way)
+    built.keys[name] = (built.of(NodeKind.CPU).index(cpu), *way)
     child, link = name, place.link
     for at, above in zip(chain, [*chain[1:], None], strict=True):
         port = None if is_collapsed or not at else _link(bridges.get(hops[at - 1]))
         parent = cpu if above is None else f"PCI/{hops[above]}"
-        is_new = built.add(parent, Kind.PCI)
+        is_new = built.add(parent, NodeKind.PCI)
         built.connect(child, parent, NcclPath.PIX, bandwidth.pcie((link, port)))
         if above is None or not is_new:
             return
@@ -293,10 +293,10 @@ def _cpu_of(built: Graph, top: PciAddress, numa_node: int | None, bridges: Bridg
     none for it, the device's own is taken. The first device decides for all below.
     """
     for there in built.tree(f"PCI/{top}") if f"PCI/{top}" in built.kinds else ():
-        if built.kinds[there] is Kind.CPU:
+        if built.kinds[there] is NodeKind.CPU:
             return there
     bridge = bridges.get(top)
     node = numa_node if bridge is None or bridge.numa_node is None else bridge.numa_node
     name = f"CPU/{_UNKNOWN_NODE if node is None else node}"
-    built.add(name, Kind.CPU)
+    built.add(name, NodeKind.CPU)
     return name

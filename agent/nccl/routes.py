@@ -14,7 +14,7 @@ from itertools import product
 from agent.model.nvlink import P2pStatus
 from agent.model.snapshot import Snapshot
 from agent.nccl.bandwidth import LOCAL, UNKNOWN, nccl_capability
-from agent.nccl.graph import Graph, Kind, graph
+from agent.nccl.graph import Graph, NodeKind, graph
 from agent.nccl.paths import PXN_LIMIT, NcclPath, NcclRoute, gdr_allowed, p2p_allowed
 
 CHANNELS = 64
@@ -139,9 +139,9 @@ def route(snapshot: Snapshot) -> Routed:
     routed = Routed(
         built,
         search(built),
-        tuple(built.of(Kind.GPU)),
-        tuple(built.of(Kind.NET)),
-        tuple(built.of(Kind.CPU)),
+        tuple(built.of(NodeKind.GPU)),
+        tuple(built.of(NodeKind.NET)),
+        tuple(built.of(NodeKind.CPU)),
     )
     _divert_peers(routed, snapshot)
     _prefer_c2c(routed)
@@ -153,7 +153,7 @@ def route(snapshot: Snapshot) -> Routed:
 
 def search(graph: Graph) -> Paths:
     """Return the best path between all nodes that matter: to each CPU, GPU and NET."""
-    ends = [*graph.of(Kind.CPU), *graph.of(Kind.GPU), *graph.of(Kind.NET)]
+    ends = [*graph.of(NodeKind.CPU), *graph.of(NodeKind.GPU), *graph.of(NodeKind.NET)]
     return {(name, end): path for end in ends for name, path in paths_to(graph, end).items()}
 
 
@@ -246,14 +246,14 @@ def _longer(graph: Graph, path: Path, there: str, link: NcclPath, gbs: float) ->
     kind, far = graph.kinds[path.nodes[0]], graph.kinds[there]
     steps = len(path.nodes) - 1
     step = link
-    if kind is Kind.GPU and steps:
-        if link is not NcclPath.NVL or far is not Kind.GPU or steps > _RELAY_HOPS:
+    if kind is NodeKind.GPU and steps:
+        if link is not NcclPath.NVL or far is not NodeKind.GPU or steps > _RELAY_HOPS:
             return None
         if path.type is NcclPath.NVL:
             step = NcclPath.NVB
-    if kind is Kind.PCI and far is Kind.PCI:
+    if kind is NodeKind.PCI and far is NodeKind.PCI:
         step = NcclPath.PXB
-    if link is NcclPath.PIX and Kind.CPU in (kind, far):
+    if link is NcclPath.PIX and NodeKind.CPU in (kind, far):
         step = NcclPath.PHB
     is_complete = path.is_complete and gbs != UNKNOWN
     return Path(max(path.type, step), min(path.gbs, gbs), (there, *path.nodes), is_complete)

@@ -5,7 +5,7 @@ from typing import Any
 from agent.cluster import kinds
 from agent.cluster.cluster import Topology
 from agent.cluster.demands import demands
-from agent.cluster.kinds import Kind
+from agent.cluster.kinds import ObjectKind
 
 KEY = "nvidia.com/gpu.clique"
 
@@ -14,25 +14,25 @@ def named(name: str, spec: object) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def topology(name: str, key: str, alias: str) -> tuple[Kind, dict[str, Any]]:
+def topology(name: str, key: str, alias: str) -> tuple[ObjectKind, dict[str, Any]]:
     levels = [{"nodeLabel": "a/zone"}, {"nodeLabel": key, "alias": alias}]
     return kinds.KAI_TOPOLOGY, named(name, {"levels": levels})
 
 
-def of_kai(within: str, key: str) -> tuple[Kind, dict[str, Any]]:
+def of_kai(within: str, key: str) -> tuple[ObjectKind, dict[str, Any]]:
     constraint = {"requiredTopologyLevel": key, "topology": within}
     return kinds.KAI_POD_GROUP, named("it", {"minMember": 2, "topologyConstraint": constraint})
 
 
-def of_volcano(**request: object) -> tuple[Kind, dict[str, Any]]:
+def of_volcano(**request: object) -> tuple[ObjectKind, dict[str, Any]]:
     return kinds.VOLCANO_POD_GROUP, named("it", {"minMember": 4, "networkTopology": request})
 
 
-def hyper_node(tier: int, name: str) -> tuple[Kind, dict[str, Any]]:
+def hyper_node(tier: int, name: str) -> tuple[ObjectKind, dict[str, Any]]:
     return kinds.HYPER_NODE, named("h", {"tier": tier, "tierName": name})
 
 
-def keys(*objects: tuple[Kind, dict[str, Any]]) -> list[tuple[str, bool]]:
+def keys(*objects: tuple[ObjectKind, dict[str, Any]]) -> list[tuple[str, bool]]:
     return [(gang.key, gang.is_label) for gang in demands(objects).gangs]
 
 

@@ -7,7 +7,7 @@ import pytest
 from agent.cluster import kinds
 from agent.cluster.demands import demands, gangs_of
 from agent.cluster.gang import Gang
-from agent.cluster.kinds import KINDS, Kind, kind_of
+from agent.cluster.kinds import KINDS, ObjectKind, kind_of
 
 KEY = "nvidia.com/gpu.clique"
 TEMPLATE = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "4"}}}]}}
@@ -150,7 +150,9 @@ def test_a_leader_of_another_kind_counts_by_its_own_gpus(
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("broken", [{}, {"spec": None}, {"spec": []}, {"spec": {"podSets": [7]}}])
-def test_an_object_in_another_shape_asks_for_nothing(kind: Kind, broken: dict[str, Any]) -> None:
+def test_an_object_in_another_shape_asks_for_nothing(
+    kind: ObjectKind, broken: dict[str, Any]
+) -> None:
     assert demands([(kind, broken)]).gangs == ()
 
 

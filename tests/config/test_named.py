@@ -12,7 +12,7 @@ import pytest
 
 from agent.config import ConfigFile, Resolved, key
 from agent.config.named import Chosen, chosen, listed
-from agent.config.origin import Place
+from agent.config.origin import SettingSource
 from agent.config.resolve import CHOOSING
 from agent.errors import InputError
 
@@ -161,7 +161,7 @@ def resolved(*, file: str, named: str, **more: Any) -> Resolved:
         flags={},
         environment=more,
         file=ConfigFile(name="f.yaml", text=file),
-        named=ConfigFile(name="low", text=named, place=Place.NAMED_FILE),
+        named=ConfigFile(name="low", text=named, place=SettingSource.NAMED_FILE),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent.config import ConfigFile, Resolved, Settings
 from agent.config.named import chosen, listed
-from agent.config.origin import Place
+from agent.config.origin import SettingSource
 from agent.config.policies import TimeSlicing
 from agent.errors import InputError
 
@@ -115,6 +115,6 @@ def test_the_documented_config_map_of_several_configs_gives_each_node_its_own(
     assert (found.name, found.problem) == (name, None)
     assert found.path is not None
     text = found.path.read_text(encoding="utf-8")
-    named = ConfigFile(name=name, text=text, place=Place.NAMED_FILE)
+    named = ConfigFile(name=name, text=text, place=SettingSource.NAMED_FILE)
     settings = Resolved.of(flags={"node_name": "n"}, environment={}, named=named).settings
     assert settings.mig_strategy == strategy

@@ -11,7 +11,7 @@ import structlog
 
 from agent.cli.main import main
 from agent.cli.run import effect, explanation
-from agent.config.nvidia.names import NAMES, NVIDIA_CONFIG_VARIABLE, Kind, Name
+from agent.config.nvidia.names import NAMES, NVIDIA_CONFIG_VARIABLE, Name, ValueKind
 from agent.config.settings import key, options
 from agent.errors import InputError
 from tests.kubeapi.fake_watch import FakeWatch, watched
@@ -19,7 +19,12 @@ from tests.kubeapi.fake_watch import FakeWatch, watched
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "configuration.md"
 OWN = {key(name) for name in options()}
 FLAGS = [(name, flag) for name in NAMES for flag in name.flags if flag not in OWN]
-GOOD = {Kind.SWITCH: "false", Kind.NUMBERS: "0", Kind.DURATION: "1m", Kind.TEXT: "/a/kubelet.sock"}
+GOOD = {
+    ValueKind.SWITCH: "false",
+    ValueKind.NUMBERS: "0",
+    ValueKind.DURATION: "1m",
+    ValueKind.TEXT: "/a/kubelet.sock",
+}
 
 
 @pytest.fixture(autouse=True)

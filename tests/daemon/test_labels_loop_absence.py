@@ -129,7 +129,7 @@ def test_settings_that_change_remove_nothing_before_the_next_scan(api: FakeApi) 
     agent = SimulatedAgent(node(api))
     agent.scan()
     agent.run(60)
-    agent._asked = None  # other settings: the wish is made anew
+    agent._asked = None  # other settings: the desired is made anew
     agent.run(600)
     assert "a.io/old" in api.labels
     agent.scan()

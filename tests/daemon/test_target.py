@@ -50,7 +50,7 @@ def test_plain_settings_never_simulate(tmp_path: Path) -> None:
 def test_without_nvml_the_default_machine_never_reaches_the_kubelet_of_the_host() -> None:
     settings = Settings(node_name="n", or_simulate=True, nvml_library=NO_LIBRARY)
     with open_target(settings) as scene:
-        assert (scene.simulated, scene.stand_in is None) == ("dgx-h100", False)
+        assert (scene.simulated, scene.fake_kubelet is None) == ("dgx-h100", False)
         assert scene.socket_dir != settings.device_plugin_dir
 
 
@@ -62,4 +62,4 @@ def test_a_machine_goes_to_a_kubelet_in_a_directory_asked_for_by_name(tmp_path: 
 
 def described(scene: Target) -> tuple[str | None, Path, bool]:
     """Return what is simulated, where the kubelet is, and whether it is a stand-in."""
-    return scene.simulated, scene.socket_dir, scene.stand_in is not None
+    return scene.simulated, scene.socket_dir, scene.fake_kubelet is not None

@@ -6,7 +6,7 @@ import pytest
 
 from agent.health.rules import HealthRules
 from agent.health.status import HealthClass
-from agent.health.xid import MAX_CODES, OTHER, REPEATED, ROWS, SILENT, TABLE, Row, told_apart, xid
+from agent.health.xid import MAX_CODES, OTHER, REPEATED, ROWS, SILENT, TABLE, Row, counted_code, xid
 from scripts.docs.health import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "health.md"
@@ -80,7 +80,7 @@ def test_an_operators_class_comes_before_the_tables() -> None:
 
 def test_codes_of_the_table_are_told_apart_whatever_else_came() -> None:
     full = range(1000, 1000 + MAX_CODES)
-    assert [told_apart(code, full) for code in (79, 1000, 5000)] == [79, 1000, OTHER]
+    assert [counted_code(code, full) for code in (79, 1000, 5000)] == [79, 1000, OTHER]
 
 
 def test_the_page_in_docs_is_the_generated_one() -> None:

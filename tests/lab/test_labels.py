@@ -14,7 +14,7 @@ from tests.lab.api import Api, Object
 from tests.lab.cluster import MACHINES, Cluster
 from tests.lab.node_agent import NodeAgent
 from tests.lab.waiting import wait_for
-from tests.publish.desired_labels import wish
+from tests.publish.desired_labels import desired
 
 pytestmark = pytest.mark.lab
 
@@ -112,7 +112,7 @@ def test_one_value_that_the_api_server_refuses_keeps_no_other_away(
     node.agent.stop()
     publisher = NodeLabelPublisher(cluster.kubeconfig, NAME)
     labels = _ours(node.object()) | {"gpu.topology/good": "yes", "gpu.topology/bad": "not valid"}
-    publisher.publish(wish(labels))
+    publisher.publish(desired(labels))
     assert publisher.refused == {("gpu.topology/bad", "not valid")}
     assert node.labels()["gpu.topology/good"] == "yes"
     publisher.remove()

@@ -15,7 +15,7 @@ from tests.lab.api import Object
 from tests.lab.audit import moment
 from tests.lab.cluster import Cluster
 from tests.lab.waiting import wait_for
-from tests.publish.desired_labels import wish
+from tests.publish.desired_labels import desired
 
 pytestmark = pytest.mark.lab
 
@@ -44,7 +44,7 @@ def ours(cluster: Cluster, kubeconfig: Path) -> Iterator[NodeFeaturePublisher]:
 def test_the_object_holds_the_labels_and_names_its_node(
     cluster: Cluster, ours: NodeFeaturePublisher
 ) -> None:
-    assert ours.publish(wish(LABELS)).added == LABELS
+    assert ours.publish(desired(LABELS)).added == LABELS
     found = _object(cluster)
     assert found["spec"]["labels"] == LABELS
     assert found["metadata"]["labels"] == {"nfd.node.kubernetes.io/node-name": NODE}
@@ -53,7 +53,7 @@ def test_the_object_holds_the_labels_and_names_its_node(
 def test_the_daemon_set_that_is_found_through_the_pod_owns_the_object(
     cluster: Cluster, ours: NodeFeaturePublisher
 ) -> None:
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     (owner,) = _object(cluster)["metadata"]["ownerReferences"]
     theirs = cluster.api.get(featured.DAEMON_SET)["metadata"]
     assert (owner["kind"], owner["uid"]) == ("DaemonSet", theirs["uid"])
@@ -62,12 +62,12 @@ def test_the_daemon_set_that_is_found_through_the_pod_owns_the_object(
 def test_a_second_publication_and_one_after_a_restart_write_nothing(
     cluster: Cluster, kubeconfig: Path, ours: NodeFeaturePublisher
 ) -> None:
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     before, start = _object(cluster), moment()
     for one in (ours, featured.publisher(kubeconfig, NODE)):
-        assert not one.publish(wish(LABELS), complete=True)
+        assert not one.publish(desired(LABELS), complete=True)
         # Over the same connection, so that all that came before it is in the log by then.
-        assert not one.publish(wish(LABELS), complete=True)
+        assert not one.publish(desired(LABELS), complete=True)
     assert _object(cluster) == before
 
     def asked() -> dict[tuple[str, str], int]:
@@ -82,17 +82,17 @@ def test_a_second_publication_and_one_after_a_restart_write_nothing(
 def test_a_label_that_went_on_proof_is_gone_and_those_of_others_stay(
     cluster: Cluster, ours: NodeFeaturePublisher
 ) -> None:
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     cluster.api.merge(_path(), {"spec": {"labels": {"vendor.example/theirs": "x"}}})
     fewer = {key: value for key, value in LABELS.items() if key != COUNT}
-    assert ours.publish(wish(fewer), complete=True).removed == {COUNT: LABELS[COUNT]}
+    assert ours.publish(desired(fewer), complete=True).removed == {COUNT: LABELS[COUNT]}
     assert _object(cluster)["spec"]["labels"] == fewer | {"vendor.example/theirs": "x"}
 
 
 def test_the_account_may_not_delete_the_object_and_an_administrator_may(
     cluster: Cluster, ours: NodeFeaturePublisher
 ) -> None:
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     with pytest.raises(ApiUnavailable, match="cannot delete"):
         ours.remove()
     assert featured.publisher(cluster.kubeconfig, NODE).remove().removed == LABELS
@@ -102,7 +102,7 @@ def test_the_account_may_not_delete_the_object_and_an_administrator_may(
 def test_a_node_whose_name_nfd_cannot_take_is_told_so(cluster: Cluster) -> None:
     far = NodeFeaturePublisher(cluster.kubeconfig, "n" * 64, namespace=NAMESPACE)
     with pytest.raises(ApiUnavailable) as caught:
-        far.publish(wish(LABELS))
+        far.publish(desired(LABELS))
     assert "63 characters" in caught.value.cure
 
 

@@ -12,7 +12,7 @@ from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU
 from tests.lab.waiting import wait_for
-from tests.publish.desired_labels import wish
+from tests.publish.desired_labels import desired
 
 pytestmark = pytest.mark.lab
 
@@ -33,9 +33,9 @@ def test_the_node_carries_the_labels_of_its_machine(h100: Node) -> None:
 def test_publishing_the_same_labels_again_writes_nothing(cluster: Cluster, h100: Node) -> None:
     h100.wait_labels(LABELS)
     publisher = NodeLabelPublisher(cluster.kubeconfig, h100.name)
-    publisher.publish(wish(LABELS))
+    publisher.publish(desired(LABELS))
 
-    assert not publisher.publish(wish(LABELS))
+    assert not publisher.publish(desired(LABELS))
 
 
 def test_new_scans_with_the_same_labels_ask_nothing_of_the_api_server(

@@ -23,14 +23,14 @@ def agent(cluster: Cluster) -> Iterator[Api]:
 
 def test_the_publisher_labels_the_node_of_its_pod(cluster: Cluster, agent: Api) -> None:
     kubeconfig = cluster.control_plane.write_kubeconfig("own-node", agent.token)
-    wish = DesiredLabels(
+    desired = DesiredLabels(
         labels={"nvidia.com/gpu.count": "8", "gpu.topology/rdma": "ib"},
         annotations={"gpu.topology/topology-ok-reason": "all is well"},
     )
-    NodeLabelPublisher(kubeconfig, OWN).publish(wish, complete=True)
+    NodeLabelPublisher(kubeconfig, OWN).publish(desired, complete=True)
     metadata = cluster.api.get(f"/api/v1/nodes/{OWN}")["metadata"]
-    assert wish.labels.items() <= metadata["labels"].items()
-    assert metadata["annotations"].items() >= {**(wish.annotations or {})}.items()
+    assert desired.labels.items() <= metadata["labels"].items()
+    assert metadata["annotations"].items() >= {**(desired.annotations or {})}.items()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tests.lab.own_node import (
     policed,
     relabel,
 )
-from tests.publish.desired_labels import wish
+from tests.publish.desired_labels import desired
 from tests.zones.machines import NODES, OFFER
 
 pytestmark = pytest.mark.lab
@@ -53,9 +53,9 @@ def test_the_publisher_writes_the_feature_of_its_node_anew_and_again(
     cluster: Cluster, kubeconfig: Path
 ) -> None:
     ours = NodeFeaturePublisher(kubeconfig, OWN, namespace="nodetopo", pod=OWN)
-    ours.publish(wish({"nvidia.com/gpu.count": "8", "gpu.topology/rdma": "ib"}))
+    ours.publish(desired({"nvidia.com/gpu.count": "8", "gpu.topology/rdma": "ib"}))
     cluster.api.merge(FEATURE, {"spec": {"labels": {FOREIGN: "x"}}})
-    ours.publish(wish({"gpu.topology/rdma": "roce"}), complete=True)
+    ours.publish(desired({"gpu.topology/rdma": "roce"}), complete=True)
     found = cluster.api.get(FEATURE)["spec"]["labels"]
     cluster.api.delete(FEATURE)
     assert found == {"gpu.topology/rdma": "roce", FOREIGN: "x"}

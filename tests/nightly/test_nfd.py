@@ -16,7 +16,7 @@ from tests.lab.waiting import wait_for
 from tests.nightly import nfd_site
 from tests.nightly.nfd import NAMESPACE
 from tests.nightly.nfd_site import NODE, Site
-from tests.publish.desired_labels import wish
+from tests.publish.desired_labels import desired
 
 pytestmark = pytest.mark.nightly
 
@@ -55,23 +55,23 @@ def settings(site: Site) -> Iterator[Site]:
 def test_every_label_of_a_machine_reaches_its_node_with_its_value(
     site: Site, output: str, wanted: Mapping[str, str]
 ) -> None:
-    site.output(output).publish(wish(wanted))
+    site.output(output).publish(desired(wanted))
     site.wait_labels(wanted)
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_what_changes_and_what_goes_does_so_on_the_node(site: Site, output: str) -> None:
     ours = site.output(output)
-    ours.publish(wish(TRAY))
+    ours.publish(desired(TRAY))
     site.wait_labels(TRAY)
     fewer = {key: value for key, value in TRAY.items() if key != CLIQUE} | {COUNT: "3"}
-    ours.publish(wish(fewer), complete=True)
+    ours.publish(desired(fewer), complete=True)
     site.wait_labels(fewer)
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_a_removal_leaves_nothing_of_ours_on_the_node(site: Site, output: str) -> None:
-    site.output(output).publish(wish(TRAY))
+    site.output(output).publish(desired(TRAY))
     site.wait_labels(TRAY)
     assert site.remove(output) == TRAY
     site.wait_labels({})
@@ -80,7 +80,7 @@ def test_a_removal_leaves_nothing_of_ours_on_the_node(site: Site, output: str) -
 def test_a_worker_that_never_looks_by_itself_notices_each_new_file(settings: Site) -> None:
     settings.nfd.start_worker(look_every="0s")
     for wanted in (TRAY, DGX, TRAY):
-        settings.output(NFD_FILE).publish(wish(wanted), complete=True)
+        settings.output(NFD_FILE).publish(desired(wanted), complete=True)
         settings.wait_labels(wanted)
 
 
@@ -90,7 +90,7 @@ def test_labels_of_others_are_beside_ours_and_ours_count_where_both_speak(
 ) -> None:
     with site.file_of_others(THEIRS):
         site.wait_labels(THEIRS)
-        site.output(output).publish(wish(TRAY))
+        site.output(output).publish(desired(TRAY))
         site.wait_labels(THEIRS | TRAY)
         site.remove(output)
         site.wait_labels(THEIRS)
@@ -115,7 +115,7 @@ def test_a_bad_label_takes_no_other_with_it(
     settings: Site, output: str, key: str, value: str, options: dict[str, Any]
 ) -> None:
     settings.nfd.start_master(options)
-    settings.output(output).publish(wish({**TRAY, key: value}))
+    settings.output(output).publish(desired({**TRAY, key: value}))
     settings.wait_labels(TRAY)
 
 
@@ -133,7 +133,7 @@ def test_a_label_that_nfd_refuses_takes_no_other_with_it(
     settings: Site, output: str, options: dict[str, Any], refused: dict[str, str]
 ) -> None:
     settings.nfd.start_master(options)
-    settings.output(output).publish(wish(TRAY | refused))
+    settings.output(output).publish(desired(TRAY | refused))
     settings.wait_labels(TRAY)
 
 
@@ -153,28 +153,28 @@ def test_where_nfd_takes_no_objects_of_others_the_file_still_gets_through(
     settings: Site, restrictions: dict[str, Any]
 ) -> None:
     settings.nfd.start_master({"restrictions": restrictions})
-    settings.output(NODE_FEATURE).publish(wish(DGX))
-    settings.output(NFD_FILE).publish(wish(TRAY))
+    settings.output(NODE_FEATURE).publish(desired(DGX))
+    settings.output(NFD_FILE).publish(desired(TRAY))
     settings.wait_labels(TRAY)
 
 
 def test_nfd_without_leave_to_overwrite_never_changes_a_value_of_its_own(settings: Site) -> None:
     settings.nfd.start_master({"restrictions": {"allowOverwrite": False}})
     ours = settings.output(NODE_FEATURE)
-    ours.publish(wish(TRAY))
+    ours.publish(desired(TRAY))
     settings.wait_labels(TRAY)
     fewer = {key: value for key, value in TRAY.items() if key != CLIQUE}
-    ours.publish(wish(fewer | {COUNT: "3"}), complete=True)
+    ours.publish(desired(fewer | {COUNT: "3"}), complete=True)
     settings.wait_labels(fewer)
 
 
 def test_a_node_that_is_created_anew_gets_the_labels_of_an_object_that_is_put_back(
     site: Site,
 ) -> None:
-    site.output(NODE_FEATURE).publish(wish(TRAY))
+    site.output(NODE_FEATURE).publish(desired(TRAY))
     site.wait_labels(TRAY)
     site.delete_node()
     wait_for("the object went with the Node", lambda: featured.find(site.api, NODE) is None)
     site.create_node()
-    site.output(NODE_FEATURE).publish(wish(TRAY))
+    site.output(NODE_FEATURE).publish(desired(TRAY))
     site.wait_labels(TRAY)

@@ -5,6 +5,6 @@ from collections.abc import Mapping
 from agent.publish.labels.output import DesiredLabels
 
 
-def wish(labels: Mapping[str, str]) -> DesiredLabels:
-    """Return the wish for just these *labels*."""
+def desired(labels: Mapping[str, str]) -> DesiredLabels:
+    """Return the desired for just these *labels*."""
     return DesiredLabels(labels=labels)

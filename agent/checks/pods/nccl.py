@@ -19,7 +19,7 @@ from agent.checks.pods.inputs import (
     whole_gpus,
     with_gpus,
 )
-from agent.checks.pods.nccl_network import Place, Remarks
+from agent.checks.pods.nccl_network import PlacedContainer, Remarks
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.snapshot import Snapshot
 from agent.nccl.paths import NcclPath
@@ -142,7 +142,7 @@ _WATCHED = (
 )
 def harmful_variables(snapshot: Snapshot) -> Judgement:
     """Compare the variables of containers with GPUs with what the node has."""
-    places = [Place(snapshot, pod, container) for pod, container in with_gpus(snapshot)]
+    places = [PlacedContainer(snapshot, pod, container) for pod, container in with_gpus(snapshot)]
     yield from missing_environment(snapshot)
     for place in places:
         for name, value in (place.container.environment or {}).items():
@@ -164,7 +164,7 @@ def harmful_variables(snapshot: Snapshot) -> Judgement:
                 yield Finding(subject=subject, observed=observed, expected=expected)
 
 
-def _nvlink(place: Place) -> Remarks:
+def _nvlink(place: PlacedContainer) -> Remarks:
     if not place.has_peers or not has_nvlink(place.snapshot):
         return
     if place.number("NCCL_P2P_DISABLE") == 1:
@@ -173,7 +173,7 @@ def _nvlink(place: Place) -> Remarks:
         yield f"{place.shown(network.P2P)} keeps NCCL from NVLink", "unset"
 
 
-def _shared_memory(place: Place) -> Remarks:
+def _shared_memory(place: PlacedContainer) -> Remarks:
     is_alone = knows_links(place.snapshot) and not has_nvlink(place.snapshot)
     if place.has_peers and is_alone and place.number("NCCL_SHM_DISABLE") == 1:
         yield (
@@ -182,7 +182,7 @@ def _shared_memory(place: Place) -> Remarks:
         )
 
 
-def _switches(place: Place) -> Remarks:
+def _switches(place: PlacedContainer) -> Remarks:
     if _turns_switches_off(place) and all(
         gpu.compute_capability is not None and gpu.compute_capability >= FIRST_WITH_MULTICAST
         for gpu in switched(place.snapshot)
@@ -190,7 +190,7 @@ def _switches(place: Place) -> Remarks:
         yield f"{place.shown(_NVLS)} keeps NCCL from reducing in the NVSwitches", "unset"
 
 
-def _turns_switches_off(place: Place) -> bool:
+def _turns_switches_off(place: PlacedContainer) -> bool:
     """Return whether *place* forgoes NVSwitches that reduce, if its GPUs can."""
     snapshot = place.snapshot
     is_old = snapshot.cuda_version is not None and snapshot.cuda_version < FIRST_CUDA
@@ -198,7 +198,7 @@ def _turns_switches_off(place: Place) -> bool:
     return is_meant and not is_old and not confidential(snapshot) and bool(switched(snapshot))
 
 
-def _fabric(place: Place) -> Remarks:
+def _fabric(place: PlacedContainer) -> Remarks:
     if not is_spread(place.pod) or not spans_nodes(place.snapshot):
         return
     for name in ("NCCL_MNNVL_ENABLE", "NCCL_CUMEM_ENABLE"):
@@ -206,7 +206,7 @@ def _fabric(place: Place) -> Remarks:
             yield f"{place.shown(name)} keeps NCCL from NVLink between nodes", "unset"
 
 
-_LOOKS: tuple[Callable[[Place], Iterator[tuple[str, str]]], ...] = (
+_LOOKS: tuple[Callable[[PlacedContainer], Iterator[tuple[str, str]]], ...] = (
     _nvlink,
     network.ignored,
     _shared_memory,

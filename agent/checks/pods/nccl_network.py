@@ -164,7 +164,7 @@ LONGEST = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlacedContainer:
     """A container with GPUs of a pod, and its node: values of NCCL variables, and what it has."""
 
     snapshot: Snapshot
@@ -253,7 +253,7 @@ _OLD = (NcclPath.LOC, NcclPath.PIX, NcclPath.PXB, NcclPath.PHB, NcclPath.SYS)
 """What the digits stand for; greater numbers for the last."""
 
 
-def level(place: Place, name: str) -> NcclPath | None:
+def level(place: PlacedContainer, name: str) -> NcclPath | None:
     """Return the level that the value of *name* sets; ``None`` where NCCL keeps its own."""
     value = place.value(name)
     if value in LEVELS:
@@ -263,14 +263,14 @@ def level(place: Place, name: str) -> NcclPath | None:
     return _OLD[min(number(value), len(_OLD) - 1)]
 
 
-def ignored(place: Place) -> Remarks:
+def ignored(place: PlacedContainer) -> Remarks:
     """Find values that are no level."""
     for name in (P2P, GDR):
         if place.value(name) and level(place, name) is None:
             yield f"{place.shown(name)}, which NCCL ignores", f"one of {', '.join(LEVELS)}"
 
 
-def without_gpudirect(place: Place) -> Remarks:
+def without_gpudirect(place: PlacedContainer) -> Remarks:
     """Find a level that no HCA is near enough for, where NCCL's own would let some."""
     name, most = _gdr_limit(place)
     if most is NcclPath.LOC:
@@ -290,7 +290,7 @@ def without_gpudirect(place: Place) -> Remarks:
             yield f"{place.shown(name)} {off} {nearest.name}", "unset"
 
 
-def missing_for_level(place: Place) -> tuple[Missing, ...]:
+def missing_for_level(place: PlacedContainer) -> tuple[Missing, ...]:
     """Name what is not known of the paths from GPUs to HCAs, if a level may be too low for them.
 
     A virtual machine may have a file that gives NCCL another topology than its own.
@@ -315,7 +315,7 @@ def missing_for_level(place: Place) -> tuple[Missing, ...]:
     )
 
 
-def _gdr_limit(place: Place) -> tuple[str, NcclPath | None]:
+def _gdr_limit(place: PlacedContainer) -> tuple[str, NcclPath | None]:
     """Return the variable that limits how far HCAs may be, and the limit."""
     if place.value("NCCL_TOPO_FILE"):
         return GDR, None
@@ -345,7 +345,7 @@ _GID = "NCCL_IB_GID_INDEX"
 _INTERFACES = "NCCL_SOCKET_IFNAME"
 
 
-def _has_hcas(place: Place) -> bool:
+def _has_hcas(place: PlacedContainer) -> bool:
     """Return whether NCCL in *place* surely reaches HCAs.
 
     It asks for them, or is a privileged part of a job in the host's network, where it has all.
@@ -353,11 +353,11 @@ def _has_hcas(place: Place) -> bool:
     return place.asks_for_rdma or (_sees_host(place) and bool(network_hcas(place.snapshot)))
 
 
-def _sees_host(place: Place) -> bool:
+def _sees_host(place: PlacedContainer) -> bool:
     return place.is_of_the_host and bool(place.container.is_privileged)
 
 
-def transport(place: Place) -> Remarks:
+def transport(place: PlacedContainer) -> Remarks:
     """Find NCCL turned away from the HCAs that the pod has."""
     network = place.value("NCCL_NET").casefold()
     if not _has_hcas(place) or place.value("NCCL_NET_PLUGIN"):
@@ -368,7 +368,7 @@ def transport(place: Place) -> Remarks:
         yield f"{place.shown('NCCL_IB_DISABLE')} beside RDMA devices", "unset"
 
 
-def gpudirect(place: Place) -> Remarks:
+def gpudirect(place: PlacedContainer) -> Remarks:
     """Find HCAs that are kept from GPU memory."""
     if not _has_hcas(place):
         return
@@ -379,13 +379,13 @@ def gpudirect(place: Place) -> Remarks:
         yield f"{shown}, and the module {PEERMEM} is not loaded", "unset"
 
 
-def hcas(place: Place) -> Remarks:
+def hcas(place: PlacedContainer) -> Remarks:
     """Find a list of HCAs that leaves others than it should."""
     if _sees_hcas(place):
         yield from wrong_hcas(place.snapshot, _list(place))
 
 
-def _list(place: Place) -> str:
+def _list(place: PlacedContainer) -> str:
     """Return the list of HCAs if NCCL goes by it, and something depends on it."""
     value = place.value(_HCA)
     is_used = place.asks_for_rdma or bool(place.pod.uses_host_network)
@@ -396,11 +396,11 @@ def _list(place: Place) -> str:
     return "" if is_alone and choice(value).excludes else value
 
 
-def _is_turned_away(place: Place) -> bool:
+def _is_turned_away(place: PlacedContainer) -> bool:
     return place.is_on("NCCL_IB_DISABLE") or place.value("NCCL_NET").casefold() == "socket"
 
 
-def _sees_hcas(place: Place) -> bool | None:
+def _sees_hcas(place: PlacedContainer) -> bool | None:
     """Return whether the pod sees the HCAs of the node, and no others; ``None``: not known."""
     kernel = place.snapshot.kernel
     if place.pod.uses_host_network:
@@ -408,7 +408,7 @@ def _sees_hcas(place: Place) -> bool | None:
     return None if kernel is None or kernel.rdma_netns is None else kernel.rdma_netns == SHARED
 
 
-def gids(place: Place) -> Remarks:
+def gids(place: PlacedContainer) -> Remarks:
     """Find an index at which RoCE ports of the host have no address.
 
     In a network of its own a pod may have addresses that were not there when the ports were read.
@@ -430,7 +430,7 @@ def gids(place: Place) -> Remarks:
         )
 
 
-def interfaces(place: Place) -> Remarks:
+def interfaces(place: PlacedContainer) -> Remarks:
     """Find a job of several pods on interfaces that lead to no other node, or are not there."""
     names = _interface_names(place)
     if not names or not is_spread(place.pod):
@@ -445,7 +445,7 @@ def interfaces(place: Place) -> Remarks:
         )
 
 
-def _interface_names(place: Place) -> tuple[str, ...]:
+def _interface_names(place: PlacedContainer) -> tuple[str, ...]:
     """Return the names that NCCL looks for, without ports; of a single character it takes none."""
     value = place.value(_INTERFACES)
     names = (item.partition(":")[0] for item in value.removeprefix("=").split(","))
@@ -457,7 +457,7 @@ def _leads_nowhere(name: str) -> bool:
     return name == "lo" or name.startswith(UNREACHABLE)
 
 
-def missing(place: Place) -> Iterator[Missing]:
+def missing(place: PlacedContainer) -> Iterator[Missing]:
     """Name what is not known of the node and decides what a variable of *place* does."""
     value = _list(place)
     snapshot = place.snapshot
@@ -476,14 +476,14 @@ def missing(place: Place) -> Iterator[Missing]:
         yield Missing(f"network interfaces that {_INTERFACES} in {name} names")
 
 
-def _asks_about_hcas(place: Place) -> bool:
+def _asks_about_hcas(place: PlacedContainer) -> bool:
     if place.value(_HCA):
         return bool(_list(place))
     is_set = bool(place.value(_GID)) or bool(place.value(GDR))
     return _sees_host(place) and (_is_turned_away(place) or is_set)
 
 
-def _is_there(place: Place) -> bool | None:
+def _is_there(place: PlacedContainer) -> bool | None:
     """Return whether *place* names an interface of the host, or none at all; ``None``: not known.
 
     A list that begins with ``=`` has whole names, any other how names begin.

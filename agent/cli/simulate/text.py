@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.cli import output
 from agent.cli.output import Answer
-from agent.cli.simulate.workload import Plan, counted
+from agent.cli.simulate.workload import TracePlan, counted
 from agent.simulate.contest import OURS
 from agent.simulate.outcome import Row
 
@@ -38,7 +38,7 @@ class Study:
     machine: str
     model: str
     is_exact: bool
-    plan: Plan
+    plan: TracePlan
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]
     left_out: Mapping[str, str]

@@ -13,7 +13,7 @@ from agent.cli.files import read_text
 from agent.cli.output import PATIENCE_S, emit
 from agent.cli.simulate import plot
 from agent.cli.simulate.text import Study, answer
-from agent.cli.simulate.workload import Plan, from_files, parse, plan
+from agent.cli.simulate.workload import TracePlan, from_files, parse, plan
 from agent.cli.source import load
 from agent.errors import InputError, closest
 from agent.model.snapshot import Snapshot
@@ -114,7 +114,7 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _simulate(contest: Contest, jobs: Plan, seeds: Sequence[int]) -> dict[str, list[Outcome]]:
+def _simulate(contest: Contest, jobs: TracePlan, seeds: Sequence[int]) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = {policy: [] for policy in contest.policies}
     with counting() as say:
         for number, seed in enumerate(seeds, 1):
@@ -154,7 +154,7 @@ def _policies(asked: Sequence[str], snapshot: Snapshot) -> tuple[list[str], dict
     return chosen, obstacles
 
 
-def _plan(args: Namespace, gpus: int) -> Plan:
+def _plan(args: Namespace, gpus: int) -> TracePlan:
     if not args.trace:
         name = args.workload or "philly"
         workload = WORKLOADS[name]

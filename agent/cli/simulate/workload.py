@@ -249,7 +249,7 @@ FULL = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TracePlan:
     """The jobs of every seed on a node of *gpus* GPUs.
 
     Attributes:
@@ -293,7 +293,7 @@ def plan(
     gpus: int,
     load: float | None,
     count: int | None,
-) -> Plan:
+) -> TracePlan:
     """Return the plan; *load* and *count* are what the person asked for.
 
     Arrivals recorded in a file are kept unless a load is asked for, or they offer more than
@@ -309,7 +309,7 @@ def plan(
     skipped: Counter[str] = Counter()
     for file in files:
         skipped.update(file.skipped)
-    drawn = Plan(
+    drawn = TracePlan(
         source=source,
         gpus=gpus,
         recorded=None,

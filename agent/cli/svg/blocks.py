@@ -50,7 +50,7 @@ class Block:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class BlockPlan:
     """All blocks, placed, and the heights that they share; y grows downwards."""
 
     blocks: list[Block]
@@ -83,11 +83,11 @@ class Plan:
         return box.height if box.is_card else CHIP_H
 
 
-def plan(snapshot: Snapshot) -> Plan:
+def plan(snapshot: Snapshot) -> BlockPlan:
     """Return the blocks of *snapshot* side by side; :func:`stack` gives them their heights."""
     blocks = list(_blocks(snapshot))
     sockets = [block.socket for block in blocks if block.socket is not None]
-    found = Plan(blocks=blocks, has_frames=len(sockets) > len(set(sockets)))
+    found = BlockPlan(blocks=blocks, has_frames=len(sockets) > len(set(sockets)))
     _across(found)
     return found
 
@@ -135,7 +135,7 @@ def _cpu_lines(branch: Branch, node: NumaNode | None, snapshot: Snapshot) -> Ite
         yield " · ".join(counted)
 
 
-def _across(found: Plan) -> None:
+def _across(found: BlockPlan) -> None:
     """Set every x; blocks of one socket stand closer and inside a frame."""
     x: float = MARGIN
     for position, block in enumerate(found.blocks):
@@ -158,7 +158,7 @@ def _across(found: Plan) -> None:
     found.width = x + MARGIN
 
 
-def stack(found: Plan, top: float) -> None:
+def stack(found: BlockPlan, top: float) -> None:
     """Set every y, from *top* on."""
     found.top = top + (FRAME_HEAD if found.has_frames else 0)
     most = max((len(block.lines) for block in found.blocks), default=1)
@@ -170,7 +170,7 @@ def stack(found: Plan, top: float) -> None:
     found.bottom = (found.leaf_top + tallest if tallest else found.cpu_bottom) + PAD
 
 
-def heights(found: Plan) -> Mapping[int, tuple[float, float]]:
+def heights(found: BlockPlan) -> Mapping[int, tuple[float, float]]:
     """Return the (x, lower side) of each GPU's card, by index."""
     return {
         branch.device.index: (box.x, found.y(box) + box.height)  # type: ignore[union-attr]

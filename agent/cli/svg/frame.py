@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from agent.cli.svg import canvas as look
-from agent.cli.svg.blocks import FRAME_HEAD, Block, Plan
+from agent.cli.svg.blocks import FRAME_HEAD, Block, BlockPlan
 from agent.cli.svg.canvas import Canvas, fitted, number, text_width, wrapped
 from agent.cli.svg.highlight import Highlight
 from agent.cli.svg.layout import is_vague
@@ -19,7 +19,7 @@ from agent.topology.links import nvlinks_between
 # The links between NUMA nodes and between sockets.
 
 
-def paint(canvas: Canvas, plan: Plan, snapshot: Snapshot, way: Highlight) -> None:
+def paint(canvas: Canvas, plan: BlockPlan, snapshot: Snapshot, way: Highlight) -> None:
     """Join each CPU with its neighbour; which others it joins is not known from sysfs."""
     y = plan.top + look.PAD + plan.cpu_height / 2
     for left, right in pairwise(block for block in plan.blocks if block.branch.name is not None):
@@ -127,7 +127,7 @@ def paint_title(canvas: Canvas, snapshot: Snapshot, width: float) -> float:
 
 def paint_legend(
     canvas: Canvas,
-    plan: Plan,
+    plan: BlockPlan,
     snapshot: Snapshot,
     top: float,
     way: Highlight,
@@ -153,7 +153,7 @@ def paint_legend(
     return y
 
 
-def _keys(plan: Plan, snapshot: Snapshot, way: Highlight) -> Iterator[Key]:
+def _keys(plan: BlockPlan, snapshot: Snapshot, way: Highlight) -> Iterator[Key]:
     kinds = {box.branch.kind for box in plan.boxes()}
     if BranchKind.GPU in kinds:
         yield Key(text="GPU", fill=look.GPU_FILL, stroke=look.GPU_LINE)

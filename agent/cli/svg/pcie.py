@@ -1,7 +1,7 @@
 """The PCIe side of the picture: CPUs, host bridges, switches, cards, and the lines between."""
 
 from agent.cli.svg import canvas as look
-from agent.cli.svg.blocks import CPU_LINE, FRAME_HEAD, Block, Plan
+from agent.cli.svg.blocks import CPU_LINE, FRAME_HEAD, Block, BlockPlan
 from agent.cli.svg.canvas import Canvas, elbow, fitted, number
 from agent.cli.svg.highlight import Highlight
 from agent.cli.svg.layout import HEAD_H, LINE_H, Box, is_vague, tip
@@ -18,7 +18,7 @@ _TURN = 10
 """How far below a box the lines to its children turn."""
 
 
-def paint(canvas: Canvas, plan: Plan, way: Highlight) -> None:
+def paint(canvas: Canvas, plan: BlockPlan, way: Highlight) -> None:
     """Paint frames, blocks, lines and boxes, in that order."""
     for socket, (left, right) in plan.frames.items():
         _frame(canvas, plan, socket, left, right)
@@ -42,7 +42,7 @@ def paint(canvas: Canvas, plan: Plan, way: Highlight) -> None:
                 (_card if box.is_card else _chip)(canvas, plan, box, way)
 
 
-def _frame(canvas: Canvas, plan: Plan, socket: int, left: float, right: float) -> None:
+def _frame(canvas: Canvas, plan: BlockPlan, socket: int, left: float, right: float) -> None:
     top = plan.top - FRAME_HEAD
     canvas.rect(
         left,
@@ -57,7 +57,7 @@ def _frame(canvas: Canvas, plan: Plan, socket: int, left: float, right: float) -
     canvas.text((left + right) / 2, top + 17, f"Socket {socket}", 13, font_weight="bold")
 
 
-def _cpu(canvas: Canvas, plan: Plan, block: Block, way: Highlight) -> None:
+def _cpu(canvas: Canvas, plan: BlockPlan, block: Block, way: Highlight) -> None:
     x, y = block.left + look.PAD, plan.top + look.PAD
     room = block.width - 2 * look.PAD
     on_way = block.branch.name in way.numas
@@ -84,7 +84,7 @@ def _cpu(canvas: Canvas, plan: Plan, block: Block, way: Highlight) -> None:
         )
 
 
-def _edges(canvas: Canvas, plan: Plan, block: Block, way: Highlight, *, chosen: bool) -> None:
+def _edges(canvas: Canvas, plan: BlockPlan, block: Block, way: Highlight, *, chosen: bool) -> None:
     for top in block.children:
         if block.branch.name is not None and _is_on(top, way, above=True) is chosen:
             _edge(canvas, plan, (top.x, plan.cpu_bottom), top, chosen=chosen)
@@ -100,7 +100,7 @@ def _edges(canvas: Canvas, plan: Plan, block: Block, way: Highlight, *, chosen: 
 
 def _edge(
     canvas: Canvas,
-    plan: Plan,
+    plan: BlockPlan,
     start: tuple[float, float],
     box: Box,
     *,
@@ -115,7 +115,7 @@ def _edge(
     )
 
 
-def _c2c(canvas: Canvas, plan: Plan, top: Box) -> None:
+def _c2c(canvas: Canvas, plan: BlockPlan, top: Box) -> None:
     """Draw the chip-to-chip link of a Grace GPU beside its PCIe line, past all boxes between."""
     for box in top.walk():
         device = box.branch.device
@@ -137,7 +137,7 @@ def _is_on(box: Box, way: Highlight, *, above: bool = False) -> bool:
     return box.branch.address in way.addresses
 
 
-def _chip(canvas: Canvas, plan: Plan, box: Box, way: Highlight) -> None:
+def _chip(canvas: Canvas, plan: BlockPlan, box: Box, way: Highlight) -> None:
     x, y = box.x - look.CHIP_W / 2, plan.y(box)
     on_way = _is_on(box, way)
     is_root = box.branch.kind is BranchKind.ROOT
@@ -164,7 +164,7 @@ def _chip(canvas: Canvas, plan: Plan, box: Box, way: Highlight) -> None:
     _link(canvas, plan, box, way)
 
 
-def _card(canvas: Canvas, plan: Plan, box: Box, way: Highlight) -> None:
+def _card(canvas: Canvas, plan: BlockPlan, box: Box, way: Highlight) -> None:
     fill, line = _CARDS.get(box.branch.kind, (look.OTHER_FILL, look.OTHER_LINE))
     on_way = _is_on(box, way)
     y = plan.leaf_top
@@ -190,7 +190,7 @@ def _card(canvas: Canvas, plan: Plan, box: Box, way: Highlight) -> None:
     _link(canvas, plan, box, way)
 
 
-def _link(canvas: Canvas, plan: Plan, box: Box, way: Highlight) -> None:
+def _link(canvas: Canvas, plan: BlockPlan, box: Box, way: Highlight) -> None:
     """Write what the PCIe link above *box* could do, and in a warning colour what it lacks."""
     text, is_bad = _link_text(box.link)
     if text:

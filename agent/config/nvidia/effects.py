@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.allocation.rules import Policy
 from agent.config.nvidia.names import NAMES
-from agent.config.origin import Given, Place
+from agent.config.origin import Given, SettingSource
 from agent.config.policies import LAST_XID, PlacementPolicies, TimeSlicing, XidClasses
 from agent.config.settings import default, option
 from agent.deviceplugin.settings import Strategy
@@ -94,7 +94,7 @@ def join(chosen: dict[str, Given], nvidia: Mapping[str, Given]) -> tuple[str, ..
         sentences += _put(chosen, name, theirs)
     if (asked := nvidia.get("pass-device-specs")) is not None:
         name = "device_list_strategy"
-        usual = Given(value=default(name), origin="default", place=Place.DEFAULT)
+        usual = Given(value=default(name), origin="default", place=SettingSource.DEFAULT)
         before = chosen.get(name, usual)
         after, remark = with_device_specs(before, asked)
         if remark is not None:
@@ -215,7 +215,11 @@ def with_device_specs(strategies: Given, asked: Given) -> tuple[Given, str | Non
         return strategies, None
     if all(word.startswith("cdi-") for word in strategies.value):
         return strategies, f"{asked.origin} has no effect: CDI brings the device nodes itself"
-    if strategies.is_ours and strategies.place >= asked.place and asked.place is not Place.FLAG:
+    if (
+        strategies.is_ours
+        and strategies.place >= asked.place
+        and asked.place is not SettingSource.FLAG
+    ):
         return strategies, f"{strategies.origin} wins over {asked.origin}: no device-specs"
     both = Given(
         value=(*strategies.value, "device-specs"),

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from agent.config import values
-from agent.config.nvidia.names import BY_PATH, NAMES, Kind, Name
-from agent.config.origin import Given, Place
+from agent.config.nvidia.names import BY_PATH, NAMES, Name, ValueKind
+from agent.config.origin import Given, SettingSource
 from agent.config.policies import ONE_EACH, RENAME, SHARED_SUFFIX, TimeSlicing
 from agent.errors import InputError, closest
 from agent.labels.label import DNS_NAME
@@ -88,13 +88,13 @@ def joined(
         if variable is not None:
             # Empty means false for a switch, as in urfave/cli, and an empty socket means none at
             # all; otherwise an empty variable is unset.
-            text = environment[variable] or ("false" if name.kind is Kind.SWITCH else "")
+            text = environment[variable] or ("false" if name.kind is ValueKind.SWITCH else "")
             if text or name.name == "kubelet-socket":
                 origin = f"environment {variable}"
-                strongest[name.name] = _given(name, text, origin, Place.ENVIRONMENT)
+                strongest[name.name] = _given(name, text, origin, SettingSource.ENVIRONMENT)
         if name.name in flags:
             origin = f"flag --{name.name}"
-            strongest[name.name] = _given(name, flags[name.name], origin, Place.FLAG)
+            strongest[name.name] = _given(name, flags[name.name], origin, SettingSource.FLAG)
     return strongest
 
 
@@ -103,7 +103,7 @@ def is_nvidias(root: Value) -> bool:
     return any(key.lower() in SECTIONS for key in root.entries())
 
 
-def read(root: Value, place: Place = Place.FILE) -> NvidiaFile:
+def read(root: Value, place: SettingSource = SettingSource.FILE) -> NvidiaFile:
     """Read a file for which :func:`is_nvidias` holds; *place* is how strong it is.
 
     Raises:
@@ -169,23 +169,25 @@ def _warn_unknown(entries: dict[str, Value], known: tuple[str, ...], warn: Warn)
 
 def _value(name: Name, value: Value, warn: Warn) -> Any:
     """Return the value of *name*; ``None`` where none is set."""
-    if name.kind is Kind.TIME_SLICING:  # to NVIDIA's, `timeSlicing: null` is one without resources
+    if (
+        name.kind is ValueKind.TIME_SLICING
+    ):  # to NVIDIA's, `timeSlicing: null` is one without resources
         return _time_slicing(value, warn)
     if value.is_null():
         return None
     try:
         match name.kind:
-            case Kind.MPS:
+            case ValueKind.MPS:
                 value.refuse("MPS is not supported", _MPS_CURE)
-            case Kind.RESOURCES:
+            case ValueKind.RESOURCES:
                 return _renamed_resources(value, warn) or None
-            case Kind.SWITCH:
+            case ValueKind.SWITCH:
                 return _switch(value)
-            case Kind.WORDS:
+            case ValueKind.WORDS:
                 return _words_of(name, value)
-            case Kind.NUMBERS:
+            case ValueKind.NUMBERS:
                 return _channels(tuple(str(item.scalar()) for item in value.items()))
-            case Kind.DURATION:  # a bare number is nanoseconds (api/config/v1/duration.go)
+            case ValueKind.DURATION:  # a bare number is nanoseconds (api/config/v1/duration.go)
                 number = value.scalar()
                 is_number = isinstance(number, int | float) and not isinstance(number, bool)
                 return f"{number:g}ns" if is_number else _duration(_text(value))
@@ -336,7 +338,7 @@ def _is_all(devices: Value) -> bool:
 # One value as text, from a flag or a variable.
 
 
-def _given(name: Name, text: str, origin: str, place: Place) -> Given:
+def _given(name: Name, text: str, origin: str, place: SettingSource) -> Given:
     try:
         return Given(value=_parsed(name, text), origin=origin, place=place)
     except ValueError as error:
@@ -351,18 +353,18 @@ def _parsed(name: Name, text: str) -> Any:
         ValueError: it holds none; the message says what it is instead.
     """
     match name.kind:
-        case Kind.SWITCH:
+        case ValueKind.SWITCH:
             switch = go_bool(text)
             if switch is None:
                 raise ValueError("neither true nor false")
             return switch
-        case Kind.WORD:
+        case ValueKind.WORD:
             return values.one_of(name.words)(text)
-        case Kind.WORDS:
+        case ValueKind.WORDS:
             return _words(name, tuple(word.strip() for word in text.split(",")))
-        case Kind.NUMBERS:
+        case ValueKind.NUMBERS:
             return _channels(tuple(word.strip() for word in text.split(",")) if text else ())
-        case Kind.DURATION:
+        case ValueKind.DURATION:
             return _duration(text)
         case _:
             return values.text(text) if text else ""

@@ -10,7 +10,7 @@ STRATEGIES = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
 """NVIDIA's names of the ways to hand over devices (api/config/v1/consts.go)."""
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """What a value is."""
 
     SWITCH = auto()
@@ -32,14 +32,14 @@ class Name:
         flags: without the dashes, the usual one first.
         variables: of the environment; the first that is set counts.
         path: in the file of ``version: v1``, ``None`` where that has no such key.
-        words: what a :attr:`Kind.WORD` or each of :attr:`Kind.WORDS` may be.
+        words: what a :attr:`ValueKind.WORD` or each of :attr:`ValueKind.WORDS` may be.
         ours: the settings of ours that it sets, by field.
         agrees: values of a setting without ``ours`` that need no remark, because they ask
             for what happens anyway; ``None`` for all values.
         instead: what happens in place of what was asked for.
     """
 
-    kind: Kind
+    kind: ValueKind
     flags: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     path: str | None = None
@@ -64,7 +64,7 @@ class Name:
 
 def _plugin(
     flag: str,
-    kind: Kind,
+    kind: ValueKind,
     path: str | None = None,
     *,
     also: str = "",
@@ -91,75 +91,78 @@ _NO_SWITCHES = "the CDI specification that the daemon writes has no such switche
 _LABELS = "labels follow every scan of the daemon (scan-interval)"
 
 NAMES: tuple[Name, ...] = (
-    _plugin("mig-strategy", Kind.WORD, "migStrategy", words=("none", "single", "mixed"),
+    _plugin("mig-strategy", ValueKind.WORD, "migStrategy", words=("none", "single", "mixed"),
             ours=("mig_strategy",)),
-    _plugin("fail-on-init-error", Kind.SWITCH, "failOnInitError", agrees=(False,),
+    _plugin("fail-on-init-error", ValueKind.SWITCH, "failOnInitError", agrees=(False,),
             instead="the daemon looks for GPUs at every scan, and does not end without one"),
-    Name(kind=Kind.TEXT, flags=("nvidia-driver-root", "driver-root"),
+    Name(kind=ValueKind.TEXT, flags=("nvidia-driver-root", "driver-root"),
          variables=("NVIDIA_DRIVER_ROOT",), path="flags.nvidiaDriverRoot",
          ours=("driver_root",)),
-    Name(kind=Kind.TEXT, flags=("nvidia-dev-root", "dev-root"),
+    Name(kind=ValueKind.TEXT, flags=("nvidia-dev-root", "dev-root"),
          variables=("NVIDIA_DEV_ROOT",), path="flags.nvidiaDevRoot", ours=("dev_root",)),
-    _plugin("pass-device-specs", Kind.SWITCH, "plugin.passDeviceSpecs",
+    _plugin("pass-device-specs", ValueKind.SWITCH, "plugin.passDeviceSpecs",
             ours=("device_list_strategy",)),
-    _plugin("device-list-strategy", Kind.WORDS, "plugin.deviceListStrategy", words=STRATEGIES,
+    _plugin("device-list-strategy", ValueKind.WORDS, "plugin.deviceListStrategy", words=STRATEGIES,
             ours=("device_list_strategy",)),
-    _plugin("device-id-strategy", Kind.WORD, "plugin.deviceIDStrategy", words=("uuid", "index"),
-            agrees=("uuid",), instead="devices are named by UUID, which stays over a restart"),
-    _plugin("gdrcopy-enabled", Kind.SWITCH, "gdrcopyEnabled", ours=("gdrcopy",)),
-    _plugin("gds-enabled", Kind.SWITCH, "gdsEnabled", ours=("gds",)),
-    _plugin("mofed-enabled", Kind.SWITCH, "mofedEnabled", ours=("mofed",)),
-    _plugin("cdi-annotation-prefix", Kind.TEXT, "plugin.cdiAnnotationPrefix",
+    _plugin("device-id-strategy", ValueKind.WORD, "plugin.deviceIDStrategy",
+            words=("uuid", "index"), agrees=("uuid",),
+            instead="devices are named by UUID, which stays over a restart"),
+    _plugin("gdrcopy-enabled", ValueKind.SWITCH, "gdrcopyEnabled", ours=("gdrcopy",)),
+    _plugin("gds-enabled", ValueKind.SWITCH, "gdsEnabled", ours=("gds",)),
+    _plugin("mofed-enabled", ValueKind.SWITCH, "mofedEnabled", ours=("mofed",)),
+    _plugin("cdi-annotation-prefix", ValueKind.TEXT, "plugin.cdiAnnotationPrefix",
             ours=("cdi_annotation_prefix",)),
-    _plugin("nvidia-cdi-hook-path", Kind.TEXT, "plugin.nvidiaCTKPath", also="nvidia-ctk-path",
+    _plugin("nvidia-cdi-hook-path", ValueKind.TEXT, "plugin.nvidiaCTKPath", also="nvidia-ctk-path",
             ours=("cdi_hook",)),
-    _plugin("driver-root-ctr-path", Kind.TEXT, "plugin.containerDriverRoot",
+    _plugin("driver-root-ctr-path", ValueKind.TEXT, "plugin.containerDriverRoot",
             also="container-driver-root", ours=("nvml_library",)),
-    _plugin("mps-root", Kind.TEXT, "mpsRoot", agrees=None,  # NVIDIA's Helm chart always sets it
+    # NVIDIA's Helm chart always sets it.
+    _plugin("mps-root", ValueKind.TEXT, "mpsRoot", agrees=None,
             instead="it is for MPS, which is not supported"),
-    _plugin("device-discovery-strategy", Kind.WORD, "deviceDiscoveryStrategy",
+    _plugin("device-discovery-strategy", ValueKind.WORD, "deviceDiscoveryStrategy",
             words=("auto", "nvml", "tegra"), agrees=("auto", "nvml")),
     # v0.20.0
-    _plugin("shared-devices-allocation-policy", Kind.WORD, "plugin.sharedDevicesAllocationPolicy",
+    _plugin("shared-devices-allocation-policy", ValueKind.WORD,
+            "plugin.sharedDevicesAllocationPolicy",
             words=("distributed", "packed"), ours=("placement_policy",)),
-    Name(kind=Kind.NUMBERS, flags=("imex-channel-ids",), variables=("IMEX_CHANNEL_IDS",),
+    Name(kind=ValueKind.NUMBERS, flags=("imex-channel-ids",), variables=("IMEX_CHANNEL_IDS",),
          path="imex.channelIDs", ours=("imex_channels",)),
-    Name(kind=Kind.SWITCH, flags=("imex-required",), variables=("IMEX_REQUIRED",),
+    Name(kind=ValueKind.SWITCH, flags=("imex-required",), variables=("IMEX_REQUIRED",),
          path="imex.required", ours=("imex_required",)),
-    _plugin("kubelet-socket", Kind.TEXT, ours=("device_plugin_dir", "registration")),
-    _plugin("cdi-feature-flags", Kind.TEXT, instead=_NO_SWITCHES),
-    Name(kind=Kind.TEXT, flags=("cdi-disable-hooks",), instead=_NO_SWITCHES),  # v0.20.0
-    Name(kind=Kind.TEXT, variables=("DP_DISABLE_HEALTHCHECKS",),
+    _plugin("kubelet-socket", ValueKind.TEXT, ours=("device_plugin_dir", "registration")),
+    _plugin("cdi-feature-flags", ValueKind.TEXT, instead=_NO_SWITCHES),
+    Name(kind=ValueKind.TEXT, flags=("cdi-disable-hooks",), instead=_NO_SWITCHES),  # v0.20.0
+    Name(kind=ValueKind.TEXT, variables=("DP_DISABLE_HEALTHCHECKS",),
          ours=("health_checks", "xid_classes")),
-    Name(kind=Kind.TEXT, variables=("DP_ENABLE_HEALTHCHECKS",), ours=("xid_classes",)),
+    Name(kind=ValueKind.TEXT, variables=("DP_ENABLE_HEALTHCHECKS",), ours=("xid_classes",)),
     # Of the config-manager that runs beside NVIDIA's plugin; ours needs none.
-    Name(kind=Kind.TEXT, variables=("CONFIG_FILE_SRCDIR",), ours=("config_dir",)),
-    Name(kind=Kind.TEXT, variables=("NODE_LABEL",), ours=("config_label",)),
-    Name(kind=Kind.TEXT, variables=("DEFAULT_CONFIG",), ours=("default_config",)),
-    Name(kind=Kind.WORDS, variables=("FALLBACK_STRATEGIES",), words=FALLBACKS,
+    Name(kind=ValueKind.TEXT, variables=("CONFIG_FILE_SRCDIR",), ours=("config_dir",)),
+    Name(kind=ValueKind.TEXT, variables=("NODE_LABEL",), ours=("config_label",)),
+    Name(kind=ValueKind.TEXT, variables=("DEFAULT_CONFIG",), ours=("default_config",)),
+    Name(kind=ValueKind.WORDS, variables=("FALLBACK_STRATEGIES",), words=FALLBACKS,
          ours=("config_fallbacks",)),
     # The rest of `flags` is for GPU feature discovery, whose labels the daemon writes.
-    Name(kind=Kind.SWITCH, flags=("use-node-feature-api",),
+    Name(kind=ValueKind.SWITCH, flags=("use-node-feature-api",),
          variables=("GFD_USE_NODE_FEATURE_API", "USE_NODE_FEATURE_API"),
          path="flags.useNodeFeatureAPI", agrees=(False,),
          instead="labels are written to the Node itself"),
-    Name(kind=Kind.SWITCH, flags=("oneshot",), variables=("GFD_ONESHOT",),
+    Name(kind=ValueKind.SWITCH, flags=("oneshot",), variables=("GFD_ONESHOT",),
          path="flags.gfd.oneshot", agrees=(False,), instead=_LABELS),
-    Name(kind=Kind.SWITCH, flags=("no-timestamp",), variables=("GFD_NO_TIMESTAMP",),
+    Name(kind=ValueKind.SWITCH, flags=("no-timestamp",), variables=("GFD_NO_TIMESTAMP",),
          path="flags.gfd.noTimestamp", agrees=(True,), instead="no label holds a time"),
-    Name(kind=Kind.DURATION, flags=("sleep-interval",), variables=("GFD_SLEEP_INTERVAL",),
+    Name(kind=ValueKind.DURATION, flags=("sleep-interval",), variables=("GFD_SLEEP_INTERVAL",),
          path="flags.gfd.sleepInterval", instead=_LABELS),
-    Name(kind=Kind.TEXT, flags=("output-file",), variables=("GFD_OUTPUT_FILE",),
+    Name(kind=ValueKind.TEXT, flags=("output-file",), variables=("GFD_OUTPUT_FILE",),
          path="flags.gfd.outputFile", instead="labels are written to the Node itself"),
-    Name(kind=Kind.TEXT, flags=("machine-type-file",), variables=("GFD_MACHINE_TYPE_FILE",),
+    Name(kind=ValueKind.TEXT, flags=("machine-type-file",), variables=("GFD_MACHINE_TYPE_FILE",),
          path="flags.gfd.machineTypeFile", agrees=("/sys/class/dmi/id/product_name",),
          instead="nvidia.com/gpu.machine comes from the DMI tables below sysfs-root"),
-    Name(kind=Kind.RESOURCES, path="resources.gpus",
+    Name(kind=ValueKind.RESOURCES, path="resources.gpus",
          instead="resources keep their names, as with NVIDIA's device plugin"),
-    Name(kind=Kind.RESOURCES, path="resources.mig",
+    Name(kind=ValueKind.RESOURCES, path="resources.mig",
          instead="resources keep their names, as with NVIDIA's device plugin"),
-    Name(kind=Kind.TIME_SLICING, path="sharing.timeSlicing", ours=("time_slicing",)),
-    Name(kind=Kind.MPS, path="sharing.mps"),
+    Name(kind=ValueKind.TIME_SLICING, path="sharing.timeSlicing", ours=("time_slicing",)),
+    Name(kind=ValueKind.MPS, path="sharing.mps"),
 )  # fmt: skip
 """In the order of NVIDIA's own lists."""
 

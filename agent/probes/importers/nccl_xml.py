@@ -24,7 +24,7 @@ from agent.probes.importers.nccl_xml_devices import (
     Devices,
     Element,
     FoundGpu,
-    Place,
+    TreePlace,
     cpu_mask,
     find_devices,
     number,
@@ -90,7 +90,7 @@ def parse_nccl_xml(text: str) -> Snapshot:
     for cpu in cpus:
         node = _numa_id(cpu)
         own = None if node is None else cpus_of_node.get(node)
-        find_devices(cpu, Place(numa_node=node, cpus=own, hops=()), devices)
+        find_devices(cpu, TreePlace(numa_node=node, cpus=own, hops=()), devices)
     gpus, nvlinks, gpu_issues = _gpus_and_nvlinks(list(devices.gpus.values()))
     issues = [*_file_issues(root, version), *node_issues, *gpu_issues]
     for (subject, reason), count in sorted(devices.left_out.items()):

@@ -84,7 +84,7 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TreePlace:
     """The place of an element: its NUMA node, that node's CPUs, the switches above it."""
 
     numa_node: int | None
@@ -101,7 +101,7 @@ class FoundGpu:
     """A GPU's ``pci`` element, and its ``gpu`` element where there is one."""
 
     address: PciAddress
-    place: Place
+    place: TreePlace
     pci: Element
     gpu: Element | None
 
@@ -123,7 +123,7 @@ class Devices:
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-def find_devices(parent: Element, place: Place, devices: Devices) -> bool:
+def find_devices(parent: Element, place: TreePlace, devices: Devices) -> bool:
     """Add every device below *parent*, a ``cpu`` or ``pci``; return whether there was one.
 
     Raises:
@@ -160,7 +160,7 @@ def find_devices(parent: Element, place: Place, devices: Devices) -> bool:
 
 
 def _add_device(
-    pci: Element, address: PciAddress, place: Place, devices: Devices, *, is_bridge: bool
+    pci: Element, address: PciAddress, place: TreePlace, devices: Devices, *, is_bridge: bool
 ) -> bool:
     """Add what *pci* is besides a bridge; return whether it is a device."""
     kind = pci_class(pci)
@@ -201,7 +201,7 @@ def _add_device(
     return False
 
 
-def _hcas(nic: Element, pci: Element | None, place: Place, devices: Devices) -> Iterator[Hca]:
+def _hcas(nic: Element, pci: Element | None, place: TreePlace, devices: Devices) -> Iterator[Hca]:
     """Yield one HCA with one port for each net; NCCL's speed is in Mb/s."""
     for net in nic.every("net"):
         name = net.attributes.get("name", "").strip()
@@ -222,7 +222,7 @@ def _hcas(nic: Element, pci: Element | None, place: Place, devices: Devices) -> 
             yield hca
 
 
-def _hca(name: str, pci: Element | None, place: Place) -> Hca:
+def _hca(name: str, pci: Element | None, place: TreePlace) -> Hca:
     if pci is None:
         return Hca(name=name, numa_node=place.numa_node)
     address = read_address(pci, "busid")

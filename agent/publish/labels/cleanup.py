@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.cluster.kinds import Kind
+from agent.cluster.kinds import ObjectKind
 from agent.cluster.node import ClusterNode, cluster_node
 from agent.errors import AgentError, ApiUnavailable, DecodeError
 from agent.kubeapi.apply import FIELD_MANAGER, Connect, labelled
@@ -98,16 +98,16 @@ class ClusterObjects:
         problems: why a kind could not be listed; a kind that is not installed is no problem.
     """
 
-    found: tuple[tuple[Kind, Mapping[str, Any]], ...]
-    problems: Mapping[Kind, str]
+    found: tuple[tuple[ObjectKind, Mapping[str, Any]], ...]
+    problems: Mapping[ObjectKind, str]
 
 
-def cluster_objects(connect: Connect, kinds: Iterable[Kind]) -> ClusterObjects:
+def cluster_objects(connect: Connect, kinds: Iterable[ObjectKind]) -> ClusterObjects:
     """Return the objects of *kinds* in all namespaces; a kind that fails does not stop the others.
 
     Each kind is read page by page, in the newest version that is served.
     """
-    found: list[tuple[Kind, Mapping[str, Any]]] = []
+    found: list[tuple[ObjectKind, Mapping[str, Any]]] = []
     problems = {}
     for kind in kinds:
         try:

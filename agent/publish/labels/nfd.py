@@ -85,7 +85,7 @@ class NfdFile:
         """Labels, as (key, value), that NFD would not take; not written."""
         return self._filter.refused
 
-    def changes(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+    def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Return what :meth:`publish` would change.
 
         Raises:
@@ -95,26 +95,26 @@ class NfdFile:
         lines = (line.strip() for line in (text or "").split("\n"))
         pairs = (line.split("=", 1) for line in lines if not line.startswith("#") and "=" in line)
         present = {key: value for key, value in pairs if passes(key, value)}
-        wanted = self._filter.passing(wish.labels)
+        wanted = self._filter.passing(desired.labels)
         changes = compare(
             present,
             present,
             wanted,
-            keep=wish.unread if complete else None,
+            keep=desired.unread if complete else None,
             is_there=text is not None,
         )
         return replace(changes, is_stale=text != _text({**changes.kept, **wanted}))
 
-    def publish(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Write the labels of *wish* into the file; return what that changed.
+    def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+        """Write the labels of *desired* into the file; return what that changed.
 
         Raises:
             InputError: the file cannot be read or written; it is left unchanged.
         """
-        changes = self.changes(wish, complete=complete)
+        changes = self.changes(desired, complete=complete)
         if not changes:
             return changes
-        text = _text({**changes.kept, **self._filter.passing(wish.labels)})
+        text = _text({**changes.kept, **self._filter.passing(desired.labels)})
         if len(text.encode()) > MAX_BYTES:
             raise InputError(f"{self._path}: over {MAX_BYTES} bytes", "NFD reads no such file")
         # Replaced as a whole, by a temporary file whose name NFD does not read.
@@ -227,7 +227,7 @@ class NodeFeaturePublisher:
         """Labels, as (key, value), that NFD would not take; not sent."""
         return self._filter.refused
 
-    def changes(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+    def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Return what :meth:`publish` would change.
 
         Raises:
@@ -244,19 +244,19 @@ class NodeFeaturePublisher:
         return compare(
             present,
             owned_keys(metadata, FIELD_MANAGER, _LABELS) & present.keys(),
-            self._filter.passing(wish.labels),
-            keep=wish.unread if complete else None,
+            self._filter.passing(desired.labels),
+            keep=desired.unread if complete else None,
             is_there=existing is not None,
             is_stale=is_stale,
         )
 
-    def publish(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Write the labels of *wish* into the object; return what that changed.
+    def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+        """Write the labels of *desired* into the object; return what that changed.
 
         Raises:
             ApiUnavailable: the write may have failed.
         """
-        changes = self.changes(wish, complete=complete)
+        changes = self.changes(desired, complete=complete)
         if not changes:
             return changes
         metadata: dict[str, Any] = {
@@ -266,7 +266,7 @@ class NodeFeaturePublisher:
         }
         if owners := self._known_owners():
             metadata["ownerReferences"] = list(owners)
-        labels = {**changes.kept, **self._filter.passing(wish.labels)}
+        labels = {**changes.kept, **self._filter.passing(desired.labels)}
         body = {
             "apiVersion": API_VERSION,
             "kind": "NodeFeature",

@@ -79,20 +79,20 @@ class NodeLabelPublisher:
         """Labels, as (key, value), that the API server does not accept; not sent again."""
         return self._refused
 
-    def changes(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+    def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Return what :meth:`publish` would change, as far as the API server accepts it.
 
         Raises:
             ApiUnavailable: the Node cannot be read.
         """
         now = self._read()
-        changes = self._changes(now, wish, complete=complete)
+        changes = self._changes(now, desired, complete=complete)
         if not changes:
-            self._remember(now, wish, changes)
+            self._remember(now, desired, changes)
         return changes
 
-    def publish(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Write *wish* to the Node; return what that changed.
+    def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+        """Write *desired* to the Node; return what that changed.
 
         Own labels that are absent from it are removed if it is *complete* evidence and they
         are not unread, and otherwise keep their value. Labels of others are not touched.
@@ -102,20 +102,20 @@ class NodeLabelPublisher:
                 time if that is ``None``.
         """
         now = self._read()
-        changes = self._changes(now, wish, complete=complete)
-        answer = self._apply(now, wish, changes) if changes else None
+        changes = self._changes(now, desired, complete=complete)
+        answer = self._apply(now, desired, changes) if changes else None
         if answer is not None and answer.status == _INVALID:
             # The control of the experiment: refused even without labels, none of them is at fault.
             self._object.checked("PATCH", self._try_out(now, ()))
-            refused = frozenset(self._invalid(now, tuple(sorted(wish.labels.items()))))
+            refused = frozenset(self._invalid(now, tuple(sorted(desired.labels.items()))))
             for key, value in sorted(refused - self._refused):
                 _log.error("label refused by the API server", node=self._node, key=key, value=value)
             self._refused |= refused
-            changes = self._changes(now, wish, complete=complete)
-            answer = self._apply(now, wish, changes) if changes else None
+            changes = self._changes(now, desired, complete=complete)
+            answer = self._apply(now, desired, changes) if changes else None
         if answer is not None:
             self._object.checked("PATCH", answer)
-        self._remember(now, wish, changes)
+        self._remember(now, desired, changes)
         return changes
 
     def remove(self) -> LabelChanges:
@@ -148,37 +148,37 @@ class NodeLabelPublisher:
     def _read(self) -> Labelled:
         return labelled(part(self._object.read(), "metadata"), FIELD_MANAGER)
 
-    def _changes(self, now: Labelled, wish: DesiredLabels, *, complete: bool) -> LabelChanges:
-        annotations = self._annotations(now, wish)
+    def _changes(self, now: Labelled, desired: DesiredLabels, *, complete: bool) -> LabelChanges:
+        annotations = self._annotations(now, desired)
         return compare(
             now.labels,
             now.owned,
-            self._acceptable(now, wish),
-            keep=wish.unread if complete else None,
+            self._acceptable(now, desired),
+            keep=desired.unread if complete else None,
             is_there=bool(now.owned or now.owned_annotations),
             is_stale=any(now.annotations.get(key) != value for key, value in annotations.items())
             or not now.owned_annotations <= annotations.keys(),
         )
 
-    def _apply(self, now: Labelled, wish: DesiredLabels, changes: LabelChanges) -> Answer:
-        labels = {**changes.kept, **self._acceptable(now, wish)}
-        return self._object.apply(self._patch(now, labels, self._annotations(now, wish)))
+    def _apply(self, now: Labelled, desired: DesiredLabels, changes: LabelChanges) -> Answer:
+        labels = {**changes.kept, **self._acceptable(now, desired)}
+        return self._object.apply(self._patch(now, labels, self._annotations(now, desired)))
 
-    def _remember(self, now: Labelled, wish: DesiredLabels, changes: LabelChanges) -> None:
-        yielded = self._yields & now.others & wish.labels.keys()
-        self._left = (now.uid, {**changes.kept, **self._acceptable(now, wish)}, yielded)
+    def _remember(self, now: Labelled, desired: DesiredLabels, changes: LabelChanges) -> None:
+        yielded = self._yields & now.others & desired.labels.keys()
+        self._left = (now.uid, {**changes.kept, **self._acceptable(now, desired)}, yielded)
 
-    def _acceptable(self, now: Labelled, wish: DesiredLabels) -> dict[str, str]:
+    def _acceptable(self, now: Labelled, desired: DesiredLabels) -> dict[str, str]:
         """Return the wanted labels that are neither refused nor left to another program."""
         return {
             key: value
-            for key, value in wish.labels.items()
+            for key, value in desired.labels.items()
             if (key, value) not in self._refused and not (key in self._yields and key in now.others)
         }
 
-    def _annotations(self, now: Labelled, wish: DesiredLabels) -> Mapping[str, str]:
-        if wish.annotations is not None:
-            return wish.annotations
+    def _annotations(self, now: Labelled, desired: DesiredLabels) -> Mapping[str, str]:
+        if desired.annotations is not None:
+            return desired.annotations
         return {key: now.annotations[key] for key in now.owned_annotations}
 
     def _invalid(self, now: Labelled, items: _Items) -> _Items:

@@ -101,17 +101,17 @@ class LabelOutput(Protocol):
     def refused(self) -> frozenset[tuple[str, str]]:
         """Labels, as (key, value), that the output does not take; not sent again."""
 
-    def changes(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+    def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Return what :meth:`publish` would change; writes nothing.
 
         Raises:
             AgentError: the output cannot be read.
         """
 
-    def publish(self, wish: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Publish *wish*, by a write only if needed; return what changed.
+    def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+        """Publish *desired*, by a write only if needed; return what changed.
 
-        Own labels that are absent from *wish* are removed only if *complete* says that their
+        Own labels that are absent from *desired* are removed only if *complete* says that their
         absence is evidence, except for the unread ones. Labels of others are not touched.
 
         Raises:

@@ -95,8 +95,8 @@ class OutputSchedule:
         if is_new:
             self._is_hurried.set()
 
-    def step(self, wish: DesiredLabels, *, is_proven: bool) -> float:
-        """Publish *wish* if it is due; return the seconds until the next step is due.
+    def step(self, desired: DesiredLabels, *, is_proven: bool) -> float:
+        """Publish *desired* if it is due; return the seconds until the next step is due.
 
         *is_proven*: a label that it neither has nor lists as unread should not exist anywhere.
         """
@@ -110,11 +110,11 @@ class OutputSchedule:
         seen = self._seen
         if seen is not None and seen is not self._examined:
             self._examined, self._is_disturbed = seen, self._output.is_disturbed(seen)
-        if (wait_s := self._wait_s(wish, is_proven=is_proven)) > 0:
+        if (wait_s := self._wait_s(desired, is_proven=is_proven)) > 0:
             return wait_s
         self._is_disturbed = False
         try:
-            self._publish(wish, is_proven=is_proven)
+            self._publish(desired, is_proven=is_proven)
         except AgentError as error:
             self.errors += 1
             structlog.get_logger().warning(
@@ -122,26 +122,28 @@ class OutputSchedule:
             )
             pause_s = self._pause.next_s(getattr(error, "retry_after_s", None))
             self._not_before = self._recheck_at = self._clock() + pause_s
-        return max(0.0, self._wait_s(wish, is_proven=is_proven))
+        return max(0.0, self._wait_s(desired, is_proven=is_proven))
 
-    def _wait_s(self, wish: DesiredLabels, *, is_proven: bool) -> float:
-        is_wanted = wish != self._published or self._is_disturbed or (self._has_kept and is_proven)
+    def _wait_s(self, desired: DesiredLabels, *, is_proven: bool) -> float:
+        is_wanted = (
+            desired != self._published or self._is_disturbed or (self._has_kept and is_proven)
+        )
         due = self._not_before if is_wanted else max(self._not_before, self._recheck_at)
         return due - self._clock()
 
-    def _publish(self, wish: DesiredLabels, *, is_proven: bool) -> None:
-        """Publish *wish*, or at the first time only look whether a write can be put off."""
+    def _publish(self, desired: DesiredLabels, *, is_proven: bool) -> None:
+        """Publish *desired*, or at the first time only look whether a write can be put off."""
         changes = None
         if self._is_first:
-            changes = self._output.changes(wish, complete=is_proven)
+            changes = self._output.changes(desired, complete=is_proven)
             self._is_first = False
             if changes and changes.is_there:
                 self._not_before = self._clock() + self._spread(0.0, CORRECTION_S)
                 return
         if changes is None or changes:
-            changes = self._output.publish(wish, complete=is_proven)
+            changes = self._output.publish(desired, complete=is_proven)
 
-        now, is_new = self._clock(), wish != self._published
+        now, is_new = self._clock(), desired != self._published
         if changes:
             is_reassertion = not is_new and bool(changes.added or changes.changed)
             self.writes += 1
@@ -156,7 +158,7 @@ class OutputSchedule:
             )
         elif is_new or now >= self._recheck_at:
             self._gap_s = GAP_S
-        self._published, self._has_kept = wish, bool(changes.kept.keys() - wish.unread)
+        self._published, self._has_kept = desired, bool(changes.kept.keys() - desired.unread)
         self._not_before = now + self._gap_s
         self._recheck_at = now + self._spread(*(FOLLOWED_S if self._is_followed() else RECHECK_S))
         self._pause.reset()

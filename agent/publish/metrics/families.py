@@ -26,7 +26,7 @@ Samples: TypeAlias = Mapping[tuple[str, ...], float]
 """Values of the labels, in the order of the family's labels → the value of the sample."""
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """The types of Prometheus that are used."""
 
     GAUGE = "gauge"
@@ -48,16 +48,16 @@ class Family:
     text: str
     samples: Callable[[MetricsState], Samples]
     labels: tuple[str, ...] = ()
-    kind: Kind = Kind.GAUGE
+    kind: MetricKind = MetricKind.GAUGE
 
     @property
     def full_name(self) -> str:
         """The name in queries."""
-        return f"{PREFIX}{self.name}{'_total' if self.kind is Kind.COUNTER else ''}"
+        return f"{PREFIX}{self.name}{'_total' if self.kind is MetricKind.COUNTER else ''}"
 
     def metric(self, state: MetricsState) -> Metric:
         """Return the family with the samples of *state*."""
-        make = CounterMetricFamily if self.kind is Kind.COUNTER else GaugeMetricFamily
+        make = CounterMetricFamily if self.kind is MetricKind.COUNTER else GaugeMetricFamily
         family = make(f"{PREFIX}{self.name}", f"{self.text}.", labels=self.labels)
         for labelled, value in self.samples(state).items():
             family.add_metric(labelled, value)
@@ -185,13 +185,13 @@ AGENT_FAMILIES = (
     Family(
         name="label_writes",
         text="Writes of labels, to all their outputs",
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: single(state.publish_writes),
     ),
     Family(
         name="label_errors",
         text="Attempts to publish labels that failed",
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: single(state.publish_errors),
     ),
     Family(
@@ -202,21 +202,21 @@ AGENT_FAMILIES = (
     Family(
         name="zone_writes",
         text="Writes of the NodeResourceTopology object and of placements onto pods",
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: single(state.zone_writes),
     ),
     Family(
         name="zone_errors",
         text="Attempts to learn zones and placements from the kubelet, or to publish them, that "
         "failed",
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: single(state.zone_errors),
     ),
     Family(
         name="kubernetes_events",
         text="Events about the Node: `posted` writes, and those `dropped` unsaid",
         labels=("outcome",),
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: {
             ("posted",): state.events_posted,
             ("dropped",): state.events_dropped,
@@ -231,7 +231,7 @@ AGENT_FAMILIES = (
     Family(
         name="config_reload_failures",
         text="Changes of the configuration that were refused; the one before stays in force",
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: single(state.config_failures),
     ),
 )
@@ -256,14 +256,14 @@ ALIGNMENT_FAMILIES = (
     Family(
         name="pod_measurement_errors",
         text="Times that pods could not be measured, because the kubelet did not answer",
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: single(state.pod_errors),
     ),
     Family(
         name="rejections",
         text="Pods rejected by the kubelet's managers, `explained` on the pod or `given-up`",
         labels=("outcome",),
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: by_name(
             {"explained": state.rejections_explained, "given-up": state.rejections_given_up}
         ),
@@ -354,7 +354,7 @@ HEALTH_FAMILIES = (
         name="xid_events",
         text="XID errors seen; pairs of GPU and code appear with their first",
         labels=("uuid", "xid"),
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: {
             (uuid, str(xid)): count for (uuid, xid), count in state.xid_counts.items()
         },
@@ -373,7 +373,7 @@ KUBELET_FAMILIES = (
         name="registrations",
         text="Registrations that the kubelet accepted",
         labels=("resource",),
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: by_name(state.registrations),
     ),
     Family(
@@ -392,7 +392,7 @@ KUBELET_FAMILIES = (
         name="allocations",
         text="Containers that were given devices",
         labels=("resource",),
-        kind=Kind.COUNTER,
+        kind=MetricKind.COUNTER,
         samples=lambda state: by_name(state.allocations),
     ),
 )

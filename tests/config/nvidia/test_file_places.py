@@ -7,8 +7,8 @@ import pytest
 
 from agent.allocation.rules import Policy
 from agent.config.nvidia import effects
-from agent.config.nvidia.names import NAMES, Kind, Name
-from agent.config.origin import Given, Place
+from agent.config.nvidia.names import NAMES, Name, ValueKind
+from agent.config.origin import Given, SettingSource
 from agent.errors import InputError
 from tests.config.resolving import resolve
 
@@ -82,12 +82,17 @@ def test_a_contradiction_in_one_place_is_said_and_agreement_is_not() -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.variables], ids=lambda n: n.name)
 def test_every_variable_is_read_and_the_first_of_two_counts(name: Name) -> None:
-    good = {Kind.SWITCH: "1", Kind.NUMBERS: "0", Kind.DURATION: "1m", Kind.TEXT: "/a/kubelet.sock"}
+    good = {
+        ValueKind.SWITCH: "1",
+        ValueKind.NUMBERS: "0",
+        ValueKind.DURATION: "1m",
+        ValueKind.TEXT: "/a/kubelet.sock",
+    }
     value = OWN_TEXTS.get(name.name) or good.get(name.kind)
     value = value or next(word for word in reversed(name.words) if word in TAKEN)
     found = resolve(environment=dict.fromkeys(reversed(name.variables), value)).nvidia[name.name]
     assert found.origin == f"environment {name.variables[0]}"
-    expected = {Kind.SWITCH: True, Kind.NUMBERS: (0,), Kind.WORDS: (value,)}
+    expected = {ValueKind.SWITCH: True, ValueKind.NUMBERS: (0,), ValueKind.WORDS: (value,)}
     assert found.value == expected.get(name.kind, value)
 
 
@@ -263,7 +268,7 @@ def test_envvar_is_taken_with_a_warning() -> None:
 
 
 def test_a_strategy_that_is_not_here_yet_is_refused() -> None:
-    given = Given(value=("none-such",), origin="n.yaml:1 key x", place=Place.FILE)
+    given = Given(value=("none-such",), origin="n.yaml:1 key x", place=SettingSource.FILE)
     with pytest.raises(InputError, match=r"n\.yaml:1 key x: none-such is not supported"):
         effects.translated({"device-list-strategy": given})
 

@@ -97,8 +97,8 @@ def publish(cluster: Cluster) -> None:
     """
     changed = None
     for name, publisher in _publishers(cluster, MACHINES):
-        wish = DesiredLabels(labels=labels(MACHINES[name].snapshot(name)))
-        changed = name if publisher.publish(wish, complete=True) else changed
+        desired = DesiredLabels(labels=labels(MACHINES[name].snapshot(name)))
+        changed = name if publisher.publish(desired, complete=True) else changed
     _wait_heard(cluster, changed, "Exists")
 
 

@@ -10,7 +10,7 @@ from agent.publish.labels.output import OUTPUTS, LabelOutput, own_namespace
 from agent.publish.labels.outputs import label_outputs
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi, serving
 from tests.kubeapi.fake_node_features import FakeFeatures
-from tests.publish.desired_labels import wish
+from tests.publish.desired_labels import desired
 
 LABELS = {"nvidia.com/gpu.count": "8"}
 THEIRS = {"kubernetes.io/os": "linux"}
@@ -39,7 +39,7 @@ def test_everything_of_ours_is_removed_and_nothing_else(api: FakeApi, tmp_path: 
     with serving(api, tmp_path) as kubeconfig:
         ours = outputs(kubeconfig, tmp_path)
         for one in ours:
-            one.publish(wish(LABELS))
+            one.publish(desired(LABELS))
         found = tuple(clean(ours, is_dry=False))
     assert [(one.labels, one.is_there, one.problem) for one in found] == [(LABELS, True, None)] * 3
     assert api.features is not None
@@ -51,7 +51,7 @@ def test_a_dry_run_reports_the_same_and_removes_nothing(api: FakeApi, tmp_path: 
     with serving(api, tmp_path) as kubeconfig:
         ours = outputs(kubeconfig, tmp_path)
         for one in ours:
-            one.publish(wish(LABELS))
+            one.publish(desired(LABELS))
         promised = tuple(clean(ours, is_dry=True))
         assert api.labels == THEIRS | LABELS
         assert tmp_path.joinpath("nodetopo").exists()
@@ -69,7 +69,7 @@ def test_a_place_that_fails_keeps_no_other_from_being_cleaned(api: FakeApi, tmp_
     with serving(api, tmp_path) as kubeconfig:
         ours = outputs(kubeconfig, tmp_path)
         for one in ours:
-            one.publish(wish(LABELS))
+            one.publish(desired(LABELS))
         api.fail_with = (403, {})
         first, second, third = clean(ours, is_dry=False)
     assert "grant `get` and `patch`" in str(first.problem)

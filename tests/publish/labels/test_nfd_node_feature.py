@@ -10,7 +10,7 @@ from agent.errors import ApiUnavailable
 from agent.publish.labels.nfd import LONGEST_NODE, NodeFeaturePublisher
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi, serving
 from tests.kubeapi.fake_node_features import FakeFeatures
-from tests.publish.desired_labels import wish
+from tests.publish.desired_labels import desired
 
 LABELS = {"nvidia.com/gpu.count": "8", "gpu.topology/interconnect": "nvswitch"}
 PATH = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/ns/nodefeatures/nodetopo-gpu-1"
@@ -46,7 +46,7 @@ def features(api: FakeApi) -> FakeFeatures:
 def test_the_object_names_its_node_and_holds_the_labels(tmp_path: Path) -> None:
     api = installed()
     with serving(api, tmp_path) as config:
-        NodeFeaturePublisher(config, "gpu-1", namespace="ns").publish(wish(LABELS))
+        NodeFeaturePublisher(config, "gpu-1", namespace="ns").publish(desired(LABELS))
     assert features(api).writes == [
         {
             "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
@@ -63,32 +63,32 @@ def test_the_object_names_its_node_and_holds_the_labels(tmp_path: Path) -> None:
 
 def test_the_same_labels_are_not_written_again_after_a_restart() -> None:
     api = installed(DAEMON_SET)
-    publisher(api, "nodetopo-x").publish(wish(LABELS))
-    assert not publisher(api, "nodetopo-x").publish(wish(LABELS))
+    publisher(api, "nodetopo-x").publish(desired(LABELS))
+    assert not publisher(api, "nodetopo-x").publish(desired(LABELS))
     assert len(features(api).writes) == 1
 
 
 def test_the_daemon_set_owns_the_object_and_not_the_pod_that_a_rollout_replaces() -> None:
     api = installed(DAEMON_SET)
-    publisher(api, "nodetopo-x").publish(wish(LABELS))
+    publisher(api, "nodetopo-x").publish(desired(LABELS))
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nodetopo", "uid": "uid-ds"}
     assert features(api).objects[PATH]["metadata"]["ownerReferences"] == [owner]
 
 
 def test_a_pod_without_a_controller_owns_the_object() -> None:
     api = installed()
-    publisher(api, "nodetopo-x").publish(wish(LABELS))
+    publisher(api, "nodetopo-x").publish(desired(LABELS))
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "nodetopo-x", "uid": "uid-pod"}
     assert features(api).objects[PATH]["metadata"]["ownerReferences"] == [owner]
 
 
 def test_another_daemon_set_becomes_the_owner_by_one_write() -> None:
     api = installed(DAEMON_SET)
-    publisher(api, "nodetopo-x").publish(wish(LABELS))
+    publisher(api, "nodetopo-x").publish(desired(LABELS))
     api.pods[POD]["ownerReferences"] = [DAEMON_SET | {"uid": "uid-2"}]
     ours = publisher(api, "nodetopo-x")
-    assert ours.publish(wish(LABELS)).is_stale
-    assert not ours.publish(wish(LABELS))
+    assert ours.publish(desired(LABELS)).is_stale
+    assert not ours.publish(desired(LABELS))
     (owner,) = features(api).objects[PATH]["metadata"]["ownerReferences"]
     assert owner["uid"] == "uid-2"
 
@@ -97,7 +97,7 @@ def test_an_owner_that_we_may_not_see_keeps_no_label_away() -> None:
     api = installed()
     api.pods.clear()
     with capture_logs() as lines:
-        publisher(api, "nodetopo-x").publish(wish(LABELS))
+        publisher(api, "nodetopo-x").publish(desired(LABELS))
     assert features(api).objects[PATH]["spec"]["labels"] == LABELS
     assert [line["event"] for line in lines] == ["owner of the pod not known"]
 
@@ -108,46 +108,46 @@ def test_an_owner_that_cannot_be_read_now_is_waited_for() -> None:
     ours = publisher(api, "nodetopo-x")
     api.fail_with = (503, {"Retry-After": "3"})
     with pytest.raises(ApiUnavailable) as caught:
-        ours.publish(wish(LABELS))
+        ours.publish(desired(LABELS))
     assert caught.value.retry_after_s == 3
     api.fail_with = None
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     assert "ownerReferences" in features(api).objects[PATH]["metadata"]
 
 
 def test_a_label_missing_from_an_incomplete_scan_stays() -> None:
     api = installed()
     ours = publisher(api)
-    ours.publish(wish(LABELS))
-    assert ours.publish(wish({"nvidia.com/gpu.count": "7"})).changed
+    ours.publish(desired(LABELS))
+    assert ours.publish(desired({"nvidia.com/gpu.count": "7"})).changed
     assert features(api).objects[PATH]["spec"]["labels"] == LABELS | {"nvidia.com/gpu.count": "7"}
 
 
 def test_complete_evidence_removes_our_labels_and_leaves_those_of_others() -> None:
     api = installed()
     ours = publisher(api)
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     features(api).label(PATH, "somebody", theirs="x")
-    found = ours.publish(wish({"nvidia.com/gpu.count": "8"}), complete=True)
+    found = ours.publish(desired({"nvidia.com/gpu.count": "8"}), complete=True)
     assert found.removed == {"gpu.topology/interconnect": "nvswitch"}
     labels = features(api).objects[PATH]["spec"]["labels"]
     assert labels == {"nvidia.com/gpu.count": "8", "theirs": "x"}
-    assert not ours.publish(wish({"nvidia.com/gpu.count": "8"}), complete=True)
+    assert not ours.publish(desired({"nvidia.com/gpu.count": "8"}), complete=True)
 
 
 def test_an_object_that_lost_its_node_is_put_right() -> None:
     api = installed()
     ours = publisher(api)
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     features(api).objects[PATH]["metadata"]["labels"] = {}
-    assert ours.publish(wish(LABELS)).is_stale
-    assert not ours.publish(wish(LABELS))
+    assert ours.publish(desired(LABELS)).is_stale
+    assert not ours.publish(desired(LABELS))
 
 
 def test_a_poisoned_label_stays_out_and_the_others_do_not() -> None:
     api = installed()
     ours = publisher(api)
-    ours.publish(wish(LABELS | {"nvidia.com/gpu.product": "not valid"}))
+    ours.publish(desired(LABELS | {"nvidia.com/gpu.product": "not valid"}))
     assert features(api).objects[PATH]["spec"]["labels"] == LABELS
     assert ours.refused == {("nvidia.com/gpu.product", "not valid")}
 
@@ -156,7 +156,7 @@ def test_without_nfd_it_is_named(tmp_path: Path) -> None:
     with serving(FakeApi(), tmp_path) as config:
         ours = NodeFeaturePublisher(config, "gpu-1", namespace="ns")
         with pytest.raises(ApiUnavailable, match="install Node Feature Discovery"):
-            ours.publish(wish(LABELS))
+            ours.publish(desired(LABELS))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_node_name_too_long_for_nfd_is_an_error(length: int, cure: str) -> Non
     connect = DirectApi(FakeApi(fail_with=(422, {}), features=FakeFeatures()))
     ours = NodeFeaturePublisher(None, "n" * length, namespace="ns", connect=lambda: connect)
     with pytest.raises(ApiUnavailable, match=cure):
-        ours.publish(wish(LABELS))
+        ours.publish(desired(LABELS))
 
 
 def test_a_missing_permission_is_named() -> None:
@@ -174,14 +174,14 @@ def test_a_missing_permission_is_named() -> None:
     with pytest.raises(
         ApiUnavailable, match=r"nodefeatures\.nfd\.k8s-sigs\.io in the namespace ns"
     ):
-        publisher(api).publish(wish(LABELS))
+        publisher(api).publish(desired(LABELS))
 
 
 def test_removal_deletes_the_object_and_tells_what_went(tmp_path: Path) -> None:
     api = installed()
     with serving(api, tmp_path) as config:
         ours = NodeFeaturePublisher(config, "gpu-1", namespace="ns")
-        ours.publish(wish(LABELS))
+        ours.publish(desired(LABELS))
         assert ours.remove().removed == LABELS
         assert features(api).objects == {}
         assert ours.remove().is_there is False
@@ -190,7 +190,7 @@ def test_removal_deletes_the_object_and_tells_what_went(tmp_path: Path) -> None:
 def test_a_removal_that_is_refused_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     api = installed()
     ours = publisher(api)
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     answer = features(api).answer
 
     def forbid(method: str, *rest: Any) -> tuple[int, dict[str, Any]]:

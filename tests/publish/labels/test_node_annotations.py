@@ -5,7 +5,7 @@ import pytest
 from agent.publish.labels.node import NodeLabelPublisher
 from agent.publish.labels.output import DesiredLabels
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi
-from tests.publish.desired_labels import wish
+from tests.publish.desired_labels import desired
 
 REASON = "gpu.topology/topology-ok-reason"
 OK = "gpu.topology/topology-ok"
@@ -63,7 +63,7 @@ def test_cleanup_takes_the_annotation_too(api: FakeApi, ours: NodeLabelPublisher
 def test_a_label_that_was_not_read_stays_though_the_scan_is_complete(
     api: FakeApi, ours: NodeLabelPublisher
 ) -> None:
-    ours.publish(wish({"a.io/read": "x", "a.io/unread": "y"}))
+    ours.publish(desired({"a.io/read": "x", "a.io/unread": "y"}))
     found = ours.publish(DesiredLabels(unread=frozenset({"a.io/unread"})), complete=True)
     assert (api.labels, found.removed) == ({"a.io/unread": "y"}, {"a.io/read": "x"})
     assert found.kept == {"a.io/unread": "y"}

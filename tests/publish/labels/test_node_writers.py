@@ -12,7 +12,7 @@ from agent.kubeapi.apply import labelled
 from agent.publish.labels.node import NodeLabelPublisher
 from agent.publish.labels.output import LabelChanges
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi, Reply, serving
-from tests.publish.desired_labels import wish
+from tests.publish.desired_labels import desired
 
 CLIQUE = "nvidia.com/gpu.clique"
 LABELS = {"nvidia.com/gpu.count": "8", CLIQUE: "uuid.1"}
@@ -31,8 +31,8 @@ def test_after_a_write_of_unknown_outcome_the_newest_state_is_read(
         ours = NodeLabelPublisher(config, "gpu-1")
         api.lose_with = status
         with pytest.raises(ApiUnavailable):
-            ours.publish(wish(LABELS))
-        assert (api.labels, ours.publish(wish(LABELS))) == (LABELS, LabelChanges(is_there=True))
+            ours.publish(desired(LABELS))
+        assert (api.labels, ours.publish(desired(LABELS))) == (LABELS, LabelChanges(is_there=True))
     assert [query["resourceVersion"] for query in api.reads] == ["0", ""]
     assert api.writes == 1
 
@@ -41,13 +41,13 @@ def test_the_newest_state_is_asked_for_until_it_comes() -> None:
     api = FakeApi(version=41, lose_with=504)
     ours = publisher(api)
     with pytest.raises(ApiUnavailable):
-        ours.publish(wish(LABELS))
+        ours.publish(desired(LABELS))
     api.fail_with = (503, {})
     with pytest.raises(ApiUnavailable):
-        ours.publish(wish(LABELS))
+        ours.publish(desired(LABELS))
     api.fail_with = None
-    ours.publish(wish(LABELS))
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
+    ours.publish(desired(LABELS))
     assert [query["resourceVersion"] for query in api.reads] == ["0", "", "", "42"]
 
 
@@ -61,9 +61,9 @@ def test_a_refused_write_needs_no_newer_state() -> None:
     api = _Throttled()
     ours = publisher(api)
     with pytest.raises(ApiUnavailable):
-        ours.publish(wish(LABELS))
+        ours.publish(desired(LABELS))
     with pytest.raises(ApiUnavailable):
-        ours.publish(wish(LABELS))
+        ours.publish(desired(LABELS))
     assert [query["resourceVersion"] for query in api.reads] == ["0", "0"]
 
 
@@ -71,7 +71,7 @@ def test_what_would_change_is_told_without_a_write() -> None:
     api = FakeApi()
     api.set_by("nodetopo", {"nvidia.com/gpu.count": "7", "nvidia.com/gone": "x"})
     api.set_by("kubelet", {"kubernetes.io/os": "linux"})
-    found = publisher(api).changes(wish(LABELS))
+    found = publisher(api).changes(desired(LABELS))
     assert found == LabelChanges(
         added={CLIQUE: "uuid.1"},
         changed={"nvidia.com/gpu.count": ("7", "8")},
@@ -83,14 +83,14 @@ def test_what_would_change_is_told_without_a_write() -> None:
 
 def test_a_label_that_we_yield_is_written_where_nobody_else_does() -> None:
     api = FakeApi()
-    publisher(api, frozenset({CLIQUE})).publish(wish(LABELS))
+    publisher(api, frozenset({CLIQUE})).publish(desired(LABELS))
     assert api.labels == LABELS
 
 
 def test_a_yielded_label_is_left_to_another_program() -> None:
     api = FakeApi()
     api.set_by("dra-driver", {CLIQUE: "theirs"})
-    publisher(api, frozenset({CLIQUE})).publish(wish(LABELS))
+    publisher(api, frozenset({CLIQUE})).publish(desired(LABELS))
     assert api.labels == LABELS | {CLIQUE: "theirs"}
     assert api.owners[CLIQUE] == {"dra-driver"}
 
@@ -99,9 +99,9 @@ def test_a_label_that_we_yield_is_ours_again_when_the_other_writer_leaves() -> N
     api = FakeApi()
     api.set_by("dra-driver", {CLIQUE: "theirs"})
     ours = publisher(api, frozenset({CLIQUE}))
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     del api.labels[CLIQUE], api.owners[CLIQUE]
-    assert ours.publish(wish(LABELS)).added == {CLIQUE: "uuid.1"}
+    assert ours.publish(desired(LABELS)).added == {CLIQUE: "uuid.1"}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_only_what_we_applied_is_ours(
 def test_what_others_wrote_alike_is_not_ours_to_remove() -> None:
     api = FakeApi()
     api.set_by("kubectl-label", LABELS)
-    assert not publisher(api).publish(wish(LABELS), complete=True)
+    assert not publisher(api).publish(desired(LABELS), complete=True)
     assert not publisher(api).remove()
     assert api.labels == LABELS
 
@@ -139,7 +139,7 @@ def test_removal_takes_exactly_our_labels() -> None:
     api = FakeApi()
     api.set_by("kubelet", {"kubernetes.io/os": "linux"})
     ours = publisher(api)
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     assert ours.remove().removed == LABELS
     assert api.labels == {"kubernetes.io/os": "linux"}
 
@@ -148,7 +148,7 @@ def test_a_takeover_names_the_other_writer() -> None:
     api = FakeApi()
     api.set_by("nfd-master", {"nvidia.com/gpu.count": "4"})
     with capture_logs() as lines:
-        publisher(api).publish(wish(LABELS))
+        publisher(api).publish(desired(LABELS))
     (line,) = (line for line in lines if line["event"] == "labels taken over")
     assert "nvidia.com/gpu.count" in line["conflicts"][0]
 
@@ -160,7 +160,7 @@ def test_before_the_first_look_nothing_is_a_disturbance() -> None:
 def test_what_we_left_is_no_disturbance() -> None:
     api = FakeApi()
     ours = publisher(api)
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     api.set_by("kubelet", {"kubernetes.io/os": "linux"})
     assert not ours.is_disturbed(api.read()["metadata"])
 
@@ -169,10 +169,10 @@ def test_what_we_left_is_no_disturbance() -> None:
 def test_a_changed_label_is_a_disturbance(is_restarted: bool) -> None:
     api = FakeApi()
     ours = publisher(api)
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     if is_restarted:
         ours = publisher(api)
-        ours.changes(wish(LABELS))
+        ours.changes(desired(LABELS))
     api.labels[CLIQUE] = "other"
     assert ours.is_disturbed(api.read()["metadata"])
 
@@ -180,7 +180,7 @@ def test_a_changed_label_is_a_disturbance(is_restarted: bool) -> None:
 def test_a_recreated_node_is_a_disturbance() -> None:
     api = FakeApi()
     ours = publisher(api)
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     api.uid = "uid-2"
     assert ours.is_disturbed(api.read()["metadata"])
 
@@ -188,7 +188,7 @@ def test_a_recreated_node_is_a_disturbance() -> None:
 def test_a_label_that_was_refused_is_not_missed() -> None:
     api = FakeApi()
     ours = publisher(api)
-    ours.publish(wish(LABELS | {"nvidia.com/gpu.product": "not valid"}))
+    ours.publish(desired(LABELS | {"nvidia.com/gpu.product": "not valid"}))
     assert not ours.is_disturbed(api.read()["metadata"])
 
 
@@ -196,7 +196,7 @@ def test_the_end_of_another_writer_is_a_disturbance() -> None:
     api = FakeApi()
     api.set_by("dra-driver", {CLIQUE: "theirs"})
     ours = publisher(api, frozenset({CLIQUE}))
-    ours.publish(wish(LABELS))
+    ours.publish(desired(LABELS))
     assert not ours.is_disturbed(api.read()["metadata"])
     del api.labels[CLIQUE], api.owners[CLIQUE]
     assert ours.is_disturbed(api.read()["metadata"])
