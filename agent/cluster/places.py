@@ -74,12 +74,16 @@ def place_names(
     """
     plain = {place.path: f"{_head(place, stem)}-{_lower(place.path[-1])}" for place in found}
     count = Counter(plain.values())
-    return {
-        place.path: plain[place.path]
-        if count[plain[place.path]] == 1 and _fits(plain[place.path], limit)
-        else f"{_head(place, stem)[: limit - _DIGEST_LENGTH - 1].rstrip('-.')}-{_digest(place)}"
-        for place in found
-    }
+    names: dict[tuple[str, ...], str] = {}
+    for place in found:
+        name = plain[place.path]
+        if count[name] > 1 or len(name) > limit or not is_dns_name(name):
+            # With its length, so that no character of a value can pass for the end of one.
+            values = "".join(f"{len(value)}:{value}" for value in place.path)
+            head = _head(place, stem)[: limit - _DIGEST_LENGTH - 1].rstrip("-.")
+            name = f"{head}-{digest(values)}"
+        names[place.path] = name
+    return names
 
 
 def is_dns_name(name: str) -> bool:
@@ -94,12 +98,3 @@ def _head(place: LevelPlace, stem: str) -> str:
 
 def _lower(name: str) -> str:
     return name.lower().replace("_", "-")
-
-
-def _fits(name: str, limit: int) -> bool:
-    return len(name) <= limit and is_dns_name(name)
-
-
-def _digest(place: LevelPlace) -> str:
-    # With its length, so that no character of a value can pass for the end of one.
-    return digest("".join(f"{len(value)}:{value}" for value in place.path))

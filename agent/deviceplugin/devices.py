@@ -195,12 +195,17 @@ def remembered(previous: Sequence[Gpu], snapshot: Snapshot) -> tuple[Gpu, ...]:
 def _updated(before: Gpu, now: Gpu | None, snapshot: Snapshot) -> Gpu:
     if now is None:
         return replace(before, is_lost=True)
+    # Whether a call about its MIG devices was refused.
+    is_partial = any(
+        issue.gpus == (now.index,) and issue.call.startswith(_MIG_CALLS)
+        for issue in snapshot.issues
+    )
     return replace(
         now,
         numa_node=before.numa_node if now.numa_node is None else now.numa_node,
         minor=before.minor if now.minor is None else now.minor,
         product=now.product or before.product,
-        mig=_updated_mig(before.mig, now.mig, is_partial=_is_partial(now, snapshot)),
+        mig=_updated_mig(before.mig, now.mig, is_partial=is_partial),
     )
 
 
@@ -212,14 +217,6 @@ def _updated_mig(before: Mig | None, now: Mig | None, *, is_partial: bool) -> Mi
     seen = {instance.uuid for instance in now.instances}
     unseen = tuple(instance for instance in before.instances if instance.uuid not in seen)
     return replace(now, instances=(*now.instances, *unseen))
-
-
-def _is_partial(gpu: Gpu, snapshot: Snapshot) -> bool:
-    """Tell whether a call about the MIG devices of *gpu* was refused."""
-    return any(
-        issue.gpus == (gpu.index,) and issue.call.startswith(_MIG_CALLS)
-        for issue in snapshot.issues
-    )
 
 
 def _ascending(nodes: Iterable[int]) -> tuple[int, ...]:

@@ -313,17 +313,13 @@ class Xid:
     kind: HealthClass
 
 
-def _by_code(rows: tuple[Row, ...]) -> Mapping[int, Xid]:
-    return MappingProxyType(
-        {
-            code: Xid(code=code, meaning=row.meaning, action=row.action, kind=row.kind)
-            for row in rows
-            for code in row.codes
-        }
-    )
-
-
-TABLE: Mapping[int, Xid] = _by_code(ROWS)
+TABLE: Mapping[int, Xid] = MappingProxyType(
+    {
+        code: Xid(code=code, meaning=row.meaning, action=row.action, kind=row.kind)
+        for row in ROWS
+        for code in row.codes
+    }
+)
 """Every code with a row, by code."""
 
 

@@ -190,7 +190,11 @@ def content(zones: Sequence[Zone], attributes: Mapping[str, str]) -> Mapping[str
             {
                 "name": zone_name(zone.id),
                 "type": ZONE_TYPE,
-                **({"costs": _costs(zone)} if zone.costs else {}),
+                **(
+                    {"costs": [{"name": zone_name(i), "value": c} for i, c in zone.costs.items()]}
+                    if zone.costs
+                    else {}
+                ),
                 "resources": [
                     {
                         "name": resource.name,
@@ -204,10 +208,6 @@ def content(zones: Sequence[Zone], attributes: Mapping[str, str]) -> Mapping[str
             for zone in zones
         ],
     }
-
-
-def _costs(zone: Zone) -> Sequence[Mapping[str, Any]]:
-    return [{"name": zone_name(other), "value": cost} for other, cost in zone.costs.items()]
 
 
 def has_content(found: Mapping[str, Any]) -> bool:
