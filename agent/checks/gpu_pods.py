@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator
 from agent.checks.inputs import because
 from agent.checks.kubelet.inputs import version
 from agent.checks.rule import Missing
-from agent.model.kubernetes import MILLICORES
+from agent.model.kubernetes import GPU_RESOURCE, MIG_RESOURCES, MILLICORES
 from agent.model.pod import Container, Pod
 from agent.model.qos import PodLevel, pod_level
 from agent.model.snapshot import Snapshot
 
-GPU = "nvidia.com/gpu"
+GPU = GPU_RESOURCE
 """The resource of NVIDIA's device plugin for whole GPUs, and for MIG devices by its strategy
 ``single`` (NVIDIA/k8s-device-plugin v0.19.0)."""
 
-MIG = "nvidia.com/mig-"
+MIG = MIG_RESOURCES
 """How the resources of its strategy ``mixed`` begin; a profile's name follows."""
 
 _SHARED = "nvidia.com/gpu.shared"

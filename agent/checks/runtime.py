@@ -14,7 +14,7 @@ from agent.checks.runtime_toolkit import (
     plain_runtimes,
     stale_specifications,
 )
-from agent.model.host import RuntimeConfig
+from agent.model.host import UNLIMITED, RuntimeConfig
 from agent.model.kubernetes import release
 from agent.model.snapshot import Snapshot
 
@@ -27,7 +27,6 @@ _REFUSED_SINCE = (1, 35)
 (kubernetes CHANGELOG-1.35, KEP-5573)."""
 
 _SYSTEMD = "systemd"
-_UNLIMITED = -1
 
 
 # A warning, since kubelets before 1.35 run on it as well as ever.
@@ -113,7 +112,7 @@ def locked_memory(snapshot: Snapshot) -> Judgement:
         limit = process.memlock_bytes if stated is None else stated
         if limit is None:
             silent.append(process.name)
-        elif limit != _UNLIMITED and snapshot.hcas:
+        elif limit != UNLIMITED and snapshot.hcas:
             yield Finding(
                 subject=f"{process.name}, locked memory",
                 observed=f"{limit} bytes for containers without the capability IPC_LOCK",

@@ -9,6 +9,7 @@ from agent.cluster.cluster import Topology
 from agent.cluster.gang import Gang
 from agent.cluster.kinds import ObjectKind
 from agent.formats.fields import dig, full_name, mappings, text, whole
+from agent.model.kubernetes import GPU_RESOURCE
 
 # Gangs as KAI's PodGroups tell of them.
 
@@ -56,8 +57,6 @@ def _size(one: Any, name: str | None, parts: Sequence[Mapping[str, Any]], depth:
 
 # How many whole GPUs a pod asks for.
 
-GPU = "nvidia.com/gpu"
-
 
 def pod_gpus(template: Mapping[str, Any]) -> int | None:
     """Return the GPUs that a pod of *template* needs at once; ``None`` where that is not told.
@@ -99,7 +98,7 @@ def amount(quantity: Any) -> int | None:
 def _asked(container: Mapping[str, Any]) -> int | None:
     """Return the GPUs of one container; limits and requests of GPUs are equal where both are."""
     for kind in ("limits", "requests"):
-        quantity = dig(container, "resources", kind, GPU)
+        quantity = dig(container, "resources", kind, GPU_RESOURCE)
         if quantity is not None:
             return amount(quantity)
     return 0
@@ -178,7 +177,7 @@ def _volcano(name: str, found: Found) -> Iterator[Gang]:
         return
     spec = dig(found, "spec")
     size = whole(spec, "minMember")
-    total = amount(dig(spec, "minResources", GPU))
+    total = amount(dig(spec, "minResources", GPU_RESOURCE))
     # A launcher and its workers are not alike; a Job's tasks all stand in minTaskMember.
     tasks = dig(spec, "minTaskMember")
     are_alike = not isinstance(tasks, Mapping) or len(tasks) <= 1

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from agent.model.numa import CpuSet
 
+UNLIMITED = -1
+"""A limit of a process that is none, such as the soft limit of locked memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapArea:

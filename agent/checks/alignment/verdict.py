@@ -23,7 +23,7 @@ from agent.checks.alignment.record import (
     cpu_policy,
     memory_policy,
 )
-from agent.model.kubernetes import MILLICORES
+from agent.model.kubernetes import MIB, MILLICORES
 from agent.model.pod import Container, Pod
 from agent.model.qos import QosClass, asks_as_a_pod, class_of, pod_level
 from agent.model.snapshot import Snapshot
@@ -194,9 +194,6 @@ class Explaining:
 
 MAX_CHOICES = 1000
 """Ways to choose NUMA nodes that are tried out; a machine with GPUs on 8 of them has 70 at most."""
-
-
-MIB = 1 << 20
 
 
 Nodes = Collection[int]

@@ -16,11 +16,9 @@ from agent.checks.pods.inputs import (
     with_gpus,
 )
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.model.host import UNLIMITED
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot
-
-UNLIMITED = -1
-"""No limit (:class:`agent.model.host.RuntimeProcess`)."""
 
 LOCKING = ("IPC_LOCK", "ALL")
 """Capabilities that lift the limit on locked memory (``capabilities(7)``)."""

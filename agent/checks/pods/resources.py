@@ -17,15 +17,9 @@ from agent.checks.pods.inputs import (
     with_gpus,
 )
 from agent.checks.rule import Finding, Judgement, Missing, Severity, rule
-from agent.model.kubernetes import MILLICORES
+from agent.model.kubernetes import GIB, MIB, MILLICORES
 from agent.model.pod import Pod, SharedMemory
 from agent.model.snapshot import Snapshot
-
-MIB = 1 << 20
-"""Bytes in a MiB."""
-
-GIB = 1 << 30
-"""Bytes in a GiB."""
 
 DEFAULT_BYTES = 64 * MIB
 """Size of ``/dev/shm`` that runtimes give a pod by default: ``defaultShmSize`` of containerd v2

@@ -8,7 +8,7 @@ from agent.cluster.cluster import Cluster
 from agent.cluster.doctor.rule import ClusterArea, ClusterJudgement, ClusterRule, cluster_rule
 from agent.cluster.gang import Gang
 from agent.cluster.node import ClusterNode, folded
-from agent.model.kubernetes import go_bool
+from agent.model.kubernetes import MIG_RESOURCES, go_bool
 
 COUNT = "nvidia.com/gpu.count"
 """GPUs of a node, as GFD and this program publish them."""
@@ -97,7 +97,7 @@ def is_closed(node: ClusterNode) -> bool:
     is_enabled = labels.get("node-role.kubernetes.io/mig-enabled")
     if is_enabled is not None:
         return go_bool(is_enabled) is True
-    return any(key.startswith("nvidia.com/mig-") and key.endswith(".count") for key in labels)
+    return any(key.startswith(MIG_RESOURCES) and key.endswith(".count") for key in labels)
 
 
 @cluster_rule(

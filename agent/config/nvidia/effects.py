@@ -15,6 +15,7 @@ from agent.deviceplugin.settings import Strategy
 from agent.errors import InputError
 from agent.health.status import HealthClass
 from agent.health.xid import xid
+from agent.model.kubernetes import MIG_RESOURCES
 
 DISABLE, ENABLE = "DP_DISABLE_HEALTHCHECKS", "DP_ENABLE_HEALTHCHECKS"
 """The first names XIDs that leave a GPU healthy, the second XIDs that do not, and the second wins;
@@ -25,9 +26,6 @@ EVERY = ("all", "xids")
 
 MILD = (HealthClass.APP, HealthClass.DEGRADED)
 """Classes that leave a GPU Healthy."""
-
-MIG_RESOURCES = "nvidia.com/mig-"
-"""How the resources of MIG devices begin under the strategy ``mixed``."""
 
 _SAME_VALUE: Mapping[str, str] = MappingProxyType(
     {

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from agent.formats.fields import dig, mappings
-from agent.model.host import RuntimeProcess
+from agent.model.host import UNLIMITED, RuntimeProcess
 from agent.probes.kubelet.process import arguments
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Tree
@@ -27,7 +27,6 @@ PEERS = frozenset(
 
 FABRIC_MANAGER = "nv-fabricmanager"
 
-UNLIMITED = -1
 
 _HOST_ONLY = RUNTIMES | {"kubelet", "dockerd"}
 
