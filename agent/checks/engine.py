@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.checks.rule import Claim, Finding, Missing, Rule, Severity, Skip, Verdict
 from agent.checks.waivers import NO_OVERRIDES, Overrides
-from agent.model.codec import to_plain
+from agent.model.plain import to_plain
 from agent.model.snapshot import Snapshot
 
 SCHEMA = "nodetopo/checks/v1"

@@ -11,7 +11,8 @@ from agent.checks.rule import Missing
 from agent.model.gpu import Gpu, Virtualization
 from agent.model.hca import Hca, HcaKind
 from agent.model.nvlink import P2pStatus, PeerAccess
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 
 
 def unknown_of(what: str, names: Iterable[str]) -> tuple[Missing, ...]:

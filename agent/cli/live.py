@@ -13,7 +13,8 @@ from agent.errors import AgentError, NvmlUnavailable
 from agent.model.kubelet import KubeletSettings
 from agent.model.node import NodeStatus
 from agent.model.pod import Pod
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.probes.capture.raw import RawCapture, capture_raw
 from agent.probes.discover import discover
 from agent.probes.nvml.reading import NvmlReading

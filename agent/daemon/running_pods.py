@@ -11,7 +11,8 @@ import structlog
 from agent.config.settings import Settings
 from agent.daemon.logs import LastProblem
 from agent.errors import UnreadableError
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.podresources import PodResources
 from agent.probes.kubelet.state import read_kubelet_state
 from agent.probes.pods.cgroups import with_cgroups

@@ -13,8 +13,9 @@ from agent.deviceplugin.host_files import MAX_BYTES, HostFile
 from agent.errors import DecodeError
 from agent.health.saved import decode, encode
 from agent.health.state import HealthState
-from agent.model.codec import from_plain, load_json, to_plain
+from agent.model.codec import load_json
 from agent.model.gpu import Gpu
+from agent.model.plain import from_plain, to_plain
 
 SCHEMA = "nodetopo-gpus/v1"
 

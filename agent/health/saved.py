@@ -7,7 +7,8 @@ from types import MappingProxyType
 from agent.errors import DecodeError
 from agent.health.state import MAX_GPUS, GpuRecord, Heal, HealthState, Window
 from agent.health.xid import TABLE_VERSION
-from agent.model.codec import from_plain, load_json, to_plain
+from agent.model.codec import load_json
+from agent.model.plain import from_plain, to_plain
 
 SCHEMA = "nodetopo-health/v1"
 

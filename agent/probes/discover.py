@@ -7,7 +7,8 @@ from datetime import datetime
 from agent.errors import NvmlUnavailable
 from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.probes.nvml.reading import NvmlReading
 from agent.probes.sysfs.host import Host, HostFacts, Roots
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from agent.errors import NvmlUnavailable
 from agent.model.nvml_event import NvmlEvent, NvmlStatus
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.probes.discover import addresses, join, read_or_issue
 from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.supervisor import NvmlSupervisor

@@ -8,7 +8,8 @@ from agent.checks.catalogue import AUDIT
 from agent.checks.engine import evaluate
 from agent.checks.rule import Finding, Verdict
 from agent.model.pod import AssignedDevices, Container, ContainerKind, Pod
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.checks.judge import AMOUNTS, POD, SETTINGS, TRAINER, healthy, result
 
 SOURCE = "/var/lib/kubelet/config.yaml"

@@ -11,7 +11,8 @@ from agent.checks.rule import Finding, Verdict
 from agent.model.gpu import Gpu, RemappedRows
 from agent.model.hca import Hca
 from agent.model.pci import PcieLink
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.checks.judge import healthy, result, with_gpu
 
 FAILED_REMAP = RemappedRows(correctable=0, uncorrectable=1, is_pending=False, has_failed=True)

@@ -14,7 +14,8 @@ from agent.checks.rule import Verdict
 from agent.model.gpu import Gpu, RemappedRows
 from agent.model.nvlink import NvLink
 from agent.model.pci import PcieLink
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.budget import cases
 from tests.checks.judge import healthy, with_gpu
 

@@ -7,7 +7,8 @@ import pytest
 from agent.checks.rule import Finding, Verdict
 from agent.model.host import SwapArea
 from agent.model.numa import CpuSet, HugePages, NumaNode
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.checks.judge import HOST, NODE, SETTINGS, healthy, result
 
 AREA = SwapArea(name="/swap.img", size=8 << 30, used=1 << 30)

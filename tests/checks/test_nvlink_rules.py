@@ -8,7 +8,8 @@ import pytest
 from agent.checks.rule import Finding, Verdict
 from agent.model.gpu import Mig
 from agent.model.nvlink import NvLink
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.checks.judge import healthy, result, with_gpu
 
 

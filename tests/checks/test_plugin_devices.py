@@ -7,7 +7,8 @@ import pytest
 
 from agent.model.kubelet_state import DeviceState, HeldDevices
 from agent.model.node import NodeOffer, PlacedDevice
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.checks.judge import METRICS, NODE, POD, STATE, TRAINER, healthy, result
 from tests.checks.kubelet.kubelet_node import missing, observed, skipped
 

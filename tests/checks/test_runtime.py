@@ -7,7 +7,8 @@ import pytest
 from agent.checks.rule import Finding, Verdict
 from agent.model.hca import Hca, HcaKind
 from agent.model.host import CdiSpec, ContainerToolkit, RuntimeConfig, RuntimeProcess
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.checks.judge import HOST, NODE, SETTINGS, healthy, result
 
 DRIVER = healthy().driver_version

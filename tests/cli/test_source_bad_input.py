@@ -11,7 +11,8 @@ from hypothesis import given
 from agent.errors import DecodeError
 from agent.machines.bundled import machine
 from agent.model.codec import MAX_BYTES, decode, encode
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.topology.matrix import matrix
 from tests.cli.conftest import Cli
 from tests.probes.importers.mutations import mutated

@@ -18,7 +18,7 @@ from dataclasses import replace
 from agent.model.gpu import EccErrors, FabricState, Gpu, RemappedRows
 from agent.model.hca import Hca
 from agent.model.pci import IommuType, PcieLink
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from tests.compose import processors
 from tests.compose.cards import SAPPHIRE_RAPIDS_PORT
 from tests.compose.gpus import H100, LOCAL_FABRIC, gpus

@@ -10,7 +10,8 @@ from agent.model.hca import DataDirect, Hca, NetDevice
 from agent.model.kubelet import KubeletSettings
 from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
 from agent.model.pci import PciAddress
-from agent.model.snapshot import Kernel, Origin, ProbeIssue, Provenance, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Kernel, Origin, Provenance, Snapshot
 from tests.compose.answers import with_answers
 from tests.compose.cards import BMC_DISPLAY, INTEL_X550, NVIDIA
 from tests.compose.host import Host

@@ -8,7 +8,8 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.daemon.labels_loop import AbsenceProof, DesiredLabelsBuilder, NodeTiers
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.publish.labels.nfd import NfdFile
 from agent.publish.labels.pacing import GAP_S
 from tests.daemon.label_simulation import COUNT, DGX, LABELS, SimulatedAgent, node

@@ -8,7 +8,8 @@ from agent.deviceplugin.resources import MigStrategy, Offer, Rules, offer
 from agent.machines.bundled import machine
 from agent.model.gpu import Gpu, Mig
 from agent.model.numa import CpuSet, NumaNode
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.deviceplugin.machines import node
 
 TWO_SOCKETS = machine("l40s-pcie-4")

@@ -15,7 +15,8 @@ from agent.labels.rules import LabelRules, SharedLabel
 from agent.machines.bundled import machine, names
 from agent.model.gpu import Fabric, FabricState
 from agent.model.pci import VgpuHost
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.labels.gfd_machines import NVIDIA, PARTLY, all_divided, with_gpus
 from tests.strategies import damaged, machines, snapshots
 

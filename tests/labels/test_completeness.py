@@ -8,7 +8,8 @@ import pytest
 from agent.labels.catalogue import labels
 from agent.labels.completeness import unread
 from agent.labels.rules import LabelRules
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.labels.topology_machines import shape
 
 RULES = LabelRules(prefix="example.com/")

@@ -7,7 +7,7 @@ import pytest
 from agent.machines.bundled import machine
 from agent.model.gpu import Fabric, FabricState
 from agent.model.pci import PciFunction
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from tests.labels.gfd_machines import H100, changed, gfd, ruled, shape, with_gpus
 
 DRIVER_580 = {

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from agent.labels.catalogue import labels
 from agent.labels.rules import DEFAULT_PREFIX, LabelRules
 from agent.model.gpu import Fabric, FabricState, Mig
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.labels.topology_machines import changed, own, shape, with_gpu
 from tests.strategies import damaged, machines, snapshots
 

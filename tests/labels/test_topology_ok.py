@@ -7,7 +7,8 @@ import pytest
 from agent.labels.topology_ok import topology_reason
 from agent.model.gpu import Fabric, FabricState, Mig
 from agent.model.pci import PciAddress
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.conftest import NODES
 from tests.labels.topology_machines import own, shape, with_gpu
 

@@ -9,7 +9,8 @@ from agent.model.hca import Hca, HcaKind
 from agent.model.numa import CpuSet, NumaNode
 from agent.model.nvlink import Closeness
 from agent.model.pci import PciAddress
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.conftest import NODES
 from tests.labels.topology_machines import own, shape, with_gpu, with_port
 from tests.strategies import node

@@ -13,7 +13,8 @@ from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.model.numa import CpuSet
 from agent.model.nvlink import ReportedPair
 from agent.model.pci import PciAddress
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots, discover, with_audit_facts
 from agent.probes.nvml.reading import NvmlReading
 from tests.compose.sysfs import unpack_whole

@@ -43,6 +43,8 @@ Remarks = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
+    """One port in ``NCCL_IB_HCA``."""
+
     name: str
     port: int
 

@@ -14,7 +14,8 @@ from agent.model.host import HostSettings
 from agent.model.kubelet_state import KubeletState
 from agent.model.node import NodeStatus
 from agent.model.pod import Container, Pod
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.probes.capture.substitutes import LEAST, Substitutes
 
 __all__ = ["NODE", "Substitutes", "command_line", "learn_hosts", "scrubbed"]

@@ -11,7 +11,7 @@ from agent.model.hca import Hca
 from agent.model.host import HostSettings, IdleState, Interrupts, SwapArea
 from agent.model.numa import CpuSet, CpuTopology
 from agent.model.pci import PciAddress
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.host.cdi import cdi_specs
 from agent.probes.host.processes import (
     FABRIC_MANAGER,

@@ -17,7 +17,8 @@ from agent.model.hca import Hca
 from agent.model.numa import CpuSet, CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress
-from agent.model.snapshot import Kernel, ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Kernel, Snapshot
 from agent.probes.importers.nccl_xml_devices import (
     CURE,
     MAX_SPEED_MBPS,

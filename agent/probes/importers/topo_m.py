@@ -18,7 +18,8 @@ from agent.model.hca import DataDirect, Hca, NetDevice
 from agent.model.numa import CpuSet
 from agent.model.nvlink import Closeness, ReportedPair
 from agent.model.pci import PciAddress
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.probes.importers.topo_m_rows import (
     CURE,
     DATA_DIRECT,

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent.errors import DecodeError
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_keys import MAX_ODD_KEYS, OddKey
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.kubelet.fields import KIND, Document, settings_of
 from agent.probes.kubelet.file import (
     UnusableError,

@@ -33,6 +33,8 @@ _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)",?')
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
+    """One line of the text format."""
+
     name: str
     labels: dict[str, str]
     value: float

@@ -24,7 +24,7 @@ from agent.model.kubelet_state import (
     MemoryState,
 )
 from agent.model.numa import CpuSet
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.kubelet.sources import ROOT
 from agent.probes.sysfs.tree import MAX_BYTES, Root, Tree
 

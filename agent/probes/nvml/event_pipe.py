@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import structlog
 
-from agent.model.codec import from_plain
 from agent.model.nvml_event import NvmlEvent
+from agent.model.plain import from_plain
 from agent.probes.nvml.events import FLUSH_S, EventTally
 
 _CHUNK = 1 << 16  # bytes: all that a pipe holds (pipe(7))

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.errors import NvmlUnavailable
-from agent.model.codec import to_plain
 from agent.model.nvml_event import EventKind, NvmlEvent
+from agent.model.plain import to_plain
 from agent.probes.nvml.reading import NvmlReading, nvml_session
 
 KINDS: Mapping[int, EventKind] = MappingProxyType(

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.model.gpu import Gpu
 from agent.model.nvlink import NvLink, PeerKind
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.nvml import values
 from agent.probes.nvml.session import Caller, Reply
 

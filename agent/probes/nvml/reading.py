@@ -17,7 +17,7 @@ from typing import Any
 from agent.errors import NvmlUnavailable
 from agent.model.gpu import ConfidentialCompute, Gpu
 from agent.model.nvlink import NvLink, ReportedPair
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.nvml import values
 from agent.probes.nvml.gpu import (
     gpu_uuid,

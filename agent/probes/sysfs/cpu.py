@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.model.numa import CpuSet, CpuTopology, Socket
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Root
 

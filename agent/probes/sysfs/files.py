@@ -6,7 +6,7 @@ from os import strerror
 from pathlib import PurePosixPath
 
 from agent.model.numa import CpuSet
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.sysfs.tree import Root, Tree
 
 _ABSENT = (ENOENT, ENOTDIR)

@@ -13,7 +13,8 @@ from agent.model.kubelet_state import KubeletState
 from agent.model.numa import CpuTopology, NumaNode
 from agent.model.nvlink import NvSwitch
 from agent.model.pci import PciAddress, PciBridge
-from agent.model.snapshot import Kernel, ProbeIssue
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Kernel
 from agent.probes.host.settings import read_host_settings
 from agent.probes.kubelet.config import read_kubelet_settings
 from agent.probes.kubelet.state import read_kubelet_state

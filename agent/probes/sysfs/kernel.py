@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from agent.model.gpu import NvidiaDriver
 from agent.model.pci import PciAddress
-from agent.model.snapshot import Kernel, ProbeIssue
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Kernel
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Root
 

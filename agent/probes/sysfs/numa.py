@@ -3,7 +3,7 @@
 import re
 
 from agent.model.numa import CpuSet, HugePages, NumaNode
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Root
 

@@ -21,7 +21,7 @@ from agent.model.pci import (
     PciPath,
     VgpuHost,
 )
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.numa import node_cpus, node_ids
 from agent.probes.sysfs.pci_config import (

@@ -11,7 +11,7 @@ from math import inf
 
 from agent.model.hca import DataDirect, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
 from agent.model.pci import PciAddress
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.sysfs.pcie import MELLANOX, PCI_DEVICES, PciTree, path_of
 from agent.probes.sysfs.rdma_ports import RdmaFiles, read_ports
 from agent.probes.sysfs.tree import Root

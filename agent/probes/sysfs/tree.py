@@ -209,6 +209,8 @@ class Memo:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
+    """What was worked out from files, and the files that it depends on."""
+
     inputs: object
     value: Any
     watches: tuple[Mapping[Key, Outcome], ...]

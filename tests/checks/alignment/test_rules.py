@@ -7,7 +7,8 @@ import pytest
 from agent.checks.rule import Finding, Verdict
 from agent.model.gpu import Gpu, Mig
 from agent.model.pod import Container
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.checks.alignment.alignment_nodes import (
     GIB,
     GPU,

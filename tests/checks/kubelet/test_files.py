@@ -8,7 +8,8 @@ import pytest
 from agent.checks.rule import Finding
 from agent.model.kubelet_state import CpuState, MemoryBlock, MemoryState
 from agent.model.numa import CpuSet, HugePages
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.checks.judge import STATE, healthy, result
 from tests.checks.kubelet.kubelet_node import FILE, missing, node, observed
 

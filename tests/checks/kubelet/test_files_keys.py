@@ -8,7 +8,8 @@ import pytest
 from agent.checks.kubelet.files import NEAR, PLACEMENT
 from agent.checks.rule import Finding, Verdict
 from agent.model.kubelet_keys import KEYS, MAX_ODD_KEYS, NEWEST, OLDEST, SINCE, OddKey
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.checks.judge import NODE, result
 from tests.checks.kubelet.kubelet_node import FILE, missing, node
 

@@ -7,7 +7,8 @@ import pytest
 
 from agent.checks.rule import Finding, Verdict
 from agent.model.kubelet import KubeletSettings, ReservedMemory
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.checks.judge import SETTINGS, healthy, result
 from tests.checks.kubelet.kubelet_node import FILE, missing, observed
 

@@ -8,7 +8,8 @@ import pytest
 from agent.model.gpu import Fabric, FabricState, Gpu, Mig, MigInstance
 from agent.model.hca import Gid, Hca, HcaPort
 from agent.model.pod import AssignedDevices, Container, Pod
-from agent.model.snapshot import Kernel, ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Kernel, Snapshot
 from agent.probes.capture.archive import Entry
 from agent.probes.capture.raw import RawCapture
 from agent.probes.capture.scrub import Substitutes, command_line, scrubbed

@@ -16,7 +16,8 @@ from agent.model.kubelet_state import (
 from agent.model.node import NodeOffer, NodeStatus, PlacedDevice
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, Container, Pod
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.probes.capture.scrub import Substitutes, scrubbed, variable
 
 STATIC_UID = "0123456789abcdef" * 2

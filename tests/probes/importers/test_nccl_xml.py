@@ -7,7 +7,8 @@ from agent.model.hca import DataDirect, Hca, HcaPort
 from agent.model.numa import CpuSet, CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress, PciBridge, PcieLink, PciFunction, PciPath
-from agent.model.snapshot import Kernel, ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Kernel, Snapshot
 from agent.probes.importers.nccl_xml import parse_nccl_xml
 from tests.probes.importers.nccl_xml_text import BY_HAND, DUMP
 

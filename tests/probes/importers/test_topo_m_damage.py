@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from agent.errors import DecodeError
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.importers.topo_m import parse_topo_m
 from agent.topology.matrix import matrix
 from tests.probes.importers.mutations import mutated

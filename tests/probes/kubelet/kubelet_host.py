@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.model.kubelet import KubeletSettings
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.kubelet.config import read_kubelet_settings
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

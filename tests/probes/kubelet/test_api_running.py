@@ -8,7 +8,8 @@ import pytest
 
 from agent.errors import UnreadableError
 from agent.model.kubelet import KubeletSettings
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.api import AGAIN_S, RETRY_S, RunningKubelet, with_running
 
 ON_DISK = KubeletSettings(

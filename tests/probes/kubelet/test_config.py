@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from agent.model.kubelet import ReservedMemory
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.kubelet.config import read_kubelet_settings
 from agent.probes.kubelet.file import MAX_BYTES
 from tests.probes.kubelet.kubelet_host import (

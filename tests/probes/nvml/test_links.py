@@ -7,7 +7,7 @@ import pytest
 from agent.model.gpu import Gpu
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.nvml.links import uneven
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.conftest import Supervise

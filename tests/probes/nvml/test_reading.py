@@ -7,10 +7,12 @@ import pytest
 
 from agent.errors import NvmlUnavailable
 from agent.machines.bundled import machine
-from agent.model.codec import decode, from_plain, to_plain
+from agent.model.codec import decode
 from agent.model.gpu import Gpu
 from agent.model.nvlink import NvLink, P2pStatus, PeerAccess
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.plain import from_plain, to_plain
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.supervisor import with_last_known
 from tests.fake_nvml.fake import FakeNvml

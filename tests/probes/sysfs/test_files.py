@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from agent.model.numa import CpuSet
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.sysfs.files import Files
 
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.model.numa import CpuSet, HugePages, NumaNode
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.probes.sysfs.numa import read_numa
 
 POWER9 = """\

@@ -5,7 +5,7 @@ import dataclasses
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.machines.bundled import machine
-from agent.model.snapshot import ProbeIssue
+from agent.model.probe_issue import ProbeIssue
 from agent.publish.metrics.families import FAMILIES
 from agent.publish.metrics.server import MetricsState
 from tests.publish.metrics.scraped import (
