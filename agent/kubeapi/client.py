@@ -5,7 +5,6 @@ The typed clients of the ``kubernetes`` package cost 21 MiB more than its config
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from agent.errors import ApiUnavailable
+from agent.kubeapi.access import access
 
 FORBIDDEN = 403
 
@@ -95,12 +95,12 @@ class Api:
     """
 
     def __init__(self, kubeconfig: Path | None, *, is_interactive: bool = False) -> None:
-        self._client = _client(kubeconfig, is_interactive=is_interactive)
+        self._access = access(kubeconfig, is_interactive=is_interactive)
 
     @property
     def host(self) -> str:
         """The URL that requests go to, for messages."""
-        return str(self._client.configuration.host)
+        return self._access.host
 
     def get_metadata(self, path: str, query: Mapping[str, str]) -> Answer:
         """Read the metadata of the object at *path*; any HTTP status is an answer.
@@ -255,24 +255,15 @@ class Api:
         read_s: float | None = None,
     ) -> Any:
         """Send one request; with *read_s* the body is left to be read, each part within that."""
-        from kubernetes.config import ConfigException  # noqa: PLC0415 - costs memory before use
-        from urllib3 import Timeout  # noqa: PLC0415 - same
+        from urllib3 import Timeout  # noqa: PLC0415 - costs memory before use
 
-        try:
-            # Asking for the settings also rereads a rotated service account token.
-            settings = self._client.configuration.auth_settings().values()
-        except (ConfigException, OSError) as error:
-            raise ApiUnavailable(
-                f"cannot read the service account token: {error}",
-                "mount the token, and give the account back if it was deleted",
-            ) from error
-        authorization = {item["key"]: item["value"] for item in settings if item["in"] == "header"}
+        credentials = self._access.credentials()
         with self._reaching(method, path):
-            return self._client.rest_client.pool_manager.request(
+            return self._access.pool.request(
                 method,
                 f"{self.host}{path}?{urlencode(query)}",
                 body=body,
-                headers={"User-Agent": "nodetopo", **authorization, **headers},
+                headers={"User-Agent": "nodetopo", **credentials, **headers},
                 timeout=Timeout(connect=TIMEOUT_S, read=read_s or TIMEOUT_S),
                 preload_content=read_s is None,
                 # urllib3 would obey Retry-After by sleeping here, with the caller's thread.
@@ -398,38 +389,3 @@ def _answer(response: Any, content: bytes) -> Answer:
         body=body if isinstance(body, dict) else {},
         retry_after_s=min(float(pause), LONGEST_PAUSE_S) if is_pause else None,
     )
-
-
-def _client(kubeconfig: Path | None, *, is_interactive: bool) -> Any:
-    # Imported here: 21 MiB that a command line without a cluster never needs.
-    from kubernetes import config  # noqa: PLC0415
-    from kubernetes.client import ApiClient, Configuration  # noqa: PLC0415
-    from yaml import YAMLError  # noqa: PLC0415
-
-    load: Any = config  # the package is typed, but for this module of it
-    configuration = Configuration()
-    is_in_pod = kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-    if kubeconfig is None and not is_in_pod and not is_interactive:
-        raise ApiUnavailable("no API server is known", "give --kubeconfig, or run in a pod")
-    try:
-        if is_in_pod:
-            load.load_incluster_config(client_configuration=configuration)
-        else:
-            file = None if kubeconfig is None else str(kubeconfig)
-            load.load_kube_config(file, client_configuration=configuration, persist_config=False)
-        return ApiClient(configuration)
-    # The package does not check types: a file that is no kubeconfig ends in any of these.
-    except (
-        config.ConfigException,
-        OSError,
-        YAMLError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        KeyError,
-    ) as error:
-        default = "the service account of this pod" if is_in_pod else "the default kubeconfig"
-        raise ApiUnavailable(
-            f"cannot use {kubeconfig or default}: {' '.join(str(error).split())}",
-            "give a readable kubeconfig with --kubeconfig, or mount the service account token",
-        ) from error

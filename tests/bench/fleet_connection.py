@@ -4,11 +4,11 @@ import json
 import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 from urllib3 import PoolManager
 
+from agent.kubeapi.access import Access
 from agent.kubeapi.client import Answer, Api, Stream
 
 IDLE_S = 90.0
@@ -37,12 +37,8 @@ class Connection(Api):
     ) -> None:
         self._url = url
         self._pool = PoolManager(ssl_context=trust)
-        self._header = {"in": "header", "key": "authorization"}
         self.speak_as(token)
-        self._client = SimpleNamespace(
-            configuration=SimpleNamespace(auth_settings=lambda: {"BearerToken": self._header}),
-            rest_client=SimpleNamespace(pool_manager=self._pool),
-        )
+        self._access = Access(url(), self._pool, lambda: self._header)
         self._clock = clock
         self._asked = asked
         self._used = clock()
@@ -55,7 +51,7 @@ class Connection(Api):
 
     def speak_as(self, token: str) -> None:
         """Go on as the owner of *token*."""
-        self._header["value"] = f"Bearer {token}"
+        self._header = {"authorization": f"Bearer {token}"}
 
     def close(self) -> None:
         """End the connection, as the end of the agent does."""

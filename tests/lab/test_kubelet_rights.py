@@ -21,7 +21,7 @@ from agent.config.settings import Settings
 from agent.errors import UnreadableError
 from agent.kubeapi.pods import REVIEWS, is_allowed, review
 from agent.model.snapshot import Snapshot
-from agent.probes.kubelet import api
+from agent.probes.host import service_account
 from agent.probes.kubelet.api import KubeletApi, settings_from_configz
 from agent.probes.kubelet.config import read_kubelet_settings
 from agent.probes.kubelet.metrics import metrics_from_text
@@ -151,7 +151,7 @@ def test_an_audit_with_the_component_reads_the_running_settings_and_finds_no_rig
     granted = [*rules(BASE / "base"), *rules(BASE / "components" / "configz")]
     bearer = token(cluster, "lab-audit", granted)
     (tmp_path / "token").write_text(bearer, "utf-8")
-    monkeypatch.setattr(api, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(service_account, "DIRECTORY", tmp_path)
     on_disk, _issues = read_kubelet_settings(h100.host, h100.host / "proc")
     found = live.with_pods(
         Snapshot(kubelet=on_disk),

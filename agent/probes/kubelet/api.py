@@ -19,7 +19,10 @@ from urllib.parse import SplitResult, urlsplit
 from agent.errors import AgentError, DecodeError, UnreadableError
 from agent.formats import json
 from agent.model.kubelet import CONFIGZ, KubeletSettings
-from agent.model.snapshot import ProbeIssue, Snapshot
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
+from agent.probes.host import service_account
+from agent.probes.host.service_account import read_token
 from agent.probes.kubelet.fields import settings_of
 
 PORT = 10250
@@ -33,9 +36,6 @@ MAX_CONFIGZ_BYTES = 1 << 20
 
 MAX_METRICS_BYTES = 16 << 20
 """The kubelet's own metrics are under 1 MiB on a node with 250 pods."""
-
-MAX_TOKEN_BYTES = 64 << 10
-"""Go's server takes no more than 1 MiB of headers; real tokens have 1 to 4 KiB."""
 
 _REFUSALS = {
     401: (
@@ -52,10 +52,6 @@ _REFUSALS = {
     ),
 }
 """HTTP status → what it means and the cure; ``right`` is such as ``nodes/configz``."""
-
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its account: ``token``, and ``ca.crt`` of the cluster's authority
-(https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/)."""
 
 COMPONENT = "kubeletconfig"
 """The name of its configuration in the answer (cmd/kubelet/app/server.go, initConfigz)."""
@@ -117,7 +113,7 @@ class KubeletApi:
             raise UnreadableError(
                 f"not an address of a kubelet: {self.url!r}", f"write https://<address>:{PORT}"
             )
-        headers = {"Authorization": f"Bearer {self._token()}"}
+        headers = {"Authorization": f"Bearer {read_token(self.token_file)}"}
         try:
             with self._connection(address) as (connection, deadline):
                 connection.request("GET", path, headers=headers)
@@ -147,18 +143,6 @@ class KubeletApi:
 
     def _unreadable(self, path: str, reason: str, cure: str) -> UnreadableError:
         return UnreadableError(f"the kubelet at {self.url} does not give {path}: {reason}", cure)
-
-    def _token(self) -> str:
-        cure = "let the pod have its service account's token"
-        try:
-            with self.token_file.open("rb") as file:
-                raw = file.read(MAX_TOKEN_BYTES + 1).strip()
-        except OSError as error:
-            cause = f"cannot read the token {self.token_file}: {error.strerror}"
-            raise UnreadableError(cause, cure) from error
-        if not 0 < len(raw) <= MAX_TOKEN_BYTES or any(not 0x21 <= byte <= 0x7E for byte in raw):
-            raise UnreadableError(f"{self.token_file} holds no token", cure)
-        return raw.decode("ascii")
 
     @contextmanager
     def _connection(self, address: SplitResult) -> Iterator[tuple[HTTPSConnection, "_Deadline"]]:
@@ -231,8 +215,8 @@ def kubelet_at(url: str, ca_file: Path | None, *, insecure: bool) -> KubeletApi:
     """Return the kubelet at *url*, for the service account of the own pod."""
     return KubeletApi(
         url=url,
-        token_file=SERVICE_ACCOUNT / "token",
-        ca_file=ca_file or SERVICE_ACCOUNT / "ca.crt",
+        token_file=service_account.DIRECTORY / "token",
+        ca_file=ca_file or service_account.DIRECTORY / "ca.crt",
         insecure=insecure,
     )
 

@@ -1,0 +1,126 @@
+"""How the API server is reached, and as whom: the pod's service account, or a kubeconfig.
+
+The ``kubernetes`` package reads kubeconfigs, whose users may need other programs and cloud
+providers. It costs 19 MiB (552 modules, version 37), so a pod's service account, which is an
+address, a token and a certificate, is read without it.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.errors import ApiUnavailable, UnreadableError
+from agent.probes.host import service_account
+
+_HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+_PROXIES = ("HTTPS_PROXY", "https_proxy")
+_OWN = "the service account of this pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A way to the API server.
+
+    Attributes:
+        host: the URL that requests go to.
+        pool: a ``urllib3.PoolManager`` that trusts the server.
+        credentials: returns the headers that say who asks; called for each request, because
+            tokens are rotated. Raises :class:`~agent.errors.ApiUnavailable`.
+    """
+
+    host: str
+    pool: Any
+    credentials: Callable[[], Mapping[str, str]]
+
+
+def access(kubeconfig: Path | None, *, is_interactive: bool = False) -> Access:
+    """Return the way that *kubeconfig* describes, or else that of the pod this runs in.
+
+    Args:
+        is_interactive: whether to use kubectl's default kubeconfig outside a pod.
+
+    Raises:
+        ApiUnavailable: no kubeconfig or service account that can be used.
+    """
+    is_in_pod = kubeconfig is None and bool(os.environ.get(_HOST))
+    if kubeconfig is None and not is_in_pod and not is_interactive:
+        raise ApiUnavailable("no API server is known", "give --kubeconfig, or run in a pod")
+    # What of NO_PROXY counts for an address is for the package to say.
+    if is_in_pod and not any(map(os.environ.get, _PROXIES)):
+        return _service_account()
+    return _by_package(kubeconfig, is_in_pod=is_in_pod)
+
+
+def _service_account() -> Access:
+    from urllib3 import PoolManager  # noqa: PLC0415 - costs memory before use
+
+    host, port = os.environ[_HOST], os.environ.get(_PORT, "443")
+    authority = service_account.DIRECTORY / "ca.crt"
+    try:
+        _token()
+        if not authority.stat().st_size:
+            raise _unusable(_OWN, f"{authority} is empty")
+    except OSError as error:
+        raise _unusable(_OWN, f"{authority}: {error.strerror}") from error
+    return Access(
+        f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        PoolManager(cert_reqs="CERT_REQUIRED", ca_certs=str(authority)),
+        _token,
+    )
+
+
+def _token() -> Mapping[str, str]:
+    try:
+        token = service_account.read_token(service_account.DIRECTORY / "token")
+    except UnreadableError as error:
+        raise ApiUnavailable(error.cause, error.cure) from error
+    return {"authorization": f"Bearer {token}"}
+
+
+def _by_package(kubeconfig: Path | None, *, is_in_pod: bool) -> Access:
+    # Imported here: a pod without a proxy, and a command line without a cluster, never need it.
+    from kubernetes import config  # noqa: PLC0415
+    from kubernetes.client import ApiClient, Configuration  # noqa: PLC0415
+    from yaml import YAMLError  # noqa: PLC0415
+
+    load: Any = config  # the package is typed, but for this module of it
+    configuration = Configuration()
+    try:
+        if is_in_pod:
+            load.load_incluster_config(client_configuration=configuration)
+        else:
+            file = None if kubeconfig is None else str(kubeconfig)
+            load.load_kube_config(file, client_configuration=configuration, persist_config=False)
+        client = ApiClient(configuration)
+    # The package does not check types: a file that is no kubeconfig ends in any of these.
+    except (
+        config.ConfigException,
+        OSError,
+        YAMLError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+    ) as error:
+        default = _OWN if is_in_pod else "the default kubeconfig"
+        raise _unusable(kubeconfig or default, " ".join(str(error).split())) from error
+
+    def credentials() -> Mapping[str, str]:
+        try:
+            # Asking for the settings also renews a token that has expired.
+            settings = configuration.auth_settings().values()
+        except (config.ConfigException, OSError) as error:
+            cause = f"cannot read the service account token: {error}"
+            raise ApiUnavailable(cause, "mount the token") from error
+        return {item["key"]: item["value"] for item in settings if item["in"] == "header"}
+
+    return Access(str(configuration.host), client.rest_client.pool_manager, credentials)
+
+
+def _unusable(account: object, reason: object) -> ApiUnavailable:
+    return ApiUnavailable(
+        f"cannot use {account}: {reason}",
+        "give a readable kubeconfig with --kubeconfig, or mount the service account token",
+    )
