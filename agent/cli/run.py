@@ -128,7 +128,10 @@ def effect(name: Name) -> str:
 def run(args: Namespace) -> int:
     """Resolve the settings, then hand over to the daemon until it ends."""
     if not args.print_config:
-        from agent.daemon.loops import end_at_signal  # noqa: PLC0415 - help needs no daemon
+        from agent.footprint import stay_small  # noqa: PLC0415 - help needs no daemon
+
+        stay_small()
+        from agent.daemon.loops import end_at_signal  # noqa: PLC0415 - same
 
         end_at_signal()
     from agent.daemon import logs  # noqa: PLC0415 - loads structlog

@@ -51,11 +51,10 @@ def quantity(text: str, *, per_unit: int = 1) -> int:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[1].count(".") > 1 or not any(map(str.isdigit, match[1])):
         raise ValueError(f"not a quantity: {text!r}")
-    from decimal import ROUND_CEILING, Decimal  # noqa: PLC0415 - memory in the NVML child
-
     base, power = (10, int(match[3])) if match[3] else _SUFFIXES[match[2] or ""]
-    amount = Decimal(match[1]) * Decimal(base) ** power * per_unit
-    return int(amount.to_integral_value(ROUND_CEILING))
+    whole, _, fraction = match[1].partition(".")
+    numerator = int(whole + fraction) * per_unit * base ** max(0, power)
+    return -(-numerator // (10 ** len(fraction) * base ** max(0, -power)))
 
 
 def release(version: str | None) -> Release | None:

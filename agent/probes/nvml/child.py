@@ -1,4 +1,6 @@
-"""The process that calls NVML: ``python -m agent.probes.nvml.child [LIBRARY] [--events FD]``.
+"""The process that calls NVML: ``python -m agent.probes.nvml.child LIBRARY EVENTS``.
+
+*LIBRARY* is a path, *EVENTS* the descriptor for events; either may be empty.
 
 It reads one request per line from standard input and writes one JSON document per line to
 standard output: ``{"ok": reading}`` or ``{"error": {"cause": …, "cure": …, "code": …}}``.
@@ -15,7 +17,6 @@ It ends when its input does. That is also how it notices that its parent died, e
 call hangs in the driver.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -27,11 +28,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from agent.errors import NvmlUnavailable
-from agent.model.codec import to_plain
+from agent.footprint import put_off
+from agent.model.plain import to_plain
 from agent.probes.nvml.events import EventListener
 from agent.probes.nvml.library import load
 from agent.probes.nvml.reading import NvmlReading, read_nvml, refresh_nvml
 from agent.probes.nvml.recorder import Recorder
+
+DEFERRED = ("inspect", "shutil", "subprocess", "tempfile")
+"""Imported by ``ctypes.util``, which pynvml imports to find a library elsewhere than on Linux."""
 
 GRACE_S = 2.0
 """How long a scan in progress may go on after the parent has closed our input."""
@@ -39,15 +44,13 @@ GRACE_S = 2.0
 
 def main() -> None:
     """Answer requests until the input ends."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("library", nargs="?")
-    parser.add_argument("--events", type=int)
-    arguments = parser.parse_args()
+    put_off(DEFERRED)
+    library, events = sys.argv[1:]
     # Standard output is for replies only: what a driver prints there goes to standard error.
     replies = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
-    listener = None if arguments.events is None else EventListener(arguments.events)
-    reader = _Reader(arguments.library, listener)
+    listener = EventListener(int(events)) if events else None
+    reader = _Reader(library or None, listener)
     for request in _requests():
         replies.write(json.dumps(reader.answer(request)) + "\n")
         replies.flush()

@@ -1,9 +1,6 @@
-"""The driver's library ``libnvidia-ml.so.1``: its path, and the environment it is loaded in."""
+"""The driver's library ``libnvidia-ml.so.1``, loaded from the path that was given."""
 
 import ctypes
-import os
-import sys
-from pathlib import Path
 
 from agent.errors import NvmlUnavailable
 
@@ -13,35 +10,8 @@ SONAME = "libnvidia-ml.so.1"
 NOT_FOUND = 12
 """``NVML_ERROR_LIBRARY_NOT_FOUND``, the code that NVML's own bindings give in the same case."""
 
-_CURE = "name the driver's library, or its directory, with --nvml-library"
-
-_SCRUBBED = ("PYTHON", "LD_PRELOAD", "LD_AUDIT")
-"""Prefixes of the variables that the NVML child does not inherit: a preloaded library would run
-in a process that we rely on, and PYTHON* could replace modules."""
-
-
-def child_environment() -> dict[str, str]:
-    """Return our environment without :data:`_SCRUBBED` variables, with our own module path."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED)}
-    package_parent = str(Path(__file__).resolve().parents[3])
-    own = [path for path in sys.path if Path(path).is_absolute()]
-    return {**kept, "PYTHONPATH": os.pathsep.join([package_parent, *own])}
-
-
-def library_file(library: Path) -> Path:
-    """Return the library's file; *library* is that file or its directory.
-
-    Raises:
-        NvmlUnavailable: the file does not exist or cannot be reached.
-    """
-    reason: str | None = "no such file"
-    try:
-        file = library / SONAME if library.is_dir() else library
-        if file.is_file():
-            return file.absolute()
-    except OSError as error:  # e.g. a directory that may not be searched
-        reason = error.strerror
-    raise NvmlUnavailable(f"cannot load {SONAME} from {library}: {reason}", _CURE, code=NOT_FOUND)
+CURE = "name the driver's library, or its directory, with --nvml-library"
+"""What to do about a library that is not loaded."""
 
 
 def load(library: str) -> None:
@@ -57,12 +27,12 @@ def load(library: str) -> None:
         ours = ctypes.CDLL(library)
     except OSError as error:
         cause = f"cannot load {SONAME} from {library}: {error}"
-        raise NvmlUnavailable(cause, _CURE, code=NOT_FOUND) from None
+        raise NvmlUnavailable(cause, CURE, code=NOT_FOUND) from None
     try:
         named = ctypes.CDLL(SONAME)
     except OSError:
         named = None
     if named is None or named._handle != ours._handle:  # noqa: SLF001 - ctypes' only identity
         raise NvmlUnavailable(
-            f"{library} is not {SONAME}: its SONAME differs", _CURE, code=NOT_FOUND
+            f"{library} is not {SONAME}: its SONAME differs", CURE, code=NOT_FOUND
         )

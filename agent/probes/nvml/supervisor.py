@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import NvmlUnavailable
-from agent.model.codec import from_plain
 from agent.model.gpu import Gpu
 from agent.model.nvml_event import NvmlEvent, NvmlStatus, NvmlTrouble
+from agent.model.plain import from_plain
 from agent.probes.nvml.event_pipe import EventPipe
-from agent.probes.nvml.library import NOT_FOUND, child_environment, library_file
+from agent.probes.nvml.launch import child_environment, library_file
+from agent.probes.nvml.library import NOT_FOUND
 from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.recorder import Recording
 
@@ -228,11 +229,10 @@ class _Child:
     """
 
     def __init__(self, library: Path | None, events: int | None) -> None:
-        arguments = [] if library is None else [str(library)]
-        if events is not None:
-            arguments += ["--events", str(events)]
+        arguments = ("" if value is None else str(value) for value in (library, events))
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "agent.probes.nvml.child", *arguments],
+            # Without `site`, whose .pth files may import anything: our path names all directories.
+            [sys.executable, "-S", "-P", "-m", "agent.probes.nvml.child", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
