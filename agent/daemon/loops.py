@@ -78,8 +78,9 @@ class ActorGroup:
 
         A loop that is stuck in a foreign call is left behind: the process is about to end.
         """
-        while not self.stopping.wait(timeout=0.2):
-            pass  # a bounded wait lets the interpreter run signal handlers between rounds
+        # A signal interrupts the wait, its handler runs, and the wait goes on (Python library,
+        # threading: Lock.acquire). The kernel prefers the main thread for signals to a process.
+        self.stopping.wait()
         for thread in self._threads:
             thread.join(grace_s / max(1, len(self._threads)))
         return tuple(self._failed)

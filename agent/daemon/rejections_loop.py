@@ -48,8 +48,8 @@ MOST_CONTAINERS = 256
 """Of a pod that is explained: some tenths of a second. The API server takes thousands, and the work
 grows with their square."""
 
-POLL_S = 0.4
-"""How often the loop looks for pods, and for the end."""
+POLL_S = 1.0
+"""How often the loop looks for pods."""
 
 Post = Callable[[PodEvent], None]
 """Takes Events and never blocks."""

@@ -29,7 +29,10 @@ from agent.kubeapi.client import Answer, Api
 COMPONENT = "nodetopo"
 
 POLL_S = 0.4
-"""How often the loop looks for Events, and for the end."""
+"""Pause between two Events."""
+
+IDLE_S = 1.0
+"""How often the loop looks for the next Event while none waits; 100 µs of CPU each time."""
 
 MESSAGE_BYTES = 1024
 """The limit of the newer Event API (kubernetes, pkg/apis/core/validation/events.go,
@@ -147,7 +150,7 @@ class EventWriter(ABC):
 
     def run(self, stopping: Event) -> None:
         """Write what is posted until *stopping*; Events that still wait then are lost."""
-        while not stopping.wait(POLL_S):
+        while not stopping.wait(POLL_S if self._queue.has_events else IDLE_S):
             self.write_next()
 
     def write_next(self) -> None:
@@ -335,6 +338,11 @@ class EventQueue:
     def dropped(self) -> int:
         """How many Events were never written: too many, too old, or refused."""
         return self._dropped
+
+    @property
+    def has_events(self) -> bool:
+        """Whether anything waits, due or not."""
+        return bool(self._waiting)
 
     def put(self, event: NodeEvent) -> None:
         """Let *event* wait; it replaces a waiting Event of its subject, which is counted."""

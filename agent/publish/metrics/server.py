@@ -55,7 +55,7 @@ class MetricsServer:
         self._host = f"[{host}]" if ":" in host else host
         self._thread = threading.Thread(
             target=server.serve_forever,
-            kwargs={"poll_interval": 0.1},  # seconds; a stop waits no longer than this
+            kwargs={"poll_interval": None},  # until a client comes, or the end
             name="metrics",
             daemon=True,
         )
@@ -68,7 +68,10 @@ class MetricsServer:
 
     def close(self) -> None:
         """Stop serving and free the port."""
-        self._server.shutdown()
+        stop = threading.Thread(target=self._server.shutdown)  # waits for the server's thread
+        stop.start()
+        self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes that thread
+        stop.join()
         self._server.server_close()
         self._thread.join()
 
