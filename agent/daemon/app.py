@@ -7,6 +7,7 @@ last good one read; nothing that reads the store waits for hardware or for the A
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -21,14 +22,16 @@ from agent.daemon.plugins import PluginSet
 from agent.daemon.reconcile_loop import NoticeReporter, ReconcileLoop
 from agent.daemon.reload import Reloader
 from agent.daemon.scan_loop import ScanLoop
-from agent.daemon.startup_report import Ready, wait_ready
 from agent.daemon.state_files import read_boot_id
-from agent.daemon.status import Status
 from agent.daemon.target import open_target
 from agent.errors import AgentError
+from agent.footprint import give_back
 from agent.health.notices import Notice
-from agent.publish.metrics.server import MetricsServer, serve_metrics
 from agent.store import SnapshotStore
+
+if TYPE_CHECKING:  # loaded once the kubelet has the devices
+    from agent.daemon.startup_report import Ready
+    from agent.publish.metrics.server import MetricsServer
 
 GRACE_S = 0.5
 """How long the loops get to end; with the rest of a stop it makes less than a second."""
@@ -41,13 +44,16 @@ MOST_S = 30.0
 """How long a registration is waited for. It may never come: another plugin has the resource, or no
 kubelet runs."""
 
+SOON_S = 2.0
+"""How long metrics and labels wait for a registration: probes and people ask for them."""
+
 STEP_S = 0.5
 """How often it is checked."""
 
 
 def run(
     settings: Settings,
-    report: Callable[[Ready], None] | None = None,
+    report: "Callable[[Ready], None] | None" = None,
     reloader: Reloader | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, or with ``once`` until *report* has been called.
@@ -85,7 +91,7 @@ def run(
             health=health,
             reloader=reloader,
         )
-        components.add_publishers()
+        components.add_events()
         daemon = Daemon(components, wake)
         stack.callback(daemon.close)
         return daemon.run(report)
@@ -107,7 +113,7 @@ class Daemon:
             components.store,
             health=components.health,
             interval_s=lambda: components.settings.scan_interval_s,
-            on_scan=wake.set,
+            on_scan=self._take_scan,
             beat=lambda: self._heartbeats.beat("scan"),
         )
         events = components.events
@@ -124,7 +130,7 @@ class Daemon:
         if components.reloader is not None:
             components.reloader.on_news = wake.set
 
-    def run(self, report: Callable[[Ready], None] | None) -> int:
+    def run(self, report: "Callable[[Ready], None] | None") -> int:
         """Start every loop, call *report* once, and wait for the end."""
         components = self._components
         settings = components.settings
@@ -132,21 +138,25 @@ class Daemon:
         self._group.start("scan", self._scan_loop.run)
         self._group.start("reconcile", self._reconcile_loop.run)
         self._group.start("prepare", self._prepare)
-        metrics_url = self._serve_metrics()
-        for name, loop in components.loops():
-            self._group.start(name, loop)
+        is_awaited = settings.once or report is not None
+        if is_awaited:
+            self._start_publishers()
+        else:
+            self._group.start("publishers", self._run_publishers)
         if settings.needs_pod_loops and not settings.once and components.target.is_real:
             self._group.start("pod loops", self._run_pod_loops)
 
         is_shown = True
-        if settings.once or report is not None:
+        if is_awaited:
+            from agent.daemon.startup_report import wait_ready  # noqa: PLC0415 - only for a person
+
             ready = wait_ready(
                 settings,
                 components.target,
                 components.store,
                 components.plugins,
                 stopping=self._group.stopping,
-                metrics_url=metrics_url,
+                metrics_url=None if self._metrics is None else self._metrics.url,
             )
             is_shown = ready is not None
             if ready is not None and report is not None:
@@ -172,6 +182,10 @@ class Daemon:
         self._components.store.close()
         self._wake.set()
         self._offered.set()
+
+    def _take_scan(self) -> None:
+        self._wake.set()
+        give_back()
 
     def _read_everything(self) -> None:
         """Read the whole node and all settings again."""
@@ -203,6 +217,20 @@ class Daemon:
             self._components.plugins.prepare()
             structlog.get_logger().debug("first answers worked out")
 
+    def _run_publishers(self, stopping: threading.Event) -> None:
+        """Start them after device registration, or soon: to load them costs 0.2 s of CPU."""
+        plugins = self._components.plugins
+        if not wait_registered(stopping, lambda: plugins.is_registered, most_s=SOON_S, quiet_s=0):
+            self._start_publishers()
+            stopping.wait()
+
+    def _start_publishers(self) -> None:
+        """Serve metrics, and publish labels and zones."""
+        self._serve_metrics()
+        self._components.add_publishers()
+        for name, loop in self._components.loops():
+            self._group.start(name, loop)
+
     def _run_pod_loops(self, stopping: threading.Event) -> None:
         """Start non-critical loops after device registration: to load them costs 0.5 s of CPU."""
         components = self._components
@@ -217,11 +245,14 @@ class Daemon:
             self._group.start(name, loop)
         stopping.wait()
 
-    def _serve_metrics(self) -> str | None:
-        """Serve metrics; return their URL, ``None`` where they are off or cannot be served."""
+    def _serve_metrics(self) -> None:
+        """Serve metrics, unless they are off or cannot be served."""
         address = self._components.settings.metrics_address
         if address is None:
-            return None
+            return
+        from agent.daemon.status import Status  # noqa: PLC0415 - see _run_publishers
+        from agent.publish.metrics.server import serve_metrics  # noqa: PLC0415 - same
+
         log = structlog.get_logger()
         try:
             status = Status(self._components)
@@ -229,18 +260,23 @@ class Daemon:
         except AgentError as error:
             # A taken port must not keep GPUs from being served.
             log.warning("metrics not served", error=str(error))
-            return None
+            return
         log.info("metrics served", url=self._metrics.url)
-        return self._metrics.url
 
 
-def wait_registered(stopping: threading.Event, is_registered: Callable[[], bool]) -> bool:
-    """Wait until :data:`QUIET_S` after the registration, or :data:`MOST_S`.
+def wait_registered(
+    stopping: threading.Event,
+    is_registered: Callable[[], bool],
+    *,
+    most_s: float = MOST_S,
+    quiet_s: float = QUIET_S,
+) -> bool:
+    """Wait until *quiet_s* after the registration, which is waited for up to *most_s*.
 
     Returns:
         Whether *stopping* was set.
     """
-    for _ in range(round(MOST_S / STEP_S)):
+    for _ in range(round(most_s / STEP_S)):
         if is_registered() or stopping.wait(STEP_S):
             break
-    return stopping.wait(QUIET_S)
+    return stopping.wait(quiet_s)

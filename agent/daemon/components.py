@@ -9,16 +9,15 @@ import structlog
 from agent.config.settings import Settings
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.gpu_health import GpuHealthMonitor
-from agent.daemon.labels_loop import DesiredLabelsBuilder, LabelsLoop, NodeTiers, configured_outputs
 from agent.daemon.loops import Loop
 from agent.daemon.plugins import PluginSet
 from agent.daemon.reload import Reloader
 from agent.daemon.target import Target
-from agent.kubeapi.watch import NodeWatch
 from agent.publish.events import EventPublisher
 from agent.store import SnapshotStore
 
 if TYPE_CHECKING:  # loaded only where they are used
+    from agent.daemon.labels_loop import LabelsLoop
     from agent.daemon.pod_loops import PodLoops
     from agent.daemon.zones_loop import ZonesLoop
 
@@ -45,17 +44,27 @@ class Components:
     health: GpuHealthMonitor | None = None
     reloader: Reloader | None = None
     events: EventPublisher | None = None
-    labels: LabelsLoop | None = None
+    labels: "LabelsLoop | None" = None
     zones: "ZonesLoop | None" = None
     pod_loops: "PodLoops | None" = None
 
+    def add_events(self) -> None:
+        """Add what posts Events, if the settings ask for it."""
+        if self.settings.publish_events:
+            self.events = EventPublisher(self.settings.kubeconfig, self.settings.node_name)
+
     def add_publishers(self) -> None:
-        """Add what publishes, as far as the settings ask for it."""
+        """Add what publishes labels and zones, as far as the settings ask for it."""
         settings = self.settings
-        watch: NodeWatch | None = None if self.reloader is None else self.reloader.watch
-        if settings.publish_events:
-            self.events = EventPublisher(settings.kubeconfig, settings.node_name)
+        watch = None if self.reloader is None else self.reloader.watch
         if settings.publish_labels:
+            from agent.daemon.labels_loop import (  # noqa: PLC0415 - not needed to register
+                DesiredLabelsBuilder,
+                LabelsLoop,
+                NodeTiers,
+                configured_outputs,
+            )
+
             log = structlog.get_logger()
             desired = DesiredLabelsBuilder(
                 lambda: self.settings,

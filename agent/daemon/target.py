@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from agent.config.settings import HOST_DEVICE_PLUGINS, Settings, roots
-from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.sockets import KUBELET_SOCKET
 from agent.errors import InputError, NvmlUnavailable
 from agent.machines.bundled import DEFAULT, machine
@@ -27,6 +26,9 @@ from agent.model.snapshot import Snapshot
 from agent.probes.node import NodeReader
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.sysfs.kernel_log import KernelLog
+
+if TYPE_CHECKING:  # only a simulated machine loads it
+    from agent.deviceplugin.fake_kubelet import FakeKubelet
 
 OnEvents: TypeAlias = Callable[[Sequence[NvmlEvent]], None]
 """Takes what GPUs report; it is called by threads that must not wait."""
@@ -60,7 +62,7 @@ class Target:
     machine: Machine
     simulated: str | None
     socket_dir: Path
-    fake_kubelet: FakeKubelet | None = None
+    fake_kubelet: "FakeKubelet | None" = None
 
     @property
     def is_real(self) -> bool:
@@ -96,16 +98,23 @@ def open_target(settings: Settings, on_events: OnEvents | None = None) -> Iterat
             source = Machine(read=lambda: fixed, reread=lambda: None, nvml=NvmlStatus)
 
         # GPUs that do not exist never reach the host's own kubelet.
-        directory, fake_kubelet = settings.device_plugin_dir, None
+        directory = settings.device_plugin_dir
+        fake_kubelet: FakeKubelet | None = None
         is_host = os.path.realpath(directory) == os.path.realpath(HOST_DEVICE_PLUGINS)
         is_missing = settings.or_simulate and not (directory / KUBELET_SOCKET).is_socket()
         if is_missing or (simulated is not None and is_host):
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodetopo-")))
-            fake_kubelet = FakeKubelet(directory)
+            fake_kubelet = _fake_kubelet(directory)
             stack.callback(fake_kubelet.stop)
         yield Target(
             machine=source, simulated=simulated, socket_dir=directory, fake_kubelet=fake_kubelet
         )
+
+
+def _fake_kubelet(directory: Path) -> "FakeKubelet":
+    from agent.deviceplugin.fake_kubelet import FakeKubelet  # noqa: PLC0415 - memory of few nodes
+
+    return FakeKubelet(directory)
 
 
 def _simulated(settings: Settings) -> tuple[str | None, Snapshot | None]:

@@ -110,7 +110,7 @@ def _by_package(kubeconfig: Path | None, *, is_in_pod: bool) -> Access:
     def credentials() -> Mapping[str, str]:
         try:
             # Asking for the settings also renews a token that has expired.
-            settings = configuration.auth_settings().values()
+            settings: Any = configuration.auth_settings().values()
         except (config.ConfigException, OSError) as error:
             cause = f"cannot read the service account token: {error}"
             raise ApiUnavailable(cause, "mount the token") from error

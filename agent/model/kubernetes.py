@@ -53,8 +53,9 @@ def quantity(text: str, *, per_unit: int = 1) -> int:
         raise ValueError(f"not a quantity: {text!r}")
     base, power = (10, int(match[3])) if match[3] else _SUFFIXES[match[2] or ""]
     whole, _, fraction = match[1].partition(".")
-    numerator = int(whole + fraction) * per_unit * base ** max(0, power)
-    return -(-numerator // (10 ** len(fraction) * base ** max(0, -power)))
+    numerator: int = int(whole + fraction) * per_unit * base ** max(0, power)
+    denominator: int = 10 ** len(fraction) * base ** max(0, -power)
+    return -(-numerator // denominator)
 
 
 def release(version: str | None) -> Release | None:

@@ -36,6 +36,7 @@ def components(tmp_path: Path) -> Iterator[Components]:
 
 
 def loops(components: Components) -> list[str]:
+    components.add_events()
     components.add_publishers()
     return [name for name, _ in components.loops()]
 

@@ -250,7 +250,7 @@ def test_counters_of_components_are_in_the_status(tmp_path: Path) -> None:
         status = status_of(served, SnapshotStore(), settings)
         none = status.state()
         parts = status.components
-        parts.add_publishers()
+        parts.add_events()
         parts.pod_loops = found = pod_loops(settings, parts.store, OverridesFile(None))
         assert parts.events is not None
         assert found.events is not None

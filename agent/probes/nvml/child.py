@@ -28,7 +28,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from agent.errors import NvmlUnavailable
-from agent.footprint import put_off
+from agent.footprint import give_back, put_off
 from agent.model.plain import to_plain
 from agent.probes.nvml.events import EventListener
 from agent.probes.nvml.library import load
@@ -54,6 +54,7 @@ def main() -> None:
     for request in _requests():
         replies.write(json.dumps(reader.answer(request)) + "\n")
         replies.flush()
+        give_back()
     if listener is not None:
         listener.close()
 
