@@ -5,15 +5,14 @@ NVIDIA's own give for computing (nvidia-container-toolkit v1.19.0, pkg/nvcdi): d
 driver's libraries, programs and sockets, and hooks that make the libraries known to the loader.
 """
 
-import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from agent.deviceplugin.cdi import is_device
 from agent.deviceplugin.devices import Minors, capabilities
-from agent.deviceplugin.host_files import below, link_target, resolved
+from agent.deviceplugin.driver_files import DriverFiles, HostPath
 from agent.deviceplugin.host_nodes import CONTROL_NODES, channel_node
 from agent.model.gpu import Gpu
 
@@ -43,31 +42,6 @@ class Roots:
     driver: Path = Path("/")
     dev: Path = Path("/")
     hook: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class HostPath:
-    """A file for containers: *path* there, and *at* on the host, below the driver's root."""
-
-    path: str
-    at: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverFiles:
-    """The files of a driver that a container needs, each part sorted by path.
-
-    Attributes:
-        libraries: those of the driver's version; none if there is no driver.
-        links: (target, path in the container) of the symbolic links next to them that lead to
-            a library.
-        programs, sockets: those that exist; the directory of MPS is among the sockets.
-    """
-
-    libraries: tuple[HostPath, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()
-    programs: tuple[HostPath, ...] = ()
-    sockets: tuple[HostPath, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,139 +203,3 @@ def _hooks(files: DriverFiles, hook: Path) -> Iterator[dict[str, Any]]:
                 "path": str(hook),
                 "args": [*command, name, *words],
             }
-
-
-# Which files of the driver a container needs, found on the host by NVIDIA's rules.
-#
-# Sources in nvidia-container-toolkit v1.19.0: directories in pkg/lookup/library.go, libraries and
-# programs in pkg/nvcdi/driver-nvml.go, sockets in internal/discover/ipc.go, links in
-# internal/discover/symlinks.go. Left out are the firmware, which the kernel loads, and files that
-# only graphics needs.
-
-LIBRARY_DIRECTORIES = (
-    "/usr/lib64",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
-    "/usr/lib/aarch64-linux-gnu/nvidia/current",
-    "/lib64",
-    "/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/lib/x86_64-linux-gnu/nvidia/current",
-    "/lib/aarch64-linux-gnu/nvidia/current",
-    "/usr/lib",
-)
-"""Where distributions put libcuda; the last is Arch Linux's, which NVIDIA finds otherwise."""
-
-PROGRAM_DIRECTORIES = (
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-)
-
-PROGRAMS = (
-    "nvidia-smi",
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
-)
-
-SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
-"""Below ``/run``, or ``/var/run`` where that is a directory of its own."""
-
-MPS = "/tmp/nvidia-mps"  # noqa: S108 - the MPS daemon's own choice
-"""Of NVIDIA's MPS control daemon, if it runs."""
-
-_ALWAYS_LINKED = (
-    ("libcuda.so.", "libcuda.so.1", "libcuda.so"),
-    ("libnvidia-opticalflow.so.", "libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so"),
-)
-"""(Beginning of a library's name, a link's target, the link): programs open the link, though not
-every host has it."""
-
-
-def driver_files(root: Path, version: str) -> DriverFiles:
-    """Return the files of the driver of *version* below *root*, as this process sees that root."""
-    names = (f"libcuda.so.{version}", f"libnvidia-ml.so.{version}")
-    home = next(
-        (
-            directory
-            for directory in LIBRARY_DIRECTORIES
-            if any(resolved(root, f"{directory}/{name}") is not None for name in names)
-        ),
-        None,
-    )
-    libraries: list[HostPath] = []
-    links: set[tuple[str, str]] = set()
-    for directory in () if home is None else (home, f"{home}/vdpau"):
-        own = {
-            name: at
-            for name in _names(root, directory)
-            if name.startswith("lib") and name.endswith(f".so.{version}")
-            if (at := resolved(root, f"{directory}/{name}")) is not None
-        }
-        libraries += [HostPath(f"{directory}/{name}", at) for name, at in own.items()]
-        links |= set(_links(root, directory, own.keys()))
-
-    programs = []
-    for name in PROGRAMS:
-        paths = (f"{directory}/{name}" for directory in PROGRAM_DIRECTORIES)
-        path = next((path for path in paths if has_program(root, path)), None)
-        if path is not None:
-            programs.append(HostPath(path, resolved(root, path) or path))
-
-    sockets = []
-    for name in SOCKETS:
-        for path in (f"/run/{name}", f"/var/run/{name}"):
-            at = resolved(root, path)
-            if at is not None and below(root, at).is_socket():
-                sockets.append(HostPath(path, at))
-                break
-    at = resolved(root, MPS)
-    if at is not None and below(root, at).is_dir():
-        sockets.append(HostPath(MPS, at))
-    return DriverFiles(
-        libraries=tuple(sorted(libraries)),
-        links=tuple(sorted(links, key=lambda link: link[1])),
-        programs=tuple(sorted(programs)),
-        sockets=tuple(sorted(sockets)),
-    )
-
-
-def has_program(root: Path, path: str) -> bool:
-    """Return whether *path* below *root* is a file that may be executed."""
-    at = resolved(root, path)
-    try:
-        mode = 0 if at is None else below(root, at).stat().st_mode
-    except OSError:
-        return False
-    return stat.S_ISREG(mode) and bool(mode & 0o111)
-
-
-def _links(root: Path, directory: str, libraries: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield (target, path) of the links of *directory* to its *libraries*, also over others."""
-    at = resolved(root, directory)
-    targets = {
-        name: target
-        for name in _names(root, directory)
-        if ".so" in name and (target := link_target(below(root, f"{at}/{name}"))) is not None
-    }
-    reached = set(libraries)
-    while more := {name for name, target in targets.items() if target in reached} - reached:
-        reached |= more
-        yield from ((targets[name], f"{directory}/{name}") for name in more)
-    for beginning, target, link in _ALWAYS_LINKED:
-        if link not in reached and any(name.startswith(beginning) for name in libraries):
-            yield target, f"{directory}/{link}"
-
-
-def _names(root: Path, directory: str) -> list[str]:
-    at = resolved(root, directory)
-    try:
-        return [] if at is None else sorted(entry.name for entry in below(root, at).iterdir())
-    except OSError:
-        return []

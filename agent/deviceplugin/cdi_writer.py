@@ -7,18 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.deviceplugin.cdi import OWN_KIND, sibling_kind, written_kind
-from agent.deviceplugin.cdi_spec import (
-    DriverFiles,
-    HostPath,
-    Roots,
-    Spec,
-    channel_spec,
-    driver_files,
-    feature_spec,
-    gpu_spec,
-    has_program,
-)
+from agent.deviceplugin.cdi_spec import Roots, Spec, channel_spec, feature_spec, gpu_spec
 from agent.deviceplugin.devices import Minors
+from agent.deviceplugin.driver_files import DriverFiles, HostPath, driver_files, has_program
 from agent.deviceplugin.host_files import HostFile, below, resolved, seen
 from agent.deviceplugin.host_nodes import channel_node, features_with_nodes, present_nodes
 from agent.deviceplugin.settings import Feature, PluginSettings
@@ -89,7 +80,7 @@ class CdiWriter:
         )
         warnings: list[str] = []
         if snapshot.driver_version is not None and snapshot.gpus:
-            files = DriverFiles()
+            files = DriverFiles(version=snapshot.driver_version)
             if driver_root is not None:
                 files = driver_files(driver_root, snapshot.driver_version)
             written = gpu_spec(

@@ -11,6 +11,7 @@ from agent.cli.main import parser
 from agent.cli.source import given
 from agent.config import Resolved
 from agent.config.settings import Settings
+from agent.deviceplugin.driver_files import LOADER_CACHE
 from tests.deploy.kustomize import Object, documents, render
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "daemonset"
@@ -191,6 +192,14 @@ def test_the_hook_and_the_drivers_files_are_seen_where_the_host_has_them() -> No
     told, seen = settings(found), host_paths(with_components("cdi"), writable=False)
     assert seen["/host/usr"] == "/usr"
     assert is_below_one(told.host_root / told.cdi_hook.relative_to("/"), seen)
+
+
+def test_the_loaders_cache_is_seen_where_the_agent_looks_for_it() -> None:
+    found = with_components("cdi", "loader-cache")
+    seen = str(settings(found).host_root / LOADER_CACHE[1:])
+    assert host_paths(found, writable=False)[seen] == LOADER_CACHE
+    (volume,) = (one for one in pod(found)["volumes"] if one["name"] == "loader-cache")
+    assert volume["hostPath"]["type"] == "File"  # nothing may make a directory of it
 
 
 @pytest.mark.parametrize("name", ["host-devices", "cdi"])

@@ -3,6 +3,8 @@
 import socket
 from pathlib import Path
 
+from tests.formats.loader_caches import X86_64, loader_cache
+
 VERSION = "580.95.05"
 UBUNTU = "/usr/lib/x86_64-linux-gnu"
 LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler")
@@ -45,3 +47,11 @@ def add_socket(root: Path, path: str) -> None:
         short = Path("/tmp") / f"nodetopo-test-{id(made)}"
         made.bind(str(short))
         short.rename(file)
+
+
+def know(root: Path, *paths: str, kind: int = X86_64) -> None:
+    """Write the loader's cache: the libraries at *paths*, by the names of their files."""
+    entries = [(path.rpartition("/")[2], path, kind) for path in paths]
+    file = root / "etc/ld.so.cache"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(loader_cache(*entries))

@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 
 from agent.deviceplugin.cdi import OWN_KIND, device_name
-from agent.deviceplugin.cdi_spec import (
-    DriverFiles,
-    HostPath,
-    Roots,
-    Spec,
-    channel_spec,
-    feature_spec,
-    gpu_spec,
-)
+from agent.deviceplugin.cdi_spec import Roots, Spec, channel_spec, feature_spec, gpu_spec
+from agent.deviceplugin.driver_files import DriverFiles, HostPath
 from agent.deviceplugin.resources import offer
 from agent.deviceplugin.response import container_response
 from agent.deviceplugin.settings import PluginSettings
@@ -31,6 +24,7 @@ LIB = "/usr/lib64"
 VERSION = "580.95.05"
 HOOK = Path("/usr/bin/nvidia-cdi-hook")
 FILES = DriverFiles(
+    version=VERSION,
     libraries=(
         HostPath(f"{LIB}/libcuda.so.{VERSION}", f"{LIB}/libcuda.so.{VERSION}"),
         HostPath(f"{LIB}/vdpau/libvdpau.so.{VERSION}", f"{LIB}/vdpau/libvdpau.so.{VERSION}"),
@@ -220,7 +214,9 @@ def test_without_a_hook_libraries_are_mounted_at_their_links_as_well() -> None:
 
 def test_a_driver_without_libraries_is_warned_about() -> None:
     snapshot = node("l4x1-1numa")
-    written = gpu_spec(OWN_KIND, snapshot.gpus, {}, files=DriverFiles(), nodes=(), roots=Roots())
+    written = gpu_spec(
+        OWN_KIND, snapshot.gpus, {}, files=DriverFiles(version=VERSION), nodes=(), roots=Roots()
+    )
     assert written is not None
     assert written.spec["containerEdits"] == {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
     assert written.warnings == (

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from agent.config.settings import Settings
 from agent.deviceplugin.cdi import OWN_KIND
-from agent.deviceplugin.cdi_spec import MPS, PROGRAMS
 from agent.deviceplugin.cdi_writer import CdiFile
+from agent.deviceplugin.driver_files import MPS, PROGRAMS
 from agent.deviceplugin.host_nodes import CONTROL_NODES, channel_node
 from agent.deviceplugin.response import IMEX_CHANNELS, NCCL_DIRECTORY, VISIBLE_DEVICES
 from agent.deviceplugin.settings import Feature, Strategy

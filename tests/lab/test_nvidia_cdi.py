@@ -7,16 +7,23 @@ from typing import Any
 
 import pytest
 
+from tests.deviceplugin.driver_tree import know
 from tests.lab.nvidia.cases import GPU, ONE, THREE, Case
 from tests.lab.nvidia.desk import Desk
 
 pytestmark = pytest.mark.lab
 
 _THEIRS, _OURS = "k8s.device-plugin.nvidia.com/gpu", "device-plugin.nodetopo.io/gpu"
+_KNOWN_BY_CACHE = "gb200"
+"""The machine whose driver is in no usual directory: the loader's cache alone knows it."""
+
+_USUAL, _UNUSUAL = "usr/lib64", "usr/local/nvidia/lib64"
+
 _WRITE = {"nodetopo": {"cdi-spec": "write", "cdi-spec-dir": "/run/cdi"}}
 _CASES = (
     Case(machine="whole", amounts={GPU: 8}),
     Case(machine="mig", amounts={GPU: 5, ONE: 7, THREE: 2}, mig="mixed"),
+    Case(machine=_KNOWN_BY_CACHE, amounts={GPU: 4}),
 )
 
 
@@ -39,9 +46,14 @@ class Specs:
 
 @pytest.fixture(scope="module", params=_CASES, ids=lambda case: case.machine)
 def specs(request: pytest.FixtureRequest, desk: Callable[[str], Desk]) -> Specs:
-    """Return both specifications for whole GPUs, and for MIG devices."""
+    """Return both specifications for whole GPUs, for MIG devices, and for another directory."""
     case: Case = request.param
     at = desk(case.machine)
+    if case.machine == _KNOWN_BY_CACHE:
+        (at.host / _UNUSUAL).parent.mkdir(parents=True)
+        (at.host / _USUAL).rename(at.host / _UNUSUAL)
+        names = (path.name for path in (at.host / _UNUSUAL).iterdir())
+        know(at.host, *(f"/{_UNUSUAL}/{name}" for name in names))
     handing = {"deviceListStrategy": "cdi-cri", "containerDriverRoot": "@HOST@"}
     hook = at.host / "usr" / "bin" / "nvidia-cdi-hook"
     hook.parent.mkdir(parents=True, exist_ok=True)
