@@ -244,9 +244,7 @@ def _complete(chosen: dict[str, Given]) -> None:
             f"{model.origin}: the model `table` needs measured bandwidths",
             f"set {key('bandwidth_table')}, or another model",
         )
-    root, written = chosen.get("driver_root"), chosen.get("cdi_spec")
-    if root is not None and "dev_root" not in chosen:  # as with NVIDIA's, api/config/v1/config.go
-        chosen["dev_root"] = replace(root, origin=f"{root.origin}, as driver-root")
+    written = chosen.get("cdi_spec")
     if written is None or written.value != "write":
         return
     kind = chosen.get("cdi_kind") or Given(

@@ -336,10 +336,11 @@ class Settings:
         "DIR",
         is_live=True,
     )
-    dev_root: Path = _CONTAINERS.setting(
-        Path("/"),
+    dev_root: Path | None = _CONTAINERS.setting(
+        None,
         values.absolute_path,
-        "directory around the dev/ of device nodes, on the host; default driver-root",
+        "directory around the dev/ of device nodes, on the host; default driver-root, or / if that "
+        "has no nodes",
         "DIR",
         is_live=True,
     )

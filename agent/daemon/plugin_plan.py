@@ -75,6 +75,7 @@ class PluginPlan:
             features=frozenset(each for each in Feature if getattr(settings, each.value)),
             nccl_hints=settings.nccl_hints_dir if settings.nccl_hints else None,
             numa=NumaReport(settings.numa_mode),
+            driver_root=settings.driver_root,
             dev_root=settings.dev_root,
             host_root=settings.host_root,
             fails_requests_greater_than_one=slicing.fails_requests_greater_than_one,
@@ -84,7 +85,6 @@ class PluginPlan:
             cdi = CdiSettings(
                 directory=settings.cdi_spec_dir,
                 kind=settings.cdi_kind,
-                driver_root=settings.driver_root,
                 hook=settings.cdi_hook,
             )
         nccl = None if is_simulated else plugin.nccl_hints
@@ -100,7 +100,7 @@ class PluginPlan:
             plugin=plugin,
             cdi=None if cdi is None else CdiWriter(cdi, plugin),
             nccl=None if nccl is None else NcclHints(nccl, host_root=settings.host_root),
-            warnings=() if is_simulated else _missing_channels(settings),
+            warnings=() if is_simulated else _missing_channels(settings, plugin),
             is_simulated=is_simulated,
         )
 
@@ -145,18 +145,13 @@ class PluginPlan:
         return {*self.settings.placement_policy.special, *slicing.replicas}
 
 
-def _missing_channels(settings: Settings) -> tuple[str, ...]:
+def _missing_channels(settings: Settings, plugin: PluginSettings) -> tuple[str, ...]:
     """Return a sentence for each IMEX channel that containers do not get.
 
     Raises:
         UnreadableError: they are required.
     """
-    missing = imex_problems(
-        settings.imex_channels,
-        is_required=settings.imex_required,
-        host_root=settings.host_root,
-        dev_root=settings.dev_root,
-    )
+    missing = imex_problems(plugin, is_required=settings.imex_required)
     if missing and settings.imex_required:
         cure = "create the channel with nvidia-modprobe, or do not set imex-required"
         raise UnreadableError("; ".join(missing), cure)

@@ -30,8 +30,6 @@ class CdiSettings:
     Attributes:
         directory: on the host, where the runtimes look; ``/var/run/cdi`` is emptied at boot.
         kind: of the GPUs; the others are of the same vendor.
-        driver_root: on the host, the directory above the driver's files: ``/``, or where a driver
-            container puts them.
         hook: on the host, the program that makes the driver's libraries known to the loader of a
             container.
 
@@ -41,13 +39,12 @@ class CdiSettings:
 
     directory: Path = Path("/var/run/cdi")
     kind: str = OWN_KIND
-    driver_root: Path = Path("/")
     hook: Path = Path("/usr/bin/nvidia-cdi-hook")
 
     def __post_init__(self) -> None:
         if written_kind(self.kind) != self.kind:
             raise InputError(f"{self.kind} is not written here", f"write {OWN_KIND}")
-        for path in (self.directory, self.driver_root, self.hook):
+        for path in (self.directory, self.hook):
             if not path.is_absolute():
                 raise InputError(f"{path} is relative", "start it with /")
 
@@ -56,7 +53,7 @@ class CdiWriter:
     """Write one file for each kind of device; one thread calls it, and no RPC does."""
 
     def __init__(self, settings: CdiSettings, plugin: PluginSettings) -> None:
-        """Touch nothing yet; *plugin* has the device nodes, channels and features."""
+        """Touch nothing yet; *plugin* has the roots, device nodes, channels and features."""
         self._settings = settings
         self._plugin = plugin
 
@@ -70,12 +67,12 @@ class CdiWriter:
         """
         settings, plugin = self._settings, self._plugin
         nodes = present_nodes(plugin)
-        at = resolved(plugin.host_root, str(settings.driver_root))
+        at = resolved(plugin.host_root, str(plugin.driver_root))
         driver_root = None if at is None else below(plugin.host_root, at)
         has_hook = has_program(plugin.host_root, str(settings.hook))
         roots = Roots(
-            driver=settings.driver_root,
-            dev=plugin.dev_root,
+            driver=plugin.driver_root,
+            dev=nodes.root,
             hook=settings.hook if has_hook else None,
         )
         warnings: list[str] = []
@@ -84,7 +81,7 @@ class CdiWriter:
             if driver_root is not None:
                 files = driver_files(driver_root, snapshot.driver_version)
             written = gpu_spec(
-                settings.kind, snapshot.gpus, minors, files=files, nodes=nodes, roots=roots
+                settings.kind, snapshot.gpus, minors, files=files, nodes=nodes.names, roots=roots
             )
             if written is None:
                 warnings.append("CDI specification not written: no GPU has a known minor number")
@@ -93,12 +90,12 @@ class CdiWriter:
 
         if plugin.imex_channels:
             kind = sibling_kind(settings.kind, "imex-channel")
-            channels = [n for n in plugin.imex_channels if channel_node(n) in nodes]
+            channels = [n for n in plugin.imex_channels if channel_node(n) in nodes.names]
             warnings += self._keep(kind, channel_spec(kind, channels, roots))
 
         for feature in sorted(plugin.features):
             kind = sibling_kind(settings.kind, feature.value)
-            own = [node for node in nodes if features_with_nodes([feature], [node])]
+            own = [node for node in nodes.names if features_with_nodes([feature], [node])]
             mounts = []
             if feature is Feature.GDS and driver_root is not None:
                 paths = ((path, resolved(driver_root, path)) for path in _GDS_FILES)

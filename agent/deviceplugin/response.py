@@ -4,11 +4,16 @@ It is the same as the answer of NVIDIA's plugin (k8s-device-plugin v0.19.0,
 internal/plugin/server.go), so that a container finds the same under ours.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from agent.deviceplugin.cdi import annotation_key, device_name, sibling_kind
 from agent.deviceplugin.devices import MINORS, PluginDevice
-from agent.deviceplugin.host_nodes import CONTROL_NODES, channel_node, features_with_nodes
+from agent.deviceplugin.host_nodes import (
+    CONTROL_NODES,
+    HostNodes,
+    channel_node,
+    features_with_nodes,
+)
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.settings import PluginSettings, Strategy
 from agent.errors import UnreadableError
@@ -28,11 +33,11 @@ _VOLUME_SOURCE = "/dev/null"
 
 
 def container_response(
-    devices: Sequence[PluginDevice], settings: PluginSettings, present_nodes: Collection[str]
+    devices: Sequence[PluginDevice], settings: PluginSettings, nodes: HostNodes
 ) -> pb.ContainerAllocateResponse:
     """Return the answer that hands *devices* to a container, in their order.
 
-    Replicas of one GPU or MIG device are that device, once. *present_nodes* is the result of
+    Replicas of one GPU or MIG device are that device, once. *nodes* is the result of
     :func:`agent.deviceplugin.host_nodes.present_nodes`; nothing is read here.
 
     Raises:
@@ -41,11 +46,11 @@ def container_response(
     response = pb.ContainerAllocateResponse()
     strategies = settings.strategies
     given = {device.uuid: device for device in devices}
-    channels = [n for n in settings.imex_channels if channel_node(n) in present_nodes]
+    channels = [n for n in settings.imex_channels if channel_node(n) in nodes.names]
     for feature in settings.features:
         response.envs[f"NVIDIA_{feature.upper()}"] = "enabled"
 
-    names = _cdi_names(given, settings, channels, present_nodes)
+    names = _cdi_names(given, settings, channels, nodes.names)
     if names and Strategy.CDI_ANNOTATIONS in strategies:
         response.annotations[annotation_key(settings.annotation_prefix, names)] = ",".join(names)
     if Strategy.CDI_CRI in strategies:
@@ -62,11 +67,11 @@ def container_response(
             response.mounts.add(container_path=f"{_VOLUMES}/{name}", host_path=_VOLUME_SOURCE)
 
     if Strategy.DEVICE_SPECS in strategies:
-        control = [name for name in CONTROL_NODES if name in present_nodes]
+        control = [name for name in CONTROL_NODES if name in nodes.names]
         own = [node for device in given.values() for node in _own_nodes(device)]
         # Each node once: MIG devices may share their GPU's.
         for name in dict.fromkeys((*control, *own, *map(channel_node, channels))):
-            host_path = str(settings.dev_root / "dev" / name)
+            host_path = str(nodes.root / "dev" / name)
             response.devices.add(
                 container_path=f"/dev/{name}", host_path=host_path, permissions="rw"
             )

@@ -55,7 +55,7 @@ class GpuServicer(service.DevicePluginServicer):
         self._settings = settings
         self._log = log
         self._node_lookup_s = deadlines.node_lookup_s
-        self._present_nodes = present_nodes(settings)
+        self._nodes = present_nodes(settings)
         self._nodes_seen_at = monotonic()
         self._allocations = AllocationLog(explain, log, deadlines.log_close_s)
         self._choices = DeadlineExecutor(deadlines.choice_s)
@@ -83,7 +83,7 @@ class GpuServicer(service.DevicePluginServicer):
         some on first use.
         """
         if monotonic() - self._nodes_seen_at >= self._node_lookup_s:
-            self._present_nodes = present_nodes(self._settings)
+            self._nodes = present_nodes(self._settings)
             self._nodes_seen_at = monotonic()
         return self._stream.update(devices)
 
@@ -167,7 +167,7 @@ class GpuServicer(service.DevicePluginServicer):
                     "than 1: failRequestsGreaterThanOne is set, so ask for 1",
                 )
             try:
-                answer = container_response(chosen, self._settings, self._present_nodes)
+                answer = container_response(chosen, self._settings, self._nodes)
             except UnreadableError as error:
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             response.container_responses.append(answer)

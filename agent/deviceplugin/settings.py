@@ -62,7 +62,10 @@ class PluginSettings:
         nccl_hints: the directory on the host with our topology file for NCCL, mounted read-only
             into every container; ``None`` for no such mount.
         numa: ``none`` leaves the choice of NUMA nodes to the preferred allocation.
-        dev_root: the directory that holds ``dev/`` as the container runtime sees it.
+        driver_root: the directory above the driver's files as the container runtime sees it:
+            ``/``, or where a driver container puts them.
+        dev_root: the directory that holds ``dev/`` as the container runtime sees it; ``None``
+            for *driver_root* or ``/``, whichever has the device nodes.
         host_root: where this process sees the host's ``/``.
         fails_requests_greater_than_one: refuse a container more than one replica of a shared
             resource, because more replicas are no more of a GPU.
@@ -78,14 +81,17 @@ class PluginSettings:
     features: frozenset[Feature] = frozenset()
     nccl_hints: Path | None = None
     numa: NumaReport = NumaReport.NUMA
-    dev_root: Path = Path("/")
+    driver_root: Path = Path("/")
+    dev_root: Path | None = None
     host_root: Path = Path("/")
     fails_requests_greater_than_one: bool = False
 
     def __post_init__(self) -> None:
         checked_kind(self.cdi_kind)
         checked_annotation_prefix(self.annotation_prefix)
-        if not self.dev_root.is_absolute():
+        if not self.driver_root.is_absolute():
+            raise InputError(f"the driver root {self.driver_root} is relative", "start it with /")
+        if self.dev_root is not None and not self.dev_root.is_absolute():
             raise InputError(f"the device root {self.dev_root} is relative", "start it with /")
         if self.nccl_hints is not None and not self.nccl_hints.is_absolute():
             raise InputError(f"the NCCL directory {self.nccl_hints} is relative", "start it with /")

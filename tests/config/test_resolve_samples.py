@@ -59,6 +59,7 @@ def loaded(name: str) -> Resolved:
                 node_name="n",
                 mig_strategy="mixed",
                 driver_root=Path("/run/nvidia/driver"),
+                dev_root=Path("/"),
                 gdrcopy=True,
                 gds=True,
                 device_list_strategy=("cdi-annotations", "volume-mounts", "device-specs"),

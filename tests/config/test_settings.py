@@ -109,7 +109,7 @@ def test_the_file_is_named_by_nvidias_names_too(
 def test_both_tables_name_what_goes_together(capsys: pytest.CaptureFixture[str]) -> None:
     main(["run", "--print-config"])
     ours, theirs = capsys.readouterr().out.split("\n\n")
-    assert re.search(r"^dev-root +/ +default +nvidia-dev-root$", ours, re.MULTILINE)
+    assert re.search(r"^dev-root +none +default +nvidia-dev-root$", ours, re.MULTILINE)
     assert re.search(r"^numa-mode +numa +default +-$", ours, re.MULTILINE)
     assert re.search(r"^nvidia-dev-root +- +not set +sets dev-root$", theirs, re.MULTILINE)
     assert re.search(

@@ -89,15 +89,9 @@ def test_a_specification_of_ours_names_devices_as_nobody_else_does() -> None:
         resolve("{cdi-spec: write, cdi-kind: nvidia.com/x}")
 
 
-def test_device_nodes_are_where_the_driver_is_unless_said() -> None:
-    one = resolve("driver-root: /run/driver")
-    assert (one.settings.dev_root, one.origins["dev_root"]) == (
-        Path("/run/driver"),
-        "n.yaml:1 key driver-root, as driver-root",
-    )
+def test_where_device_nodes_are_is_looked_up_unless_said() -> None:
+    assert resolve("driver-root: /run/driver").settings.dev_root is None
     assert resolve("{driver-root: /run/driver, dev-root: /}").settings.dev_root == Path("/")
-    flag = resolve(environment={"NVIDIA_DRIVER_ROOT": "/a"}, flags={"driver_root": "/b"})
-    assert flag.settings.dev_root == Path("/b")
 
 
 @pytest.mark.parametrize("text", ["none", "13=app", "1-12=app,13=reset,14-20=app,79-80=reboot"])

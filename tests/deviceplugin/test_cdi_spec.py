@@ -10,6 +10,7 @@ import pytest
 from agent.deviceplugin.cdi import OWN_KIND, device_name
 from agent.deviceplugin.cdi_spec import Roots, Spec, channel_spec, feature_spec, gpu_spec
 from agent.deviceplugin.driver_files import DriverFiles, HostPath
+from agent.deviceplugin.host_nodes import HostNodes
 from agent.deviceplugin.resources import offer
 from agent.deviceplugin.response import container_response
 from agent.deviceplugin.settings import PluginSettings
@@ -92,7 +93,7 @@ def test_every_device_that_allocate_names_is_in_the_specification(
     chosen = replace(rules(), mig=type(rules().mig)(strategy))
     for resource in offer(snapshot, chosen, minors(snapshot)).resources:
         settings = PluginSettings(cdi_kind=OWN_KIND)
-        answer = container_response(resource.devices, settings, ())
+        answer = container_response(resource.devices, settings, HostNodes())
         assert {device.name for device in answer.cdi_devices} <= named
 
 

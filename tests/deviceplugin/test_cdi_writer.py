@@ -53,12 +53,25 @@ def test_a_driver_container_has_a_root_of_its_own(host: Path) -> None:
     root = host / "run/nvidia/driver"
     install(root, "/usr/lib64")
     add_nodes(root, "nvidiactl")
-    settings = CdiSettings(driver_root=Path("/run/nvidia/driver"))
-    assert writer(host, settings, dev_root=Path("/run/nvidia/driver")).update(ONE, {}) == ()
+    assert writer(host, driver_root=Path("/run/nvidia/driver")).update(ONE, {}) == ()
     (spec,) = written(host).values()
+    assert (
+        spec["containerEdits"]["deviceNodes"][0]["hostPath"] == "/run/nvidia/driver/dev/nvidiactl"
+    )
     mount = spec["containerEdits"]["mounts"][0]
     assert mount["hostPath"] == f"/run/nvidia/driver/usr/lib64/libcuda.so.{VERSION}"
     assert mount["containerPath"] == f"/usr/lib64/libcuda.so.{VERSION}"
+
+
+def test_a_root_with_the_drivers_files_alone_leaves_device_nodes_where_they_are(
+    host: Path,
+) -> None:
+    install(host / "usr/local/nvidia", "/lib64")
+    assert writer(host, driver_root=Path("/usr/local/nvidia")).update(ONE, {}) == ()
+    (spec,) = written(host).values()
+    nodes = [spec["devices"][0]["containerEdits"], spec["containerEdits"]]
+    assert not [one for edits in nodes for one in edits["deviceNodes"] if "hostPath" in one]
+    assert spec["containerEdits"]["mounts"][0]["hostPath"].startswith("/usr/local/nvidia/lib64/")
 
 
 def test_the_directory_is_the_hosts_and_not_this_containers(host: Path) -> None:
@@ -123,8 +136,7 @@ def test_a_host_without_the_toolkit_gets_a_specification_without_hooks(host: Pat
 
 
 def test_a_driver_root_that_is_not_there_is_warned_about(host: Path) -> None:
-    settings = CdiSettings(driver_root=Path("/run/none"))
-    (warning,) = writer(host, settings).update(ONE, {})
+    (warning,) = writer(host, driver_root=Path("/run/none")).update(ONE, {})
     assert "no library of the driver" in warning
 
 
@@ -160,7 +172,6 @@ def test_a_directory_that_takes_no_file_is_a_warning(host: Path) -> None:
         {"kind": "k8s.device-plugin.nvidia.com/gpu"},
         {"kind": "gpu"},
         {"directory": Path("cdi")},
-        {"driver_root": Path("driver")},
         {"hook": Path("nvidia-cdi-hook")},
     ],
 )

@@ -4,6 +4,7 @@ import pytest
 
 from agent.deviceplugin.cdi import annotation_key
 from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.host_nodes import HostNodes
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.response import container_response
 from agent.deviceplugin.settings import Feature, PluginSettings, Strategy, start_warnings
@@ -30,12 +31,12 @@ def cdi(*names: str) -> list[pb.CDIDevice]:
 def test_cdi_names_are_the_default_and_all_there_is() -> None:
     names = cdi("nvidia.com/gpu=GPU-1", "nvidia.com/gpu=GPU-4")
     expected = pb.ContainerAllocateResponse(cdi_devices=names)
-    assert container_response(TWO, PluginSettings(), ()) == expected
+    assert container_response(TWO, PluginSettings(), HostNodes()) == expected
 
 
 def test_another_cdi_kind_can_be_named() -> None:
     settings = PluginSettings(cdi_kind="example.com/gpu")
-    answer = container_response(TWO[:1], settings, ())
+    answer = container_response(TWO[:1], settings, HostNodes())
     assert [device.name for device in answer.cdi_devices] == ["example.com/gpu=GPU-1"]
 
 
@@ -46,13 +47,13 @@ def test_cdi_annotations_say_the_same_in_one_annotation() -> None:
     )
     key = annotation_key("example.com/", names)
     expected = pb.ContainerAllocateResponse(annotations={key: ",".join(names)})
-    assert container_response(TWO, settings, ()) == expected
+    assert container_response(TWO, settings, HostNodes()) == expected
 
 
 def test_envvar_names_the_devices_in_nvidia_visible_devices() -> None:
     settings = PluginSettings(strategies=(Strategy.ENVVAR,))
     expected = pb.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-4"})
-    assert container_response(TWO, settings, ()) == expected
+    assert container_response(TWO, settings, HostNodes()) == expected
 
 
 def test_volume_mounts_name_the_devices_in_mounts_of_nothing() -> None:
@@ -60,17 +61,20 @@ def test_volume_mounts_name_the_devices_in_mounts_of_nothing() -> None:
     expected = pb.ContainerAllocateResponse(
         envs={"NVIDIA_VISIBLE_DEVICES": VOLUMES}, mounts=[volume("GPU-1"), volume("GPU-4")]
     )
-    assert container_response(TWO, settings, ()) == expected
+    assert container_response(TWO, settings, HostNodes()) == expected
 
 
 @pytest.mark.parametrize("strategies", [("volume-mounts", "envvar"), ("envvar", "volume-mounts")])
 def test_volume_mounts_win_over_the_list_of_envvar(strategies: tuple[str, str]) -> None:
     settings = PluginSettings(strategies=tuple(map(Strategy, strategies)))
-    assert container_response(TWO, settings, ()).envs == {"NVIDIA_VISIBLE_DEVICES": VOLUMES}
+    assert container_response(TWO, settings, HostNodes()).envs == {
+        "NVIDIA_VISIBLE_DEVICES": VOLUMES
+    }
 
 
 def test_device_specs_name_the_control_nodes_and_each_gpus_own() -> None:
-    settings = PluginSettings(strategies=(Strategy.DEVICE_SPECS,), dev_root=Path("/run/driver"))
+    settings = PluginSettings(strategies=(Strategy.DEVICE_SPECS,), dev_root=Path("/other"))
+    nodes = HostNodes(Path("/run/driver"), ("nvidiactl",))
     expected = pb.ContainerAllocateResponse(
         devices=[
             spec("/dev/nvidiactl", "/run/driver/dev/nvidiactl"),
@@ -78,13 +82,13 @@ def test_device_specs_name_the_control_nodes_and_each_gpus_own() -> None:
             spec("/dev/nvidia4", "/run/driver/dev/nvidia4"),
         ]
     )
-    assert container_response(TWO, settings, ("nvidiactl",)) == expected
+    assert container_response(TWO, settings, nodes) == expected
 
 
 def test_a_device_spec_needs_a_minor_number() -> None:
     settings = PluginSettings(strategies=(Strategy.DEVICE_SPECS,))
     with pytest.raises(UnreadableError, match="minor number of GPU-9"):
-        container_response((PluginDevice(id="GPU-9"),), settings, ())
+        container_response((PluginDevice(id="GPU-9"),), settings, HostNodes())
 
 
 MIG = PluginDevice(id="MIG-1", minor=1, capabilities=(30, 31))
@@ -103,14 +107,14 @@ def test_a_mig_device_needs_its_gpus_node_and_two_capabilities() -> None:
     expected = pb.ContainerAllocateResponse(
         devices=[spec(f"/dev/{name}", f"/dev/{name}") for name in names]
     )
-    assert container_response((MIG, SAME_GPU), settings, ()) == expected
+    assert container_response((MIG, SAME_GPU), settings, HostNodes()) == expected
 
 
 def test_a_mig_device_without_capabilities_is_refused() -> None:
     settings = PluginSettings(strategies=(Strategy.DEVICE_SPECS,))
     unknown = PluginDevice(id="MIG-1", minor=1, capabilities=None)
     with pytest.raises(UnreadableError, match="capability nodes of MIG-1 are unknown"):
-        container_response((unknown,), settings, ())
+        container_response((unknown,), settings, HostNodes())
 
 
 def test_a_mig_device_is_named_by_its_uuid_whichever_the_replica() -> None:
@@ -121,18 +125,18 @@ def test_a_mig_device_is_named_by_its_uuid_whichever_the_replica() -> None:
         envs={"NVIDIA_VISIBLE_DEVICES": VOLUMES},
         mounts=[volume("MIG-1")],
     )
-    assert container_response(replicas, settings, ()) == expected
+    assert container_response(replicas, settings, HostNodes()) == expected
 
 
 def test_strategies_add_up() -> None:
-    answer = container_response(TWO, PluginSettings(strategies=tuple(Strategy)), ())
+    answer = container_response(TWO, PluginSettings(strategies=tuple(Strategy)), HostNodes())
     found = (answer.cdi_devices, answer.annotations, answer.envs, answer.mounts, answer.devices)
     assert list(map(len, found)) == [2, 1, 1, 2, 2]
 
 
 def test_an_imex_channel_comes_the_way_of_each_strategy() -> None:
     settings = PluginSettings(strategies=tuple(Strategy), imex_channels=(0,))
-    answer = container_response(TWO[:1], settings, (CHANNEL,))
+    answer = container_response(TWO[:1], settings, HostNodes(names=(CHANNEL,)))
     names = ("nvidia.com/gpu=GPU-1", "nvidia.com/imex-channel=0")
     expected = pb.ContainerAllocateResponse(
         cdi_devices=cdi(*names),
@@ -150,7 +154,9 @@ def test_an_imex_channel_comes_the_way_of_each_strategy() -> None:
 def test_a_channel_that_the_host_lacks_is_in_no_answer() -> None:
     without = PluginSettings(strategies=tuple(Strategy))
     settings = PluginSettings(strategies=tuple(Strategy), imex_channels=(0,))
-    assert container_response(TWO, settings, ()) == container_response(TWO, without, ())
+    assert container_response(TWO, settings, HostNodes()) == container_response(
+        TWO, without, HostNodes()
+    )
 
 
 def test_features_are_variables_under_every_strategy_and_devices_of_cdi() -> None:
@@ -165,7 +171,7 @@ def test_features_are_variables_under_every_strategy_and_devices_of_cdi() -> Non
         ),
         envs=dict.fromkeys(("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED"), "enabled"),
     )
-    assert container_response(TWO[:1], settings, nodes) == expected
+    assert container_response(TWO[:1], settings, HostNodes(names=nodes)) == expected
 
 
 def test_a_feature_without_a_device_node_is_no_device_of_cdi() -> None:
@@ -173,20 +179,20 @@ def test_a_feature_without_a_device_node_is_no_device_of_cdi() -> None:
     expected = pb.ContainerAllocateResponse(
         cdi_devices=cdi("nvidia.com/gpu=GPU-1"), envs={"NVIDIA_GDS": "enabled"}
     )
-    assert container_response(TWO[:1], settings, ("gdrdrv",)) == expected
+    assert container_response(TWO[:1], settings, HostNodes(names=("gdrdrv",))) == expected
 
 
 def test_device_specs_hold_no_node_of_a_feature() -> None:
     settings = PluginSettings(
         strategies=(Strategy.DEVICE_SPECS,), features=frozenset({Feature.GDRCOPY})
     )
-    answer = container_response(TWO[:1], settings, ("gdrdrv",))
+    answer = container_response(TWO[:1], settings, HostNodes(names=("gdrdrv",)))
     assert [device.host_path for device in answer.devices] == ["/dev/nvidia1"]
 
 
 def test_the_directory_for_nccl_is_mounted_read_only_where_nccl_looks() -> None:
     settings = PluginSettings(nccl_hints=Path("/run/nodetopo/nccl"))
-    (mount,) = container_response(TWO, settings, ()).mounts
+    (mount,) = container_response(TWO, settings, HostNodes()).mounts
     expected = pb.Mount(
         container_path="/var/run/nvidia-topologyd",
         host_path="/run/nodetopo/nccl",
@@ -199,6 +205,7 @@ def test_the_directory_for_nccl_is_mounted_read_only_where_nccl_looks() -> None:
     ("wrong", "match"),
     [
         ({"dev_root": Path("dev")}, "relative"),
+        ({"driver_root": Path("driver")}, "relative"),
         ({"nccl_hints": Path("nccl")}, "relative"),
         ({"annotation_prefix": "a b/"}, "no annotation can begin"),
         ({"cdi_kind": "gpu"}, "not a CDI kind"),

@@ -205,7 +205,6 @@ def test_what_nvidias_refuses_is_refused_at_its_place(text: str, words: str) -> 
         ("flags: {plugin: {cdiAnnotationPrefix: a.b/}}", "cdi_annotation_prefix", "a.b/"),
         ("flags: {plugin: {nvidiaCTKPath: /x/ctk}}", "cdi_hook", Path("/x/ctk")),
         ("flags: {nvidiaDriverRoot: /run/driver}", "driver_root", Path("/run/driver")),
-        ("flags: {nvidiaDriverRoot: /run/driver}", "dev_root", Path("/run/driver")),
         ("imex: {channelIDs: [0]}", "imex_channels", (0,)),
         ("imex: {channelIDs: []}", "imex_channels", ()),
         ("imex: {channelIDs: [0], required: true}", "imex_required", True),

@@ -32,7 +32,7 @@ def test_the_command_line_wins_over_the_environment_over_the_file(
         environment={"NVIDIA_DEV_ROOT": "/environment"} if in_environment else {},
         nvidia_flags={"nvidia-dev-root": "/flag"} if on_command_line else {},
     )
-    expected = Path("/file") if in_file else Path("/")
+    expected = Path("/file") if in_file else None
     expected = Path("/environment") if in_environment else expected
     expected = Path("/flag") if on_command_line else expected
     assert found.settings.dev_root == expected
@@ -133,9 +133,9 @@ def test_an_empty_variable_of_nvidias_is_unset() -> None:
     assert resolve(environment=dict.fromkeys(names, "")).nvidia == {}
 
 
-def test_the_driver_root_is_the_usual_device_root() -> None:
+def test_the_device_root_is_looked_up_unless_it_is_given() -> None:
     root = {"NVIDIA_DRIVER_ROOT": "/run/nvidia/driver"}
-    assert resolve(environment=root).settings.dev_root == Path("/run/nvidia/driver")
+    assert resolve(environment=root).settings.dev_root is None
     both = resolve("flags: {nvidiaDevRoot: /dev-root}", environment=root)
     assert both.settings.dev_root == Path("/dev-root")
 
