@@ -17,7 +17,14 @@ from agent.daemon.state_files import KnownGpus
 from agent.deviceplugin import sockets
 from agent.deviceplugin.devices import Minors, remembered
 from agent.deviceplugin.plugin import DevicePlugin, PluginState
-from agent.deviceplugin.resources import Offer, Refusal, Resource, offer, offerable
+from agent.deviceplugin.resources import (
+    Offer,
+    Refusal,
+    Resource,
+    offer,
+    offerable,
+    only_healthy,
+)
 from agent.errors import InputError
 from agent.health.status import HealthView
 from agent.model.gpu import Gpu
@@ -72,6 +79,7 @@ class PluginSet:
         self._health: HealthView = MappingProxyType({})
         self._offer = Offer(resources=())
         self._file_warnings: tuple[str, ...] = ()
+        self._cdi_problem: str | None = None
         self._taken: Snapshot | None = None
         self._served: Mapping[str, ServedResource] = MappingProxyType({})  # replaced, not changed
         self._log_warnings()
@@ -90,6 +98,11 @@ class PluginSet:
     def refusals(self) -> tuple[Refusal, ...]:
         """What that snapshot has that is not offered, and why."""
         return self._offer.refusals
+
+    @property
+    def cdi_problem(self) -> str | None:
+        """Why our CDI specification is not what it should be; ``None`` if it is, or is not ours."""
+        return self._cdi_problem
 
     @property
     def states(self) -> Mapping[str, PluginState]:
@@ -174,7 +187,7 @@ class PluginSet:
         known = replace(snapshot, gpus=self._gpus)
         offered = offer(known, plan.rules, minors, self._health)
         self._log_changes(offered)
-        self._write_files(known, minors)  # before a container may need them
+        offered = self._write_files(known, offered, minors)  # before a container may need them
 
         # End the plugins that cannot go on.
         names = {resource.name for resource in offered.resources}
@@ -227,20 +240,36 @@ class PluginSet:
             plugin.start()
         return ServedResource(resource=resource, plugin=plugin, placement=placement, plan=plan)
 
-    def _write_files(self, known: Snapshot, minors: Minors) -> None:
-        """Write the host's files that containers get to see, and log what is wrong with them."""
+    def _write_files(self, known: Snapshot, offered: Offer, minors: Minors) -> Offer:
+        """Write the host's files that containers get to see, and log what is wrong with them.
+
+        Return *offered* with every device Unhealthy that containers would be given by a name that
+        no CDI specification of ours defines: the runtime would start none of them.
+        """
         if self._known is not None:
             self._known.save(known.gpus)
-        plan = self._plan
-        offered = replace(known, gpus=tuple(offerable(known.gpus, plan.rules)))
-        warnings = (
-            *(() if plan.cdi is None else plan.cdi.update(offered, minors)),
-            *(() if plan.nccl is None else plan.nccl.update(known)),
-        )
+        plan, problem = self._plan, None
+        warnings: tuple[str, ...] = ()
+        if plan.cdi is not None:
+            gpus = tuple(offerable(known.gpus, plan.rules))
+            wanted = dict.fromkeys(
+                device.uuid
+                for resource in offered.resources
+                for device in resource.devices
+                if device.is_healthy and plan.plugin.names_cdi_devices
+            )
+            report = plan.cdi.update(replace(known, gpus=gpus), minors, wanted)
+            problem, warnings = report.problem, report.warnings
+            if plan.plugin.names_cdi_devices:
+                offered = only_healthy(offered, report.devices)
+        if plan.nccl is not None:
+            warnings += tuple(plan.nccl.update(known))
         for text in warnings:
             if text not in self._file_warnings:
                 structlog.get_logger().warning("files for containers", about=text)
         self._file_warnings = warnings
+        self._cdi_problem = problem
+        return offered
 
     def _log_changes(self, offered: Offer) -> None:
         """Log what is new in what is offered, and in what is not."""

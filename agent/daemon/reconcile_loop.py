@@ -41,6 +41,7 @@ class NoticeReporter:
     def __init__(self, post: Post | None = None) -> None:
         self.post = post
         self._conflicts: dict[str, str] = {}
+        self._cdi_problem: str | None = None
 
     def report(self, notices: Iterable[Notice]) -> None:
         """Report *notices* in their order."""
@@ -77,6 +78,20 @@ class NoticeReporter:
             for resource in before
             if resource not in self._conflicts
         )
+
+    def report_cdi(self, problem: str | None) -> None:
+        """Report *problem* of our CDI specification if it is new, and that it is over."""
+        before, self._cdi_problem = self._cdi_problem, problem
+        if problem is not None and problem != before:
+            reason = "CdiNotWritten"
+            self.report(
+                [Notice(reason=reason, message=problem, is_warning=True, gpu=None, key=reason)]
+            )
+        if problem is None and before is not None:
+            reason, message = "CdiWritten", "the CDI specification has all devices that are offered"
+            self.report(
+                [Notice(reason=reason, message=message, is_warning=False, gpu=None, key=reason)]
+            )
 
 
 def conflicts(states: Mapping[str, PluginState]) -> dict[str, str]:
@@ -142,6 +157,7 @@ class ReconcileLoop(PeriodicLoop):
         if self._health is not None:
             self._notices.report(self._health.notices())
         self._notices.report_conflicts(self._plugins.states)
+        self._notices.report_cdi(self._plugins.cdi_problem)
         if lost := self._plugins.lost:
             problem = lost[0].last_problem
             self.failure = problem or "a device plugin reaches no kubelet any more"

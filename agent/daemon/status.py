@@ -75,6 +75,7 @@ class Status:
                 is_registered=is_registered,
                 conflicts=taken,
                 refusals=[refusal.reason for refusal in plugins.refusals if refusal.resource],
+                cdi_problem=plugins.cdi_problem,
             ),
             registrations={name: plugin.registrations for name, plugin in states.items()},
             is_registered=is_registered or {self.components.settings.resource_name: False},

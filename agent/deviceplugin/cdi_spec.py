@@ -5,15 +5,15 @@ NVIDIA's own give for computing (nvidia-container-toolkit v1.19.0, pkg/nvcdi): d
 driver's libraries, programs and sockets, and hooks that make the libraries known to the loader.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from agent.deviceplugin.cdi import is_device
 from agent.deviceplugin.devices import Minors, capabilities
-from agent.deviceplugin.driver_files import DriverFiles, HostPath
-from agent.deviceplugin.host_nodes import CONTROL_NODES, channel_node
+from agent.deviceplugin.driver_files import CUDA, NVML, DriverFiles, HostPath
+from agent.deviceplugin.host_nodes import CONTROL_NODES, INDISPENSABLE_NODES, channel_node
 from agent.model.gpu import Gpu
 
 Spec: TypeAlias = Mapping[str, Any]
@@ -44,11 +44,20 @@ class Roots:
     hook: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A specification with warnings for an operator."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    """The specification of GPUs, and what it lacks.
 
-    spec: Spec = field(hash=False)
+    Attributes:
+        spec: ``None`` if containers would start without a driver that works.
+        refusal: why there is none, with a cure; ``None`` if there is one.
+        left_out: why a GPU or MIG device is not among its devices, by UUID.
+        warnings: for an operator.
+    """
+
+    spec: Spec | None = field(default=None, hash=False)
+    refusal: str | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict, hash=False)
     warnings: tuple[str, ...] = ()
 
 
@@ -58,62 +67,106 @@ def gpu_spec(
     minors: Minors,
     *,
     files: DriverFiles,
-    nodes: Iterable[str],
+    nodes: Collection[str],
     roots: Roots,
-) -> Written | None:
-    """Return the specification of *gpus* and their MIG devices; ``None`` if none can be named.
+) -> GpuSpec:
+    """Return the specification of *gpus* and their MIG devices.
 
     Every GPU and MIG device is a device by its UUID, and :data:`ALL` is every one that is not
     lost. A GPU in MIG mode is its device node alone, as the MIG strategy ``none`` offers it.
-    *nodes* are the device nodes that the host has, below ``/dev``.
+    *nodes* are the device nodes that the host has, below ``/dev``; a device that lacks one of its
+    own is left out. Without the library of CUDA, an indispensable node or any device there is no
+    specification: a container would start, and find no GPU.
     """
+    host_nodes, dev = set(nodes), roots.dev / "dev"
     nodes_by_uuid: dict[str, list[str]] = {}
     lost: set[str] = set()
-    warnings: list[str] = []
+    left_out: dict[str, str] = {}
+
+    def add(uuid: str, what: str, names: list[str] | None, unknown: str) -> None:
+        if names is None or not is_device(uuid):
+            left_out[uuid] = f"{what} has no known {unknown}, or no CDI name"
+        elif absent := [str(dev / name) for name in names if name not in host_nodes]:
+            verb = "does" if len(absent) == 1 else "do"
+            left_out[uuid] = f"{what} needs {' and '.join(absent)}, which {verb} not exist"
+        else:
+            nodes_by_uuid[uuid] = names
+
     for gpu in gpus:
         if gpu.uuid is None:
             continue  # never offered
         instances = gpu.mig.instances if gpu.mig else ()
         if gpu.is_lost:
             lost |= {gpu.uuid, *(one.uuid for one in instances)}
-        if gpu.minor is None or not is_device(gpu.uuid):
-            what = f"{gpu.name} ({gpu.uuid}) has no known minor number, or no CDI name"
-            warnings.append(f"not in the CDI specification: {what}")
-            continue
-        nodes_by_uuid[gpu.uuid] = [f"nvidia{gpu.minor}"]
+        own = None if gpu.minor is None else [f"nvidia{gpu.minor}"]
+        add(gpu.uuid, f"{gpu.name} ({gpu.uuid})", own, "minor number")
         for one in instances:
-            numbers = capabilities(minors, gpu.minor, one.gpu_instance, one.compute_instance)
-            if numbers is None or not is_device(one.uuid):
-                what = f"{one.uuid} of {gpu.name} has no known capabilities, or no CDI name"
-                warnings.append(f"not in the CDI specification: {what}")
-            else:
-                caps = (f"nvidia-caps/nvidia-cap{number}" for number in numbers)
-                nodes_by_uuid[one.uuid] = [f"nvidia{gpu.minor}", *caps]
-    if not nodes_by_uuid:
-        return None
+            numbers = None
+            if gpu.minor is not None:
+                numbers = capabilities(minors, gpu.minor, one.gpu_instance, one.compute_instance)
+            caps = None if numbers is None else [f"nvidia-caps/nvidia-cap{n}" for n in numbers]
+            both = None if own is None or caps is None else [*own, *caps]
+            add(one.uuid, f"{one.uuid} of {gpu.name}", both, "capabilities")
+
+    if refusal := _refusal(files, host_nodes, nodes_by_uuid, left_out, roots):
+        return GpuSpec(refusal=refusal, left_out=left_out)
 
     devices = [_device(uuid, _node_edits(own, roots.dev)) for uuid, own in nodes_by_uuid.items()]
     present = (own for uuid, own in nodes_by_uuid.items() if uuid not in lost)
     if every := dict.fromkeys(node for own in present for node in own):
         devices.append(_device(ALL, _node_edits(every, roots.dev)))
 
-    host_nodes = set(nodes)
     edits: dict[str, Any] = {
         "env": ["NVIDIA_VISIBLE_DEVICES=void"],  # or NVIDIA's hook would add GPUs of its own
         **_node_edits([name for name in CONTROL_NODES if name in host_nodes], roots.dev),
+        "mounts": _driver_mounts(files, roots),
     }
-    if mounts := _driver_mounts(files, roots):
-        edits["mounts"] = mounts
     if roots.hook is not None and (hooks := list(_hooks(files, roots.hook))):
         edits["hooks"] = hooks
-    if not files.libraries:
-        warnings.append("the CDI specification has no library of the driver, for none was found")
-    elif roots.hook is None:
+    warnings = [f"not in the CDI specification: {reason}" for reason in left_out.values()]
+    if not files.has(NVML):
+        warnings.append(
+            f"the CDI specification has no {files.file_name(NVML)}, which nvidia-smi and NCCL use: "
+            f"it is not where {files.file_name(CUDA)} is"
+        )
+    if roots.hook is None:
         warnings.append(
             "the CDI specification has no hook: the host has no nvidia-cdi-hook, and only images "
             f"whose loader looks into {files.libraries[0].path.rpartition('/')[0]} find the driver"
         )
-    return Written(_spec(kind, devices, edits), tuple(warnings))
+    return GpuSpec(spec=_spec(kind, devices, edits), left_out=left_out, warnings=tuple(warnings))
+
+
+def _refusal(
+    files: DriverFiles,
+    host_nodes: Collection[str],
+    devices: Collection[str],
+    left_out: Mapping[str, str],
+    roots: Roots,
+) -> str | None:
+    """Return why no container could use a specification of these parts, ``None`` if one could."""
+    if not files.has(CUDA):
+        return (
+            f"no {files.file_name(CUDA)} was found below {roots.driver}, neither by the "
+            "loader's cache nor in the usual directories — set driver-root to where the driver is, "
+            "and let the daemon see that directory and the host's /etc/ld.so.cache"
+        )
+    if absent := [name for name in INDISPENSABLE_NODES if name not in host_nodes]:
+        paths = " and ".join(str(roots.dev / "dev" / name) for name in absent)
+        return (
+            f"without {paths} no container can use a GPU — make them with `nvidia-ctk system "
+            "create-device-nodes --control-devices`, set dev-root to where they are, or let the "
+            "daemon see that directory"
+        )
+    if not devices:
+        reasons = list(left_out.values())
+        return (
+            f"no device can be described: {reasons[0]} — see whether NVML and the host's /dev "
+            "agree on the GPUs"
+            if reasons
+            else "no GPU has a UUID — see `nodetopo health` for why NVML does not say"
+        )
+    return None
 
 
 def channel_spec(kind: str, channels: Iterable[int], roots: Roots) -> Spec | None:

@@ -6,7 +6,7 @@ pkg/nvlib/device/api.go). Where NVIDIA's plugin stops with an error, the rest is
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -124,6 +124,18 @@ class Offer:
     resources: tuple[Resource, ...]
     refusals: tuple[Refusal, ...] = ()
     unused_exclusions: tuple[str, ...] = ()
+
+
+def only_healthy(offered: Offer, uuids: Collection[str]) -> Offer:
+    """Return *offered* with all devices Unhealthy but those that are one of *uuids*."""
+    resources = []
+    for resource in offered.resources:
+        devices = tuple(
+            device if device.uuid in uuids else replace(device, is_healthy=False)
+            for device in resource.devices
+        )
+        resources.append(replace(resource, devices=devices))
+    return replace(offered, resources=tuple(resources))
 
 
 def offer(

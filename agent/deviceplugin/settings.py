@@ -86,6 +86,11 @@ class PluginSettings:
     host_root: Path = Path("/")
     fails_requests_greater_than_one: bool = False
 
+    @property
+    def names_cdi_devices(self) -> bool:
+        """Whether an Allocate response has CDI names, which the runtime has to resolve."""
+        return not {Strategy.CDI_CRI, Strategy.CDI_ANNOTATIONS}.isdisjoint(self.strategies)
+
     def __post_init__(self) -> None:
         checked_kind(self.cdi_kind)
         checked_annotation_prefix(self.annotation_prefix)

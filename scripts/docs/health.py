@@ -24,6 +24,9 @@ It says what it saw, and stops handing out what would fail. The verdict and its 
 metrics and in Events; the kubelet passes on Healthy or Unhealthy, in `allocatedResourcesStatus` of
 the pods on it (feature gate `ResourceHealthStatus`, on by default from Kubernetes 1.36).
 
+With `cdi-spec: write`, a GPU that no CDI specification defines is Unhealthy for the kubelet, too,
+whatever its health ([allocate.md](../reference/allocate.md#the-cdi-specification)).
+
 ## Sources
 
 | source | tells |

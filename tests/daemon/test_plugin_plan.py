@@ -13,6 +13,7 @@ from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.registration import Registration
 from agent.errors import InputError, UnreadableError
 from tests.daemon.plugin_sets import serving_node
+from tests.deviceplugin.driver_tree import VERSION, add_nodes, install
 from tests.deviceplugin.machines import node
 
 WHOLE = node("h100x8-nvswitch-2numa-8cx7")
@@ -44,7 +45,9 @@ def test_a_channel_that_is_required_and_missing_stops_the_start(tmp_path: Path) 
 
 
 def test_the_specification_names_what_is_offered_before_it_is_offered(tmp_path: Path) -> None:
-    snapshot = replace(WHOLE, driver_version="580.65.06")
+    snapshot = replace(WHOLE, driver_version=VERSION)
+    install(tmp_path)
+    add_nodes(tmp_path, "nvidiactl", "nvidia-uvm", *(f"nvidia{n}" for n in range(8)))
     settings = {
         "cdi_spec": "write",
         "cdi_kind": "device-plugin.nodetopo.io/gpu",

@@ -13,6 +13,7 @@ from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.health.status import GpuHealth
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
+from tests.deviceplugin.driver_tree import add_nodes, install
 from tests.generous_deadlines import use_generous_deadlines
 
 __all__ = ["use_generous_deadlines"]
@@ -64,7 +65,9 @@ def test_a_gpu_that_is_gone_after_a_boot_is_gone(tmp_path: Path) -> None:
 def test_what_containers_are_to_find_is_written_before_devices_are_offered(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "dev").mkdir()
+    assert L40S.driver_version is not None
+    install(tmp_path, version=L40S.driver_version)
+    add_nodes(tmp_path, "nvidiactl", "nvidia-uvm", *(f"nvidia{n}" for n in range(8)))
     places = {"cdi_spec_dir": Path("/cdi"), "nccl_hints_dir": Path("/nccl")}
     plugins = plugin_set(
         tmp_path, "boot-1", cdi_spec="write", cdi_kind=OWN_KIND, nccl_hints=True, **places

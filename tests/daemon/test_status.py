@@ -24,6 +24,7 @@ from agent.daemon.components import Components
 from agent.daemon.pod_loops import pod_loops
 from agent.daemon.status import Status
 from agent.daemon.target import Machine, Target
+from agent.deviceplugin.cdi import OWN_KIND
 from agent.errors import InputError
 from agent.model.nvml_event import NvmlStatus
 from agent.store import SnapshotStore
@@ -33,6 +34,7 @@ from tests.deviceplugin.machines import node
 
 WHOLE = node("h100x8-nvswitch-2numa-8cx7")
 GPU = "nvidia.com/gpu"
+_REASON = "CdiNotWritten"
 
 
 class FixedOverrides(OverridesFile):
@@ -85,6 +87,22 @@ def test_a_node_whose_gpus_are_all_refused_is_not_ready_and_says_why() -> None:
         (line,) = str(status.state().not_ready).splitlines()
         assert line.startswith("NotOffered: ")
         assert "in MIG mode without a MIG device: GPU2" in line
+
+
+def test_a_node_whose_gpus_no_container_could_use_is_not_ready_and_says_why(
+    tmp_path: Path,
+) -> None:
+    settings: dict[str, Any] = {"cdi_spec": "write", "cdi_kind": OWN_KIND, "host_root": tmp_path}
+    with serving_node(**settings) as served:
+        status = status_of(served, SnapshotStore(), Settings(node_name="n", **settings))
+        served.plugins.take(WHOLE)
+        served.listed(GPU)
+
+        def reasons() -> list[str]:
+            return str(status.state().not_ready).splitlines()
+
+        assert eventually(lambda: [line.partition(": ")[0] for line in reasons()] == [_REASON])
+        assert status.state().devices == {GPU: {"healthy": 0, "unhealthy": 8}}
 
 
 def test_the_resource_that_is_missing_is_that_of_the_settings_in_force() -> None:

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from agent.deviceplugin.cdi import OWN_KIND, device_name
-from agent.deviceplugin.cdi_spec import Roots, Spec, channel_spec, feature_spec, gpu_spec
+from agent.deviceplugin.cdi_spec import (
+    GpuSpec,
+    Roots,
+    Spec,
+    channel_spec,
+    feature_spec,
+    gpu_spec,
+)
+from agent.deviceplugin.devices import Minors
 from agent.deviceplugin.driver_files import DriverFiles, HostPath
 from agent.deviceplugin.host_nodes import HostNodes
 from agent.deviceplugin.resources import offer
@@ -28,6 +36,7 @@ FILES = DriverFiles(
     version=VERSION,
     libraries=(
         HostPath(f"{LIB}/libcuda.so.{VERSION}", f"{LIB}/libcuda.so.{VERSION}"),
+        HostPath(f"{LIB}/libnvidia-ml.so.{VERSION}", f"{LIB}/libnvidia-ml.so.{VERSION}"),
         HostPath(f"{LIB}/vdpau/libvdpau.so.{VERSION}", f"{LIB}/vdpau/libvdpau.so.{VERSION}"),
     ),
     links=(("libcuda.so.1", f"{LIB}/libcuda.so"), (f"libcuda.so.{VERSION}", f"{LIB}/libcuda.so.1")),
@@ -37,7 +46,12 @@ FILES = DriverFiles(
 node = cache(machines.node)
 """Decoding a machine takes longer than all else here."""
 
-NODES_THERE = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+NODES_THERE = (
+    *CONTROL,
+    *(f"nvidia{n}" for n in range(16)),
+    *(f"nvidia-caps/nvidia-cap{n}" for n in range(100, 200)),
+)
 
 
 def minors(snapshot: Snapshot) -> dict[tuple[int, int, int | None], int]:
@@ -52,17 +66,27 @@ def minors(snapshot: Snapshot) -> dict[tuple[int, int, int | None], int]:
     return found
 
 
-def spec_of(snapshot: Snapshot, roots: Roots | None = None, files: DriverFiles = FILES) -> Any:
-    written = gpu_spec(
+def written(
+    snapshot: Snapshot,
+    roots: Roots | None = None,
+    files: DriverFiles = FILES,
+    nodes: Collection[str] = NODES_THERE,
+    numbers: Minors | None = None,
+) -> GpuSpec:
+    return gpu_spec(
         OWN_KIND,
         snapshot.gpus,
-        minors(snapshot),
+        minors(snapshot) if numbers is None else numbers,
         files=files,
-        nodes=NODES_THERE,
+        nodes=nodes,
         roots=roots or Roots(hook=HOOK),
     )
-    assert written is not None
-    return written.spec
+
+
+def spec_of(snapshot: Snapshot, roots: Roots | None = None) -> Any:
+    found = written(snapshot, roots)
+    assert found.spec is not None
+    return found.spec
 
 
 def paths(edits: Spec, key: str = "deviceNodes", name: str = "path") -> list[str]:
@@ -111,12 +135,13 @@ def test_the_specification_of_one_gpu_reads_so() -> None:
         ],
         "containerEdits": {
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-            "deviceNodes": [{"path": f"/dev/{name}", "permissions": "rw"} for name in NODES_THERE],
+            "deviceNodes": [{"path": f"/dev/{name}", "permissions": "rw"} for name in CONTROL],
             "mounts": [
                 {"hostPath": at, "containerPath": path, "options": file}
                 for path, at in (
                     (FILES.libraries[0].path, FILES.libraries[0].at),
                     (FILES.libraries[1].path, FILES.libraries[1].at),
+                    (FILES.libraries[2].path, FILES.libraries[2].at),
                     ("/usr/bin/nvidia-smi", "/opt/nvidia-smi"),
                 )
             ]
@@ -201,44 +226,94 @@ def test_other_roots_are_the_hosts_and_not_the_containers() -> None:
 
 
 def test_without_a_hook_libraries_are_mounted_at_their_links_as_well() -> None:
-    snapshot = node("l4x1-1numa")
-    written = gpu_spec(OWN_KIND, snapshot.gpus, {}, files=FILES, nodes=(), roots=Roots())
-    assert written is not None
-    edits = written.spec["containerEdits"]
+    found = written(node("l4x1-1numa"), Roots())
+    assert found.spec is not None
+    edits = found.spec["containerEdits"]
     assert "hooks" not in edits
     host = {one["containerPath"]: one["hostPath"] for one in edits["mounts"]}
     for link in ("libcuda.so", "libcuda.so.1"):
         assert host[f"{LIB}/{link}"] == f"{LIB}/libcuda.so.{VERSION}"
-    (warning,) = written.warnings
+    (warning,) = found.warnings
     assert "the host has no nvidia-cdi-hook" in warning
 
 
-def test_a_driver_without_libraries_is_warned_about() -> None:
-    snapshot = node("l4x1-1numa")
-    written = gpu_spec(
-        OWN_KIND, snapshot.gpus, {}, files=DriverFiles(version=VERSION), nodes=(), roots=Roots()
-    )
-    assert written is not None
-    assert written.spec["containerEdits"] == {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
-    assert written.warnings == (
-        "the CDI specification has no library of the driver, for none was found",
-    )
+def test_without_the_library_of_cuda_there_is_no_specification() -> None:
+    files = replace(FILES, libraries=FILES.libraries[1:])
+    found = written(node("l4x1-1numa"), Roots(driver=Path("/run/nvidia/driver")), files)
+    assert found.spec is None
+    assert found.refusal is not None
+    cause, _, cure = found.refusal.partition(" — ")
+    assert f"no libcuda.so.{VERSION} was found below /run/nvidia/driver" in cause
+    assert "set driver-root" in cure
+
+
+def test_without_the_library_of_nvml_there_is_a_warning() -> None:
+    files = replace(FILES, libraries=FILES.libraries[:1])
+    found = written(node("l4x1-1numa"), files=files)
+    assert found.spec is not None
+    (warning,) = found.warnings
+    assert f"no libnvidia-ml.so.{VERSION}" in warning
+
+
+@pytest.mark.parametrize("absent", CONTROL)
+def test_a_node_without_which_cuda_does_not_start_is_indispensable(absent: str) -> None:
+    nodes = [name for name in NODES_THERE if name != absent]
+    found = written(node("l4x1-1numa"), Roots(dev=Path("/run/dev"), hook=HOOK), nodes=nodes)
+    if absent == "nvidia-uvm-tools":
+        assert found.refusal is None
+    else:
+        assert found.spec is None
+        assert f"without /run/dev/dev/{absent} no container" in str(found.refusal)
+
+
+def test_a_device_whose_node_does_not_exist_is_left_out_and_named() -> None:
+    snapshot = node("h100x8-nvswitch-2numa-8cx7")
+    found = written(snapshot, nodes=[name for name in NODES_THERE if name != "nvidia3"])
+    assert found.spec is not None
+    named = devices(found.spec)
+    assert set(named) == {"all", *(gpu.id for gpu in snapshot.gpus if gpu.index != 3)}
+    assert "/dev/nvidia3" not in named["all"]
+    reason = f"GPU3 ({snapshot.gpus[3].id}) needs /dev/nvidia3, which does not exist"
+    assert found.left_out == {snapshot.gpus[3].id: reason}
+
+
+def test_a_mig_device_needs_the_nodes_of_both_its_instances() -> None:
+    snapshot = node(MIG)
+    gpu = next(gpu for gpu in snapshot.gpus if gpu.mig and gpu.mig.instances)
+    assert gpu.mig is not None
+    one = gpu.mig.instances[0]
+    assert one.gpu_instance is not None
+    number = minors(snapshot)[gpu.minor or 0, one.gpu_instance, one.compute_instance]
+    absent = f"nvidia-caps/nvidia-cap{number}"
+    found = written(snapshot, nodes=[name for name in NODES_THERE if name != absent])
+    assert list(found.left_out) == [one.uuid]
+    assert f"needs /dev/{absent}, which does not exist" in found.left_out[one.uuid]
+
+
+def test_where_no_device_has_its_nodes_there_is_no_specification() -> None:
+    found = written(node("l4x1-1numa"), nodes=CONTROL)
+    assert found.spec is None
+    assert "no device can be described: GPU0" in str(found.refusal)
+    assert "needs /dev/nvidia0, which does not exist" in str(found.refusal)
 
 
 def test_devices_whose_nodes_are_unknown_are_left_out_and_named() -> None:
     snapshot = node(MIG)
     gpus = (replace(snapshot.gpus[0], minor=None), *snapshot.gpus[1:])
-    written = gpu_spec(OWN_KIND, gpus, {}, files=FILES, nodes=(), roots=Roots(hook=HOOK))
-    assert written is not None
-    assert set(devices(written.spec)) == {"all", *(gpu.id for gpu in gpus[1:])}
-    instances = sum(len(gpu.mig.instances) for gpu in gpus[1:] if gpu.mig)
-    assert len(written.warnings) == 1 + instances > 1
-    assert gpus[0].id in written.warnings[0]
+    found = written(replace(snapshot, gpus=gpus), numbers={})
+    assert found.spec is not None
+    assert set(devices(found.spec)) == {"all", *(gpu.id for gpu in gpus[1:])}
+    instances = sum(len(gpu.mig.instances) for gpu in gpus if gpu.mig)
+    assert len(found.warnings) == len(found.left_out) == 1 + instances > 1
+    assert gpus[0].id in found.warnings[0]
 
 
 def test_no_gpu_that_can_be_named_has_no_specification() -> None:
-    gpus = [replace(gpu, minor=None) for gpu in node("l4x1-1numa").gpus]
-    assert gpu_spec(OWN_KIND, gpus, {}, files=FILES, nodes=(), roots=Roots()) is None
+    snapshot = node("l4x1-1numa")
+    nameless = tuple(replace(gpu, minor=None) for gpu in snapshot.gpus)
+    found = written(replace(snapshot, gpus=nameless))
+    assert found.spec is None
+    assert "no known minor number" in str(found.refusal)
 
 
 @pytest.mark.parametrize(

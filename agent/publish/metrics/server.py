@@ -201,6 +201,7 @@ def not_ready(
     is_registered: Mapping[str, bool],
     conflicts: Mapping[str, str],
     refusals: Sequence[str] = (),
+    cdi_problem: str | None = None,
 ) -> str | None:
     """Return what keeps the node's GPUs from pods, a line ``Reason: sentence`` each.
 
@@ -215,6 +216,7 @@ def not_ready(
         is_registered: resource → whether the kubelet has it; empty while nothing is offered.
         conflicts: resource → which competing plugin serves it, a sentence.
         refusals: why a configured resource is not offered, a sentence each.
+        cdi_problem: why our CDI specification is not what it should be, a sentence.
     """
     if snapshot is None:
         return "NotScanned: the node has not been read yet"
@@ -225,6 +227,8 @@ def not_ready(
         if not is_there and resource not in conflicts
     ]
     lines += [f"NotOffered: {text}" for text in refusals]
+    if cdi_problem is not None:
+        lines.append(f"CdiNotWritten: {cdi_problem}")
     is_nvml_missed = nvml.failures >= PATIENCE or not is_registered
     if is_nvml_missed and nvml.trouble is not None and (snapshot.gpus or snapshot.pci_gpus):
         is_mismatch = nvml.code == _VERSION_MISMATCH

@@ -102,3 +102,11 @@ def test_every_reason_has_a_line() -> None:
     resources = {"nvidia.com/gpu": False, "nvidia.com/mig-1g.10gb": False}
     found = reasons(GPUS, status, resources, {"nvidia.com/gpu": "another plugin"})
     assert found == ["ResourceConflict", "NotRegistered", "NvmlUnresponsive"]
+
+
+def test_gpus_that_no_container_could_use_are_not_ready() -> None:
+    problem = "no libcuda.so.580.95.05 was found — set driver-root"
+    said = not_ready(
+        snapshot=GPUS, nvml=ANSWERS, is_registered=HAD, conflicts={}, cdi_problem=problem
+    )
+    assert said == f"CdiNotWritten: {problem}"
