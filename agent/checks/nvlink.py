@@ -7,26 +7,31 @@ from agent.checks.inputs import confidential, gpu_label, no_gpus, statuses, unkn
 from agent.checks.nvlink_fabric import fabric_manager, fabric_registration, imex_channels
 from agent.checks.nvlink_inputs import (
     active,
-    has_switches,
-    is_module,
     knows_links,
     lost,
     missing_links,
     missing_lists,
-    modules_without_links,
     no_links,
 )
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.nvlink import NvLink, P2pStatus, PeerKind
 from agent.model.snapshot import Snapshot
 from agent.topology.links import direct_links, gpus_out_of_nvlink, switch_links
+from agent.topology.wiring import has_switches, is_module, modules_without_links, wired_gpus
 
 _NVLINK_API = "https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html"
 
 
 def _no_nvlink(snapshot: Snapshot) -> str | None:
-    is_without = snapshot.nvlinks == () and not has_switches(snapshot) and knows_links(snapshot)
-    return no_gpus(snapshot) or ("no NVLink" if is_without else None)
+    links, reason = snapshot.nvlinks, None
+    if links is None or not knows_links(snapshot) or _unread_gpus(snapshot):
+        return no_gpus(snapshot)
+    if not links and not has_switches(snapshot):
+        reason = "no NVLink"
+    elif all(link.is_active is False for link in links) and not wired_gpus(snapshot):
+        has_modules = any(map(is_module, snapshot.gpus))
+        reason = "no NVLink in use" if has_modules else "no NVLink bridge"
+    return no_gpus(snapshot) or reason
 
 
 @rule(
@@ -43,7 +48,7 @@ def _no_nvlink(snapshot: Snapshot) -> str | None:
 )
 def link_states(snapshot: Snapshot) -> Judgement:
     """Find links that are down although they are wired, and GPUs behind NVSwitches without any."""
-    wired = _wired_gpus(snapshot)
+    wired = wired_gpus(snapshot)
     divided = {gpu.pci for gpu in snapshot.gpus if gpu.is_divided and gpu.pci is not None}
     for link in snapshot.nvlinks or ():
         if link.is_active is False and link.gpu in wired and link.peer not in divided:
@@ -106,11 +111,11 @@ def link_counts(snapshot: Snapshot) -> Judgement:
 
     yield from _missing_states(snapshot)
     # NVML names no far end for a link that is down.
-    wired_gpus = _wired_gpus(snapshot)
+    wired_ends = wired_gpus(snapshot)
     without_end = (
         _name(link)
         for link in links
-        if link.gpu in wired_gpus
+        if link.gpu in wired_ends
         and link.is_active is not None
         and (link.peer_kind is None or (link.peer_kind is PeerKind.GPU and link.peer is None))
     )
@@ -200,26 +205,6 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _wired_gpus(snapshot: Snapshot) -> frozenset[int]:
-    """Return the GPUs whose links must all be up.
-
-    A PCIe card without a bridge lists links too, all down and with no far end: that is no
-    fault. An SXM module, a GPU beside NVSwitches, and one with any link that is up or
-    names its far end is wired. In MIG mode a GPU uses no link.
-    """
-    whole = {gpu.index for gpu in snapshot.gpus} - _divided(snapshot)
-    if has_switches(snapshot):
-        return frozenset(whole)
-    linked = {
-        link.gpu
-        for link in snapshot.nvlinks or ()
-        if link.is_active or link.peer is not None or link.peer_kind is not None
-    }
-    is_alone = len(snapshot.gpus) == 1  # a virtual machine may own one module of a board
-    modules = {gpu.index for gpu in snapshot.gpus if is_module(gpu) and not is_alone}
-    return frozenset(whole & (linked | modules))
-
-
 def _divided(snapshot: Snapshot) -> frozenset[int]:
     return frozenset(gpu.index for gpu in snapshot.gpus if gpu.is_divided)
 
@@ -245,9 +230,10 @@ def _missing_states(snapshot: Snapshot) -> tuple[Missing, ...]:
     silent = (_name(link) for link in snapshot.nvlinks if link.is_active is None)
     unread = [f"GPU{gpu}" for gpu in sorted(_unread_gpus(snapshot))]
     if not has_switches(snapshot):  # behind NVSwitches it is a finding
-        unread += [name for name in modules_without_links(snapshot) if name not in unread]
+        modules = (gpu.name for gpu in modules_without_links(snapshot))
+        unread += [name for name in modules if name not in unread]
     # Nobody can tell whether the bridge of a PCIe card is absent or dead.
-    wired = _wired_gpus(snapshot)
+    wired = wired_gpus(snapshot)
     down = {link.gpu for link in snapshot.nvlinks if link.is_active is False}
     down -= wired | _divided(snapshot)
     names = ", ".join(f"GPU{gpu}" for gpu in sorted(down))

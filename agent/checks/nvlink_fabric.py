@@ -5,9 +5,9 @@ from types import MappingProxyType
 
 from agent.checks.inputs import because, gpu_label, is_virtual_machine, no_gpus, unknown_of
 from agent.checks.nvlink_inputs import (
+    may_register,
     missing_lists,
     no_switch,
-    registers,
     switched,
     without_fabric_state,
 )
@@ -48,7 +48,7 @@ CHANNELS = "/dev/nvidia-caps-imex-channels"
 def fabric_registration(snapshot: Snapshot) -> Judgement:
     """Find GPUs whose registration failed or goes on, and those with a degraded fabric."""
     reason = no_switch(snapshot)
-    if snapshot.gpus and not any(map(registers, snapshot.gpus)):
+    if snapshot.gpus and not any(map(may_register, snapshot.gpus)):
         reason = "these GPUs do not register with a fabric"
     if reason:
         yield Skip(reason)

@@ -3,8 +3,9 @@
 from agent.checks.inputs import because, missing_answers, no_gpus, unknown_of
 from agent.checks.rule import Missing
 from agent.model.gpu import Gpu
-from agent.model.nvlink import NvLink, PeerKind
+from agent.model.nvlink import NvLink
 from agent.model.snapshot import Snapshot
+from agent.topology import wiring
 from agent.topology.links import switch_links
 
 FIRST_WITH_REGISTRATION = (9, 0)
@@ -21,25 +22,8 @@ def missing_links(snapshot: Snapshot) -> tuple[Missing, ...]:
 
 def missing_lists(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Return :func:`missing_links`, and the GPUs that should list NVLinks and do not."""
-    return missing_links(snapshot) + unknown_of("NVLinks", modules_without_links(snapshot))
-
-
-def modules_without_links(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the GPUs that sit on a baseboard beside others and list no NVLink at all.
-
-    A baseboard has NVLinks, so NVML withholds them rather than that there are none. In MIG mode
-    a GPU uses none; a virtual machine may own one module of a board.
-    """
-    modules = [gpu for gpu in snapshot.gpus if is_module(gpu)]
-    if len(modules) < 2 or snapshot.nvlinks is None:
-        return ()
-    linked = {link.gpu for link in snapshot.nvlinks} | {it.index for it in modules if it.is_divided}
-    return tuple(gpu.name for gpu in modules if gpu.index not in linked)
-
-
-def is_module(gpu: Gpu) -> bool:
-    """Return whether *gpu* sits on a baseboard; not every product's name says so."""
-    return gpu.module_id is not None or "SXM" in (gpu.product or "")
+    names = (gpu.name for gpu in wiring.modules_without_links(snapshot))
+    return missing_links(snapshot) + unknown_of("NVLinks", names)
 
 
 def lost(snapshot: Snapshot) -> tuple[str, ...]:
@@ -57,21 +41,25 @@ def active(snapshot: Snapshot) -> tuple[NvLink, ...]:
     return tuple(link for link in snapshot.nvlinks or () if link.is_active)
 
 
-def has_switches(snapshot: Snapshot) -> bool:
-    """Return whether the node has NVSwitches, or NVLinks that end at one."""
-    links = snapshot.nvlinks or ()
-    return bool(snapshot.nvswitches) or any(link.peer_kind is PeerKind.SWITCH for link in links)
-
-
 def switched(snapshot: Snapshot) -> tuple[Gpu, ...]:
-    """Return the GPUs with links to NVSwitches that are up."""
+    """Return the GPUs behind NVSwitches: by links to them that are up, or by their registration.
+
+    The registration counts while all links are down, and whether or not the switches show
+    themselves as PCI functions. In MIG mode a GPU needs neither.
+    """
     links = switch_links(snapshot)
-    return tuple(gpu for gpu in snapshot.gpus if links[gpu.index])
+    return tuple(
+        gpu
+        for gpu in snapshot.gpus
+        if links[gpu.index] or (wiring.registers(gpu) and not gpu.is_divided)
+    )
 
 
-def registers(gpu: Gpu) -> bool:
+def may_register(gpu: Gpu) -> bool:
     """Return whether *gpu* is of a kind that registers with a fabric, or could be."""
-    return gpu.compute_capability is None or gpu.compute_capability >= FIRST_WITH_REGISTRATION
+    capability = gpu.compute_capability
+    is_of_kind = capability is None or capability >= FIRST_WITH_REGISTRATION
+    return is_of_kind or wiring.registers(gpu)
 
 
 def without_fabric_state(snapshot: Snapshot) -> tuple[str, ...]:
@@ -82,8 +70,8 @@ def without_fabric_state(snapshot: Snapshot) -> tuple[str, ...]:
     """
     members = (
         gpu.name
-        for gpu in switched(snapshot)
-        if gpu.is_lost or (gpu.fabric is None and registers(gpu))
+        for gpu in (*switched(snapshot), *_without_far_end(snapshot))
+        if gpu.is_lost or (gpu.fabric is None and may_register(gpu))
     )
     return tuple(dict.fromkeys((*members, *lost(snapshot))))
 
@@ -96,5 +84,21 @@ def no_links(snapshot: Snapshot) -> str | None:
 
 def no_switch(snapshot: Snapshot) -> str | None:
     """Return why rules about NVSwitches do not apply."""
-    is_without = not snapshot.nvswitches and not switched(snapshot) and knows_links(snapshot)
+    is_with = snapshot.nvswitches or switched(snapshot) or _without_far_end(snapshot)
+    is_without = not is_with and knows_links(snapshot)
     return no_gpus(snapshot) or ("no NVSwitch" if is_without else None)
+
+
+def _without_far_end(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """Return the GPUs that may be behind NVSwitches for all that is known.
+
+    Their links are wired and all down, so that none names its far end, and the driver does not say
+    whether they register with a fabric.
+    """
+    linked = {link.gpu for link in active(snapshot)}
+    wired = wiring.wired_gpus(snapshot) - linked
+    return tuple(
+        gpu
+        for gpu in snapshot.gpus
+        if gpu.index in wired and gpu.fabric is None and may_register(gpu)
+    )

@@ -6,9 +6,9 @@ from agent.labels.fabric import is_settled
 from agent.labels.label import LabelEntry
 from agent.labels.rules import DEFAULT_PREFIX
 from agent.model.gpu import FabricState
-from agent.model.nvlink import PeerKind
 from agent.model.snapshot import Snapshot
 from agent.topology.links import gpus_out_of_nvlink
+from agent.topology.wiring import modules_without_links, wired_gpus
 
 OK_KEY = f"{DEFAULT_PREFIX}topology-ok"
 REASON_KEY = f"{OK_KEY}-reason"
@@ -39,7 +39,9 @@ def _is_ok(snapshot: Snapshot) -> bool | None:
     is_read = None not in (links, snapshot.numa_nodes, snapshot.pci_gpus)
     is_answered = all(issue.probe != "nvml" for issue in snapshot.issues)
     has_states = all(link.is_active is not None for link in links or () if link.gpu not in out)
-    return True if is_read and is_answered and has_states and is_settled(snapshot) else None
+    has_links = not modules_without_links(snapshot)
+    is_known = is_read and is_answered and has_states and has_links and is_settled(snapshot)
+    return True if is_known else None
 
 
 def _faults(snapshot: Snapshot) -> Iterator[str]:
@@ -67,22 +69,12 @@ def _faults(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _links_down(snapshot: Snapshot) -> Iterator[str]:
-    """Name the GPUs of which some links are down.
-
-    A PCIe card without a bridge has all its links down, and that is not a fault; beside an
-    NVSwitch, and on one of several modules (SXM), it is one. What a GPU in MIG mode reports of its
-    links has no meaning: it uses none.
-    """
-    links = snapshot.nvlinks or ()
-    has_switch = bool(snapshot.nvswitches) or any(
-        link.peer_kind is PeerKind.SWITCH for link in links
-    )
-    out = gpus_out_of_nvlink(snapshot)
-    for gpu in (gpu for gpu in snapshot.gpus if gpu.index not in out):
-        own = [link for link in links if link.gpu == gpu.index]
-        up = sum(link.is_active is True for link in own)
-        is_module = "SXM" in (gpu.product or "") and len(snapshot.gpus) > 1
-        if (up or has_switch or is_module) and any(link.is_active is False for link in own):
+    """Name the GPUs of which some links are down that are wired."""
+    judged = wired_gpus(snapshot) - gpus_out_of_nvlink(snapshot)
+    for gpu in (gpu for gpu in snapshot.gpus if gpu.index in judged):
+        own = [link for link in snapshot.nvlinks or () if link.gpu == gpu.index]
+        if any(link.is_active is False for link in own):
+            up = sum(link.is_active is True for link in own)
             yield f"{gpu.name} has {up} of {len(own)} NVLinks up"
 
 

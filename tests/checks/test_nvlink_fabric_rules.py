@@ -74,6 +74,66 @@ def test_an_h100_behind_switches_that_tells_no_fabric_is_unknown() -> None:
     assert result("NVL-004", with_fabric(None)).missing == ("fabric state of GPU2",)
 
 
+def _dead(name: str, fabric: Fabric | None) -> Snapshot:
+    """Return a machine whose links are all down and whose switches do not show on PCI."""
+    whole = healthy(name)
+    links = (
+        replace(link, is_active=False, peer=None, peer_kind=None) for link in whole.nvlinks or ()
+    )
+    gpus = tuple(replace(gpu, fabric=fabric) for gpu in whole.gpus)
+    return replace(whole, gpus=gpus, nvlinks=tuple(links), nvswitches=())
+
+
+@pytest.mark.parametrize("name", ["hgx-b200", "h100-vm-8"])
+@pytest.mark.parametrize(
+    ("fabric", "observed"),
+    [
+        (Fabric(state=FabricState.IN_PROGRESS), "registration in-progress"),
+        (Fabric(state=FabricState.NOT_STARTED), "registration not-started"),
+        (replace(JOINED, status=15), "registration failed with nvmlReturn_t 15"),
+        (replace(JOINED, health_mask=5 << 8), "configuration: too few NVLinks"),
+    ],
+)
+def test_a_registration_is_evidence_though_no_link_and_no_switch_shows(
+    name: str, fabric: Fabric, observed: str
+) -> None:
+    found = result("NVL-004", _dead(name, fabric))
+    assert found.verdict is Verdict.FAIL
+    assert [finding.observed for finding in found.findings] == [observed] * 8
+
+
+def test_one_gpu_alone_that_has_not_registered_fails_as_well() -> None:
+    whole = _dead("h100-vm-8", Fabric(state=FabricState.IN_PROGRESS))
+    alone = replace(whole, gpus=whole.gpus[:1], nvlinks=())
+    assert len(result("NVL-004", alone).findings) == 1
+    off = Fabric(state=FabricState.NOT_SUPPORTED)  # as NVreg_NvLinkDisable makes it
+    gpu = replace(alone.gpus[0], fabric=off)
+    assert result("NVL-004", replace(alone, gpus=(gpu,))).skipped == "no NVSwitch"
+
+
+def test_gpus_in_mig_mode_need_no_registration() -> None:
+    whole = _dead("h100-vm-8", Fabric(state=FabricState.IN_PROGRESS))
+    gpus = tuple(replace(gpu, mig=Mig(is_enabled=True)) for gpu in whole.gpus)
+    assert result("NVL-004", replace(whole, gpus=gpus)).skipped == "no NVSwitch"
+
+
+def test_dead_modules_of_a_driver_that_reports_no_fabric_are_unknown() -> None:
+    found = result("NVL-004", _dead("hgx-b200", None))
+    names = ", ".join(f"GPU{index}" for index in range(8))
+    assert (found.verdict, found.missing) == (Verdict.UNKNOWN, (f"fabric state of {names}",))
+
+
+def test_dead_modules_that_are_joined_directly_are_not_behind_switches() -> None:
+    direct = _dead("hgx-b200", Fabric(state=FabricState.NOT_SUPPORTED))
+    assert result("NVL-004", direct).skipped == "no NVSwitch"
+
+
+def test_a_fabric_manager_is_missed_where_only_the_registration_shows_switches() -> None:
+    dead = _dead("hgx-b200", Fabric(state=FabricState.IN_PROGRESS))
+    stopped = replace(dead, host=replace(HOST, fabric_manager=False))
+    assert result("NVL-006", stopped).verdict is Verdict.FAIL
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

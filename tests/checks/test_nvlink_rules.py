@@ -1,12 +1,13 @@
 """The NVLink rules: what breaks them, what leaves them unknown, what is no fault."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from agent.checks.rule import Finding, Verdict
-from agent.model.gpu import Mig
+from agent.model.gpu import Mig, NvidiaDriver
 from agent.model.nvlink import NvLink
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
@@ -64,10 +65,72 @@ def test_unread_nvlinks_leave_the_rule_unknown() -> None:
     assert (found.verdict, found.missing) == (Verdict.UNKNOWN, ("NVLinks",))
 
 
-def test_links_of_cards_without_a_bridge_are_no_fault() -> None:
+def without_bridges(name: str) -> Snapshot:
+    """Return a machine all of whose links are down, as NVML describes such: without a far end."""
+    return changed_links(
+        healthy(name), lambda link: replace(link, is_active=False, peer=None, peer_kind=None)
+    )
+
+
+@pytest.mark.parametrize("code", ["NVL-001", "NVL-002"])
+def test_the_rules_do_not_apply_to_cards_without_a_bridge(code: str) -> None:
+    assert result(code, without_bridges("h200-nvl-4")).skipped == "no NVLink bridge"
     cards = healthy("l40s-pcie-4")
     idle = tuple(NvLink(gpu=gpu.index, link=0, is_active=False) for gpu in cards.gpus)
-    assert result("NVL-001", replace(cards, nvlinks=idle)).verdict is Verdict.PASS
+    assert result(code, replace(cards, nvlinks=idle)).skipped == "no NVLink bridge"
+
+
+def test_cards_of_which_one_gives_no_state_may_have_a_bridge() -> None:
+    links = tuple(
+        replace(link, is_active=None) if link.gpu == 3 else link
+        for link in without_bridges("h200-nvl-4").nvlinks or ()
+    )
+    silent = result("NVL-001", replace(healthy("h200-nvl-4"), nvlinks=links))
+    assert silent.verdict is Verdict.UNKNOWN
+    whole = without_bridges("h200-nvl-4")
+    issue = ProbeIssue.of_call("GPU3", "nvmlDeviceGetNvLinkState", "Unknown Error")
+    rest = tuple(link for link in whole.nvlinks or () if link.gpu != 3)
+    refused = result("NVL-001", replace(whole, nvlinks=rest, issues=(issue,)))
+    assert refused.missing == ("NVLinks of GPU3",)
+
+
+@pytest.mark.parametrize("name", ["hgx-b200", "h100-vm-8"])
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {},  # all that a driver of today says
+        {"fabric": None},
+        {"module_id": None},
+        {"module_id": None, "product": "NVIDIA X900"},  # which registers with a fabric
+        {"module_id": None, "fabric": None},  # whose name is known
+    ],
+    ids=["all", "module", "fabric", "fabric-alone", "name-alone"],
+)
+def test_modules_whose_links_are_all_down_fail_without_any_switch(
+    name: str, evidence: Mapping[str, Any]
+) -> None:
+    whole = without_bridges(name)
+    gpus = tuple(replace(gpu, **evidence) for gpu in whole.gpus)
+    found = result("NVL-001", replace(whole, gpus=gpus, nvswitches=()))
+    assert (found.verdict, len(found.findings)) == (Verdict.FAIL, 144)
+
+
+@pytest.mark.parametrize("code", ["NVL-001", "NVL-002"])
+def test_one_module_alone_whose_links_are_down_is_not_judged(code: str) -> None:
+    whole = without_bridges("h100-vm-8")
+    alone = replace(
+        whole,
+        gpus=whole.gpus[:1],
+        nvlinks=tuple(link for link in whole.nvlinks or () if link.gpu == 0),
+    )
+    assert result(code, alone).skipped == "no NVLink in use"
+    assert result(code, replace(alone, nvlinks=())).skipped == "no NVLink"
+
+
+def test_links_that_the_driver_was_told_to_leave_alone_are_not_missed() -> None:
+    off = NvidiaDriver(parameters={"NvLinkDisable": "1"})
+    modules = replace(healthy("h100-vm-8"), nvlinks=(), nvidia=off)
+    assert result("NVL-001", modules).skipped == "no NVLink"
 
 
 def test_a_card_without_links_beside_bridged_ones_is_unknown() -> None:

@@ -1,11 +1,13 @@
 """Whether a node still has its topology, and the reason if not."""
 
 import dataclasses
+from collections.abc import Container
+from typing import Any
 
 import pytest
 
 from agent.labels.topology_ok import topology_reason
-from agent.model.gpu import Fabric, FabricState, Mig
+from agent.model.gpu import Fabric, FabricState, Mig, NvidiaDriver
 from agent.model.pci import PciAddress
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
@@ -29,6 +31,17 @@ def verdict(snapshot: Snapshot) -> tuple[str | None, str | None]:
 def with_links(snapshot: Snapshot, gpu: int, *, is_active: bool | None) -> Snapshot:
     links = tuple(
         dataclasses.replace(link, is_active=is_active) if link.gpu == gpu else link
+        for link in snapshot.nvlinks or ()
+    )
+    return dataclasses.replace(snapshot, nvlinks=links)
+
+
+def without_links_up(snapshot: Snapshot, gpus: Container[int] = range(64)) -> Snapshot:
+    """Return *snapshot* with all links of *gpus* down; NVML names no far end of such a link."""
+    links = tuple(
+        dataclasses.replace(link, is_active=False, peer=None, peer_kind=None)
+        if link.gpu in gpus
+        else link
         for link in snapshot.nvlinks or ()
     )
     return dataclasses.replace(snapshot, nvlinks=links)
@@ -67,8 +80,8 @@ def test_a_module_beside_nvswitches_that_lost_all_links_is_a_fault() -> None:
 
 def test_a_pcie_card_whose_bridge_was_never_fitted_is_none() -> None:
     node = shape("a100x4-pcie-bridged-2numa")
-    unbridged = with_links(with_links(node, 0, is_active=False), 1, is_active=False)
-    assert verdict(unbridged) == ("true", None)
+    assert verdict(without_links_up(node, gpus=(0, 1))) == ("true", None)
+    assert verdict(without_links_up(node)) == ("true", None)
 
 
 def test_a_module_without_nvswitches_that_lost_all_links_is_a_fault() -> None:
@@ -77,6 +90,39 @@ def test_a_module_without_nvswitches_that_lost_all_links_is_a_fault() -> None:
         "false",
         "GPU0 has 0 of 6 NVLinks up",
     )
+
+
+@pytest.mark.parametrize("name", ["b200x8-nvswitch-2numa-8cx7", "h100x8-vm-2numa-8vf"])
+@pytest.mark.parametrize(
+    "evidence",
+    [{}, {"fabric": None}, {"module_id": None}, {"fabric": None, "module_id": None}],
+    ids=["all", "module", "fabric", "name"],
+)
+def test_modules_whose_links_are_all_down_are_a_fault_without_any_switch(
+    name: str, evidence: dict[str, Any]
+) -> None:
+    whole = without_links_up(shape(name))
+    gpus = tuple(dataclasses.replace(gpu, **evidence) for gpu in whole.gpus)
+    ok, reason = verdict(dataclasses.replace(whole, gpus=gpus))
+    assert (ok, (reason or "").count("has 0 of 18 NVLinks up")) == ("false", 8)
+
+
+def test_modules_that_list_no_link_at_all_are_not_called_ok() -> None:
+    silent = dataclasses.replace(shape("h100x8-vm-2numa-8vf"), nvlinks=())
+    assert verdict(silent) == (None, None)
+    off = NvidiaDriver(parameters={"NvLinkDisable": "1"})
+    assert verdict(dataclasses.replace(silent, nvidia=off)) == ("true", None)
+
+
+def test_one_module_alone_may_have_all_its_links_down() -> None:
+    whole = without_links_up(shape("h100x8-vm-2numa-8vf"))
+    gpu = whole.gpus[0]
+    own = tuple(link for link in whole.nvlinks or () if link.gpu == gpu.index)
+    alone = dataclasses.replace(
+        whole, gpus=(gpu,), nvlinks=own, pci_gpus=None if gpu.pci is None else (gpu.pci,)
+    )
+    assert verdict(alone) == ("true", None)
+    assert verdict(dataclasses.replace(alone, nvlinks=())) == ("true", None)
 
 
 @pytest.mark.parametrize("is_active", [False, None])
