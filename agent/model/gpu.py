@@ -205,6 +205,8 @@ class Gpu:
         is_lost: whether NVML answered GPU_IS_LOST; all other fields are then the last known.
         pcie: NVML's own view of the link; sysfs's is in *function*.
         ecc, ecc_pending: whether error correction is on, and will be after the next reset.
+        nvlink_count: NVLinks of the product, connected or not (NVML field 91); ``None`` where the
+            driver does not know the field.
         recovery_action: NVML field 230; 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
             5 recover the IMEX domain, 6 bus reset, 7 reboot of the system (nvml.h
             ``nvmlDeviceGpuRecoveryAction_t``).
@@ -240,6 +242,7 @@ class Gpu:
     mig: Mig | None = None
     fabric: Fabric | None = None
     c2c: C2c | None = None
+    nvlink_count: int | None = None
     remapped_rows: RemappedRows | None = None
     retired_pages_pending: bool | None = None
     recovery_action: int | None = None

@@ -33,6 +33,8 @@ class PeerKind(StrEnum):
 class NvLink:
     """One NVLink of one GPU. A *count* of links is ``len()``, never a field.
 
+    How many the product has, connected or not, is :attr:`agent.model.gpu.Gpu.nvlink_count`.
+
     Attributes:
         gpu: index of the GPU that owns this end.
         link: link number on that GPU.

@@ -24,7 +24,8 @@ def test_a_periodic_scan_asks_a_fraction_of_a_whole_one(
 ) -> None:
     cost = costs(shape, fake_nvml_library, tmp_path)
     assert (cost.whole.is_whole, cost.periodic.is_whole) == (True, False)
-    assert cost.periodic.nvml_calls * 3 <= cost.whole.nvml_calls
+    # A single card without NVLinks has the least that a whole scan could read besides.
+    assert cost.periodic.nvml_calls * 2 <= cost.whole.nvml_calls
     assert cost.periodic.file_reads * 3 <= cost.whole.file_reads
 
 

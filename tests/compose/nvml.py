@@ -25,8 +25,8 @@ FAR_LINK, SPEED, STATE = 146, 164, 165
 C2C_LINKS, C2C_SPEED = 170, 172
 """NVML_FI_DEV_C2C_LINK_COUNT, …_C2C_LINK_GET_MAX_BW (MB/s; the scope is the link)."""
 
-RECOVERY = 230
-"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
+RECOVERY, LINK_COUNT = 230, 91
+"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, NVML_FI_DEV_NVLINK_LINK_COUNT."""
 
 RECOVERIES, FAILED_RECOVERIES = 162, 214
 """NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY, and what counts from NVLink 5 on,
@@ -185,6 +185,7 @@ def _health(gpu: Gpu) -> Iterator[str]:
         yield from _known("nvmlDeviceGetTotalEccErrors", (gpu.index, 1, 1), errors.aggregate)
     yield from _known("nvmlDeviceGetRetiredPagesPendingStatus", at, gpu.retired_pages_pending)
     yield from _known("nvmlDeviceGetFieldValue", (gpu.index, RECOVERY), gpu.recovery_action)
+    yield from _known("nvmlDeviceGetFieldValue", (gpu.index, LINK_COUNT), gpu.nvlink_count)
     yield from _known("nvmlDeviceGetCurrentClocksEventReasons", at, gpu.throttle_reasons)
 
 

@@ -95,7 +95,8 @@ def with_changing(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
     """Return *gpu* with what can change at any time read again, except for MIG.
 
     Persistence mode, the PCIe link's present speed, the fabric, and the health of memory and
-    GPU, each from the call named beside it. A new recovery action keeps its number.
+    GPU, each from the call named beside it. A new recovery action keeps its number. The number of
+    NVLinks, which does not change, costs nothing in the call that asks for the recovery action.
     """
 
     def get(call: str, *args: Any, convert: Any) -> Any:
@@ -104,6 +105,13 @@ def with_changing(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
     def uncorrected(counter: int) -> Any:
         return get("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, counter, convert=values.count)
 
+    nvml = caller.nvml
+    numbers = [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, nvml.NVML_FI_DEV_NVLINK_LINK_COUNT]
+    recovery_action, nvlink_count = map(
+        caller.number, caller.fields(handle, [(field, 0) for field in numbers])
+    )
+    if nvlink_count is not None and nvlink_count > nvml.NVML_NVLINK_MAX_LINKS:
+        nvlink_count = None
     return replace(
         gpu,
         pcie=_unless_empty(
@@ -122,7 +130,8 @@ def with_changing(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
         fabric=_fabric(caller, handle),
         remapped_rows=get("nvmlDeviceGetRemappedRows", convert=values.remapped_rows),
         retired_pages_pending=get("nvmlDeviceGetRetiredPagesPendingStatus", convert=values.flag),
-        recovery_action=caller.field(handle, caller.nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION),
+        recovery_action=recovery_action,
+        nvlink_count=nvlink_count,
     )
 
 

@@ -16,8 +16,10 @@ FIRST_WITH_RECOVERY_EVENTS = 5
 """NVLink generation whose recoveries NVML counts in other fields (nvml.h, fields 162 and 214)."""
 
 
-def read_links(caller: Caller, gpu: Gpu, handle: Any) -> tuple[NvLink, ...] | None:
-    """Return the NVLinks of *gpu* by link number; ``None`` if NVML refused.
+def read_links(
+    caller: Caller, gpu: Gpu, handle: Any, gpus: Sequence[Gpu]
+) -> tuple[NvLink, ...] | None:
+    """Return the NVLinks of *gpu*, one of *gpus*, by link number; ``None`` if NVML refused.
 
     State from ``nvmlDeviceGetNvLinkState``; far end from
     ``nvmlDeviceGetNvLinkRemotePciInfo_v2``, ``nvmlDeviceGetNvLinkRemoteDeviceType`` and field
@@ -25,17 +27,17 @@ def read_links(caller: Caller, gpu: Gpu, handle: Any) -> tuple[NvLink, ...] | No
     recoveries from the field that :class:`agent.model.nvlink.NvLink` names;
     generation from the architecture, and where that is unknown from
     ``nvmlDeviceGetNvLinkVersion``. A link whose state alone failed is kept, with
-    ``is_active=None``, if a higher one answered.
+    ``is_active=None``, if the driver counts it or a higher one answered.
     """
-    # Every link number is read: drivers differ in how they refuse those without a link.
-    replies = [_state(caller, handle, n) for n in range(caller.nvml.NVML_NVLINK_MAX_LINKS)]
-    states = {n: reply.value for n, reply in enumerate(replies) if not reply.is_absent}
+    counts = (it.nvlink_count for it in gpus if it.product == gpu.product)
+    count = max((it for it in counts if it is not None), default=None)
+    states = _states(caller, gpu, handle, count)
     known = [n for n, state in states.items() if state is not None]
     if caller.is_lost or (states and not known):
         return None
     generation = values.NVLINK_GENERATION.get(gpu.architecture or "")
     links = []
-    for number in (n for n in states if known and n <= known[-1]):
+    for number in (n for n in states if count or n <= known[-1]):
 
         def get(call: str, convert: Any, link: int = number) -> Any:
             return caller.call(call, handle, link, convert=convert, link=link).value
@@ -122,6 +124,29 @@ def uneven(links: Sequence[NvLink], gpus: Sequence[Gpu]) -> tuple[ProbeIssue, ..
             reason = f"links up to the NVSwitches: {to_switches[gpu]}, other GPUs have {most}"
             issues.append(ProbeIssue.of_call(f"GPU{gpu}", "NVLink", reason))
     return tuple(issues)
+
+
+def _states(caller: Caller, gpu: Gpu, handle: Any, count: int | None) -> dict[int, bool | None]:
+    """Return the state of each link that *gpu* has, by its number.
+
+    Some libraries answer "inactive" for links that the product lacks, so that no more are read than
+    it has, wherever among the numbers they are: *count*, the most that field
+    ``NVML_FI_DEV_NVLINK_LINK_COUNT`` says of any GPU of the product. One that says less of a GPU
+    than of its like, or 0 while link 0 is there, counts links that are up (as NVIDIA's mock NVML).
+    Without the field every number that the architecture may have is read, because drivers differ in
+    how they refuse those without a link.
+    """
+    most = values.MOST_NVLINKS.get(gpu.architecture or "", caller.nvml.NVML_NVLINK_MAX_LINKS)
+    states: dict[int, bool | None] = {}
+    for number in range(max(most, count or 0)):
+        if count and len(states) == count:
+            break
+        reply = _state(caller, handle, number)
+        if not reply.is_absent:
+            states[number] = reply.value
+        elif count == 0:
+            break
+    return states
 
 
 def _state(caller: Caller, handle: Any, link: int) -> Reply:

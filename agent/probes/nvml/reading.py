@@ -160,7 +160,7 @@ def _read_whole(session: Session) -> NvmlReading:
         cause = f"NVML names none of its {len(gpus)} GPUs: {session.nvml.NVMLError(code)}"
         raise NvmlUnavailable(cause, _DEVICES_WITHDRAWN, code=code)
 
-    by_gpu = [read_links(callers[index], gpus[index], it) for index, it in handles.items()]
+    by_gpu = [read_links(callers[index], gpus[index], it, gpus) for index, it in handles.items()]
     gpus = [replace(gpu, is_lost=it.is_lost) for gpu, it in zip(gpus, callers, strict=True)]
     nvlinks = with_peer_kinds([link for links in by_gpu for link in links or ()], gpus)
     pairs = read_pairs(session, {i: it for i, it in handles.items() if not callers[i].is_lost})
@@ -193,6 +193,8 @@ def _refreshed(attempt: Session, previous: NvmlReading) -> NvmlReading | None:
         gpu = with_refreshed_mig(caller, handle, with_changing(caller, handle, known))
         state = gpu and gpu.fabric and gpu.fabric.state
         if gpu is None or caller.is_lost or state != (known.fabric and known.fabric.state):
+            return None
+        if gpu.nvlink_count != known.nvlink_count:
             return None
         own = [link for link in previous.nvlinks or () if link.gpu == known.index]
         if not are_links_unchanged(attempt.caller(known.name, is_silent=True), handle, own):

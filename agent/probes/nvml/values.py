@@ -46,6 +46,23 @@ NVLINK_GENERATION: Mapping[str, int] = MappingProxyType(
 """The one NVLink generation of each architecture (NVIDIA's NVLink page). It outranks what the
 driver says of a link: H100 was seen to report 5.0, and public benchmarks work around it."""
 
+MOST_NVLINKS: Mapping[str, int] = MappingProxyType(
+    {
+        "kepler": 0,
+        "maxwell": 0,
+        "pascal": 4,
+        "volta": 6,
+        "turing": 2,
+        "ampere": 12,
+        "ada-lovelace": 0,
+        "hopper": 18,
+        "blackwell": 18,
+    },
+)
+"""The most NVLinks of any GPU of each architecture: NVIDIA's NVLink page; NCCL reads as many
+(src/graph/xml.cc); the white papers of Turing (TU102) and of Ada Lovelace, which has none. Later
+architectures are not listed, so that nothing of them is overlooked."""
+
 _NVLINK_GENERATIONS = (None, 1, 2, 2, 3, 3, 4, 5, 6)
 _FABRIC_STATES = tuple(FabricState)  # NVML_GPU_FABRIC_STATE_* counts 0…3 in this order
 _PEER_KINDS = {0: PeerKind.GPU, 1: PeerKind.CPU, 2: PeerKind.SWITCH}  # IBMNPU is a POWER9 CPU

@@ -66,6 +66,7 @@ nvmlDeviceGetMaxPcieLinkWidth {index} = 0 16
 nvmlDeviceGetCpuAffinity {index} = 0 0-2,64,127-128
 nvmlDeviceGetRemappedRows {index} = 0 1 | 2 | 1 | 0
 nvmlDeviceGetFieldValue {index} 230 = 0 4
+nvmlDeviceGetFieldValue {index} 91 = 0 3
 nvmlDeviceGetCurrentClocksEventReasons {index} = 0 68
 nvmlDeviceGetGpuFabricInfoV {index} = 0 3 | 0 | {CLUSTER} | 7 | 5
 nvmlDeviceGetNvLinkState {index} 0 = 0 1
@@ -183,6 +184,7 @@ def _gpu(index: int, mig: Mig) -> Gpu:
             has_failed=False,
         ),
         c2c=C2c(is_enabled=True, links=2, speed_mbps=44712),
+        nvlink_count=3,
         retired_pages_pending=True,
         recovery_action=4,
         throttle_reasons=68,

@@ -111,6 +111,77 @@ def test_a_reading_has_these_issues(nvml_fake: FakeNvml, nvml_supervise: Supervi
     )
 
 
+INACTIVE = "".join(
+    f"nvmlDeviceGetNvLinkState {gpu} {link} = 0 0\n" for gpu in range(2) for link in range(4, 18)
+)
+"""What some libraries answer for links that the product lacks; the pair has links 0, 1 and 3."""
+
+
+def _numbers(links: tuple[NvLink, ...] | None) -> list[tuple[int, int]]:
+    return [(link.gpu, link.link) for link in links or ()]
+
+
+def test_links_that_the_product_lacks_are_not_read(
+    nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    nvml_fake.answer(ANSWERS + INACTIVE)
+    links = nvml_supervise().scan().nvlinks
+    assert _numbers(links) == [(gpu, link) for gpu in range(2) for link in (0, 1, 3)]
+
+
+@pytest.mark.parametrize("code", ["2", "3"])
+def test_a_driver_that_does_not_know_how_many_links_there_are_is_asked_for_all_that_can_be(
+    code: str, nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    uncounted = ANSWERS.replace(" 91 = 0 3", f" 91 = {code}") + INACTIVE
+    nvml_fake.answer(uncounted)
+    reading = nvml_supervise().scan()
+    assert reading.issues == ()
+    # An A100 has 12 links at most; of an architecture that is not known nothing is overlooked.
+    assert _numbers(reading.nvlinks) == [
+        (gpu, link) for gpu in range(2) for link in (0, 1, *range(3, 12))
+    ]
+    nvml_fake.answer(uncounted.replace("Architecture 1 = 0 7", "Architecture 1 = 0 99"))
+    links = nvml_supervise().scan().nvlinks
+    assert [link for gpu, link in _numbers(links) if gpu == 1] == [0, 1, *range(3, 18)]
+
+
+def test_a_count_of_links_that_are_up_hides_no_dead_ones(
+    nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    dead = ANSWERS.replace(" 91 = 0 3", " 91 = 0 0")
+    for link in (0, 3):
+        dead = dead.replace(f"NvLinkState 0 {link} = 0 1", f"NvLinkState 0 {link} = 0 0")
+    nvml_fake.answer(dead + "nvmlDeviceGetNvLinkState 0 2 = 0 0\n")
+    links = nvml_supervise().scan().nvlinks or ()
+    assert [(link.link, link.is_active) for link in links if link.gpu == 0] == [
+        (number, False) for number in range(4)
+    ]
+
+
+def test_a_gpu_has_as_many_links_as_others_of_its_product(
+    nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    fewer = ANSWERS.replace("FieldValue 1 91 = 0 3", "FieldValue 1 91 = 0 2")
+    nvml_fake.answer(fewer.replace("NvLinkState 1 3 = 0 1", "NvLinkState 1 3 = 0 0"))
+    links = nvml_supervise().scan().nvlinks
+    assert _numbers(links) == [(gpu, link) for gpu in range(2) for link in (0, 1, 3)]
+    nvml_fake.answer(
+        fewer.replace("nvmlDeviceGetName 1 = 0 NVIDIA A100", "nvmlDeviceGetName 1 = 0 X")
+    )
+    links = nvml_supervise().scan().nvlinks
+    assert _numbers(links) == [(0, 0), (0, 1), (0, 3), (1, 0), (1, 1)]
+
+
+def test_a_counted_link_whose_state_fails_is_kept_though_it_is_the_last(
+    nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    nvml_fake.answer(ANSWERS.replace("NvLinkState 1 3 = 0 1", "NvLinkState 1 3 = 999"))
+    assert (nvml_supervise().scan().nvlinks or ())[-1] == NvLink(
+        gpu=1, link=3, is_active=None, version=3
+    )
+
+
 @pytest.mark.parametrize(("architecture", "recoveries"), [("7", 2), ("10", 6)])
 def test_recoveries_are_counted_by_the_field_of_the_generation(
     architecture: str, recoveries: int, nvml_fake: FakeNvml, nvml_supervise: Supervise

@@ -141,11 +141,14 @@ def test_a_number_beyond_the_last_link_is_no_link_however_it_is_refused(
     nvml_fake: FakeNvml,
     nvml_supervise: Supervise,
 ) -> None:
+    # Of a driver that does not know how many links there are.
+    uncounted = ANSWERS.replace(" 91 = 0 3", " 91 = 2")
     nvml_fake.answer(
-        f"{ANSWERS}nvmlDeviceGetNvLinkState 1 4 = 2\nnvmlDeviceGetNvLinkState 1 5 = 999\n",
+        f"{uncounted}nvmlDeviceGetNvLinkState 1 4 = 2\nnvmlDeviceGetNvLinkState 1 5 = 999\n",
     )
     assert nvml_supervise().scan() == replace(
         READING,
+        gpus=tuple(replace(gpu, nvlink_count=None) for gpu in READING.gpus),
         issues=(_issue("GPU1 nvmlDeviceGetNvLinkState link 5", "Unknown Error"),),
     )
 

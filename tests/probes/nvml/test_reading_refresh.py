@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from agent.errors import NvmlUnavailable
 from agent.probes.nvml.reading import NvmlReading, read_nvml, refresh_nvml
 from agent.probes.nvml.supervisor import with_last_known
+from tests.conftest import NODES
 from tests.fake_nvml.build import NAME
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.conftest import SHAPES
@@ -149,6 +150,8 @@ def test_what_can_change_is_read_anew_and_nothing_else(
         ("nvmlDeviceGetNvLinkState 1 3 = 0 1", "nvmlDeviceGetNvLinkState 1 3 = 0 0"),
         ("nvmlDeviceGetNvLinkState 0 1 = 0 0", "nvmlDeviceGetNvLinkState 0 1 = 0 1"),
         ("GpuFabricInfoV 1 = 0 3", "GpuFabricInfoV 1 = 0 2"),
+        ("FieldValue 1 91 = 0 3", "FieldValue 1 91 = 0 2"),
+        ("FieldValue 1 91 = 0 3", "FieldValue 1 91 = 2"),
     ],
 )
 def test_a_change_of_what_a_refresh_takes_over_has_everything_read(
@@ -224,16 +227,27 @@ def test_only_the_call_that_read_a_links_state_can_change_it(
 
 
 def test_whole_and_refreshed_readings_count_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = Path(__file__).parents[2] / "nodes" / "h100x8-nvswitch-2numa-8cx7"
-    monkeypatch.setenv("NODETOPO_FAKE_NVML", str(directory))
+    monkeypatch.setenv("NODETOPO_FAKE_NVML", str(NODES / "h100x8-nvswitch-2numa-8cx7"))
     whole = read_nvml()
     # Init, driver, count and shutdown; of each GPU its handle, UUID, PCIe generation and width,
     # persistence, two ECC counters, remapped rows, retired pages, MIG mode, fabric, recovery
-    # action, and its 18 links at once.
+    # action with the number of links, and its 18 links at once.
     assert refresh_nvml(whole).calls == 4 + 8 * 13
-    # The system's 4, init, count and shutdown; of each GPU 31 facts, 36 link numbers, address and
-    # kind of 18 far ends and their fields at once; of each pair closeness and 2 times 3 accesses.
-    assert whole.calls == 7 + 8 * (31 + 36 + 2 * 18 + 1) + 28 * (1 + 2 * 3)
+    # The system's 4, init, count and shutdown; of each GPU 31 facts, 18 links, address and kind of
+    # their far ends and their fields at once; of each pair closeness and 2 times 3 accesses.
+    assert whole.calls == 7 + 8 * (31 + 18 + 2 * 18 + 1) + 28 * (1 + 2 * 3)
+
+
+@pytest.mark.parametrize("answer", ["", "nvmlDeviceGetFieldValue {} 91 = 0 0\n"])
+def test_a_card_of_an_architecture_without_nvlinks_is_asked_about_none(
+    answer: str, nvml_fake: FakeNvml
+) -> None:
+    text = (NODES / "l40sx4-pcie-2numa" / "nvml.txt").read_text("utf-8")
+    nvml_fake.answer(text + "".join(map(answer.format, range(4))))
+    whole = read_nvml()
+    # The system's 4, init, count and shutdown; of each GPU 31 facts; of each pair 7. A count of 0
+    # is checked by nothing more: Ada Lovelace has no NVLink.
+    assert (whole.nvlinks, whole.calls) == ((), 7 + 4 * 31 + 6 * 7)
 
 
 def test_a_refresh_that_finds_a_change_counts_both(nvml_fake: FakeNvml) -> None:
