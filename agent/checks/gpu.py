@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from agent.checks.inputs import gpu_label, missing_of_gpus, no_gpus
+from agent.checks.inputs import gpu_label, missing_of_gpus, no_gpus, unknown_of
 from agent.checks.rule import Finding, Judgement, Rule, Severity, rule
-from agent.model.gpu import Gpu, Virtualization
+from agent.model.gpu import FIRST_WITH_ROW_REMAPPING, Gpu, Virtualization
 from agent.model.snapshot import Snapshot
 
 RECOVERY: Mapping[int, str] = MappingProxyType(
@@ -33,9 +33,7 @@ HELD_BACK: Mapping[int, str] = MappingProxyType(
 nvmlClocksEventReasons). A power cap is how a busy GPU lives, and HW slowdown (0x8) alone is also
 reported while clocks change."""
 
-FIRST_WITH_ROW_REMAPPING = (8, 0)
-"""Compute capability of A100; older GPUs retire pages (NVIDIA GPU Memory Error Management)."""
-
+_SRAM_STATUS = "nvmlDeviceGetSramEccErrorStatus"
 _MEMORY_ERRORS = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
 
 
@@ -125,15 +123,21 @@ def pending_remaps(snapshot: Snapshot) -> Judgement:
     "GPU-004",
     Severity.WARNING,
     unless=no_gpus,
-    claim="no GPU has had an uncorrectable memory error since the driver was loaded",
+    claim="no GPU has had an uncorrectable memory error since the driver was loaded, or too many "
+    "in its SRAM",
     why="Such an error ends the job that met it. A second one on the same GPU is far more "
-    "likely than a first one on another.",
+    "likely than a first one on another. Too many at the same place of its on-chip memory (SRAM), "
+    "by NVIDIA's threshold, are a reason to replace the GPU.",
     remedy="reset the GPU when it is idle, which also clears the count, and run NVIDIA's "
-    "field diagnostic if errors come back",
+    "field diagnostic if errors come back; where the threshold of the SRAM is exceeded have the "
+    "GPU replaced",
     reference=_MEMORY_ERRORS,
 )
 def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
-    """Find GPUs that have counted uncorrectable errors; without ECC nothing is counted."""
+    """Find GPUs that have counted uncorrectable errors; without ECC nothing is counted.
+
+    Only a GPU that failed to answer leaves the threshold unknown: older drivers and GPUs have none.
+    """
     silent = []
     for gpu in snapshot.gpus:
         count = gpu.ecc_errors.volatile if gpu.ecc_errors else None
@@ -145,7 +149,16 @@ def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
                 observed=f"{count} uncorrectable since the driver was loaded",
                 expected="none",
             )
+        if gpu.is_over_sram_threshold:
+            yield Finding(
+                subject=gpu_label(gpu),
+                observed="SRAM error threshold exceeded",
+                expected="not exceeded",
+            )
     yield from missing_of_gpus(snapshot, "memory errors", silent)
+    refused = {gpu for issue in snapshot.issues if issue.call == _SRAM_STATUS for gpu in issue.gpus}
+    names = (gpu.name for gpu in snapshot.gpus if gpu.index in refused and not gpu.is_lost)
+    yield from unknown_of("SRAM error threshold", names)
 
 
 @rule(

@@ -183,6 +183,12 @@ def _seen(record: GpuRecord, look: Look, now: float) -> Iterator[Fault]:
         if gpu.remapped_rows is not None and gpu.remapped_rows.has_failed:
             said = "a memory row could not be remapped"
             yield replace(_fault("RowRemapFailed", said, HealthClass.RMA, now), heal=Heal.OPERATOR)
+        if gpu.is_over_sram_threshold:
+            # The criterion for an RMA, as a failed remap (NVIDIA GPU Memory Error Management, "RMA
+            # Policy").
+            said = "its SRAM had more uncorrectable errors than NVIDIA's threshold"
+            fault = _fault("SramThresholdExceeded", said, HealthClass.RMA, now)
+            yield replace(fault, heal=Heal.OPERATOR)
         for reason in record.pending:
             yield _fault(reason, _PENDING[reason], HealthClass.DEGRADED, now)
         links = look.links or 0

@@ -86,7 +86,7 @@ ROWS: tuple[Row, ...] = (
         meaning="uncorrectable (double-bit) memory error",
         action="WORKFLOW_XID_48",
         kind=_RESET,
-        why="the flow chart begins with a reset",
+        why="the flow chart begins with a reset; `rma` once the SRAM threshold is exceeded",
     ),
     Row(
         codes=(54,),

@@ -100,6 +100,11 @@ class ConfidentialCompute:
     is_dev_tools: bool | None = None
 
 
+FIRST_WITH_ROW_REMAPPING = (8, 0)
+"""Compute capability of A100. From it on, GPUs remap memory rows, where older ones retire pages
+(NVIDIA GPU Memory Error Management), and report on their SRAM (nvml.h,
+nvmlDeviceGetSramEccErrorStatus)."""
+
 DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
 """Products that are not GPUs to compute on: the display adapters of DGX stations (go-nvlib,
 pkg/nvlib/device/api.go)."""
@@ -211,6 +216,9 @@ class Gpu:
             5 recover the IMEX domain, 6 bus reset, 7 reboot of the system (nvml.h
             ``nvmlDeviceGpuRecoveryAction_t``).
         retired_pages_pending: whether memory pages wait for a reset to be retired.
+        is_over_sram_threshold: whether the GPU's on-chip memory had more uncorrectable errors than
+            NVIDIA's field diagnostic accepts (``nvmlDeviceGetSramEccErrorStatus``, from A100 on).
+            ``None`` also where the library is older than the call, or wants more rights for it.
         throttle_reasons: raw bits of ``nvmlDeviceGetCurrentClocksEventReasons``, why the clocks
             are reduced, at the last whole scan; a periodic scan keeps them.
     """
@@ -245,6 +253,7 @@ class Gpu:
     nvlink_count: int | None = None
     remapped_rows: RemappedRows | None = None
     retired_pages_pending: bool | None = None
+    is_over_sram_threshold: bool | None = None
     recovery_action: int | None = None
     throttle_reasons: int | None = None
     is_lost: bool = False

@@ -34,7 +34,8 @@ whatever its health ([allocate.md](../reference/allocate.md#the-cdi-specificatio
 | NVML events | XIDs, the error codes of the driver, within a second; not all of them: a GPU \
 that is off the bus may send none, and some (79, 119, 120) are known not to arrive |
 | each scan of NVML | which GPUs are lost, the driver's recovery action (field 230), memory rows \
-and pages that wait for a reset or could not be replaced, how many NVLinks are up |
+and pages that wait for a reset or could not be replaced, whether the SRAM had more errors than \
+NVIDIA's threshold for an RMA, how many NVLinks are up |
 | the PCI bus, each scan | GPUs that were there and are gone, whatever NVML says |
 | how NVML fares | a call that does not return, a library that refuses everything |
 

@@ -11,7 +11,7 @@ the process.
 
 - A fact that is unknown has no sample. Before the first scan, neither the node nor its GPUs have.
 - `gpu` is NVML's index, `uuid` the name that the GPU keeps; `nodetopo_gpu_info` joins the two.
-- Series per node: about 20, 9 for each GPU, 6 for each resource, one for each HCA; XID counters
+- Series per node: about 20, 10 for each GPU, 6 for each resource, one for each HCA; XID counters
   only for what was seen. No pod is named.
 - `process_*` are those of the Prometheus client library: CPU, memory, open files, start time.
 

@@ -7,6 +7,7 @@ import pytest
 
 from agent.checks.rule import Finding, Verdict
 from agent.model.gpu import EccErrors, Gpu, Mig, RemappedRows, Virtualization
+from agent.model.probe_issue import ProbeIssue
 from tests.checks.judge import healthy, result, with_gpu
 
 PENDING = RemappedRows(correctable=1, uncorrectable=0, is_pending=True, has_failed=False)
@@ -63,6 +64,33 @@ def test_trouble_is_a_warning_with_its_words(code: str, worse: Change, observed:
 )
 def test_what_is_no_fault_passes(code: str, same: Change) -> None:
     assert result(code, with_gpu(healthy(), 0, same)).verdict is Verdict.PASS
+
+
+def test_a_gpu_over_the_sram_threshold_is_found() -> None:
+    worn = with_gpu(healthy(), 3, change(is_over_sram_threshold=True))
+    found = result("GPU-004", worn)
+    assert (found.verdict, found.findings) == (
+        Verdict.WARN,
+        (
+            Finding(
+                subject="GPU3 0000:61:00.0",
+                observed="SRAM error threshold exceeded",
+                expected="not exceeded",
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize("known", [False, None])
+def test_a_gpu_that_has_no_sram_threshold_is_not_over_it(*, known: bool | None) -> None:
+    found = result("GPU-004", with_gpu(healthy(), 0, change(is_over_sram_threshold=known)))
+    assert (found.verdict, found.missing) == (Verdict.PASS, ())
+
+
+def test_an_sram_threshold_that_nvml_failed_to_report_is_unknown() -> None:
+    issue = ProbeIssue.of_call("GPU2", "nvmlDeviceGetSramEccErrorStatus", "Unknown Error")
+    found = result("GPU-004", replace(healthy(), issues=(issue,)))
+    assert (found.verdict, found.missing) == (Verdict.UNKNOWN, ("SRAM error threshold of GPU2",))
 
 
 @pytest.mark.parametrize("code", ["GPU-002", "GPU-003", "GPU-004", "GPU-007"])

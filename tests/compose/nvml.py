@@ -28,6 +28,9 @@ C2C_LINKS, C2C_SPEED = 170, 172
 RECOVERY, LINK_COUNT = 230, 91
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, NVML_FI_DEV_NVLINK_LINK_COUNT."""
 
+SRAM_COUNTS = 11
+"""Counts in an ``nvmlEccSramErrorStatus_v1_t``, before the threshold."""
+
 RECOVERIES, FAILED_RECOVERIES = 162, 214
 """NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY, and what counts from NVLink 5 on,
 NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS; the scope is the link."""
@@ -184,6 +187,11 @@ def _health(gpu: Gpu) -> Iterator[str]:
         yield from _known("nvmlDeviceGetTotalEccErrors", (gpu.index, 1, 0), errors.volatile)
         yield from _known("nvmlDeviceGetTotalEccErrors", (gpu.index, 1, 1), errors.aggregate)
     yield from _known("nvmlDeviceGetRetiredPagesPendingStatus", at, gpu.retired_pages_pending)
+    if gpu.is_over_sram_threshold is not None:
+        counts = [0] * SRAM_COUNTS  # which no reader looks at
+        yield answer(
+            "nvmlDeviceGetSramEccErrorStatus", at, *counts, int(gpu.is_over_sram_threshold)
+        )
     yield from _known("nvmlDeviceGetFieldValue", (gpu.index, RECOVERY), gpu.recovery_action)
     yield from _known("nvmlDeviceGetFieldValue", (gpu.index, LINK_COUNT), gpu.nvlink_count)
     yield from _known("nvmlDeviceGetCurrentClocksEventReasons", at, gpu.throttle_reasons)

@@ -15,6 +15,7 @@
  *     nvmlDeviceGetAttributes_v2 0:2 = 0 60 | 3 | …        in the order of nvmlDeviceAttributes_t
  *     nvmlDeviceGetMemoryAffinity 0 0 = 0 0,2-17           GPU, scope; NUMA nodes
  *     nvmlDeviceGetTotalEccErrors 0 1 0 = 0 7              GPU, error type, counter type
+ *     nvmlDeviceGetSramEccErrorStatus 0 = 0 4 | 1 | … | 1  in the order of nvmlEccSramErrorStatus_t
  *     nvmlDeviceGetFieldValue 0 165 3 = 0 1                GPU, field, scope; no scope is any
  *     nvmlDeviceGetP2PStatus 0 1 2 = 0 0                   from, to, capability; a file may list
  *                                                          one direction for both
@@ -278,6 +279,16 @@ int nvmlSystemGetConfComputeState(ConfComputeState *to) {
 
 int nvmlSystemGetCudaDriverVersion_v2(unsigned *to) {
     return give_1(ask_at("nvmlSystemGetCudaDriverVersion_v2", -1, ""), to);
+}
+
+/* The counts, then whether the threshold is exceeded: what nvidia-smi prints of a GPU. */
+int nvmlDeviceGetSramEccErrorStatus(Device *device, SramStatus *to) {
+    if (!to || to->version != 0x1000068u) return VERSION_MISMATCH;
+    Answer answer = ask("nvmlDeviceGetSramEccErrorStatus", device, -1);
+    if (answer.code != SUCCESS) return answer.code;
+    for (int i = 0; i < 11; i++) to->counts[i] = number(&answer, i);
+    to->is_over_threshold = number(&answer, 11);
+    return SUCCESS;
 }
 
 LINK_1(nvmlDeviceGetNvLinkRemoteDeviceType)

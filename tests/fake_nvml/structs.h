@@ -39,6 +39,12 @@ typedef struct {
     unsigned id, profile, start, size;
 } GpuInstanceInfo;
 
+typedef struct {
+    unsigned version;
+    unsigned long long counts[11]; /* aggregate, volatile, by bucket: the order of nvml.h */
+    unsigned is_over_threshold;
+} SramStatus;
+
 typedef struct { unsigned environment, feature, dev_tools; } ConfComputeState;
 
 typedef struct { int gpu; unsigned id; } GpuInstance;

@@ -43,6 +43,7 @@ ON_BUS = SOUND.pci_gpus or ()
         (seen(recovery_action=7), "RebootRequired", HealthClass.REBOOT),
         (seen(recovery_action=42), "UnknownRecoveryRequired", HealthClass.DEGRADED),
         (seen(remapped_rows=FAILED), "RowRemapFailed", HealthClass.RMA),
+        (seen(is_over_sram_threshold=True), "SramThresholdExceeded", HealthClass.RMA),
         (seen(remapped_rows=PENDING), "RowRemapPending", HealthClass.DEGRADED),
         (seen(retired_pages_pending=True), "PageRetirementPending", HealthClass.DEGRADED),
         (with_links_down(1), "NvLinksDown", HealthClass.DEGRADED),
@@ -161,6 +162,13 @@ def test_a_failed_remap_outlasts_every_look() -> None:
     )
     story = Story().look(seen(remapped_rows=FAILED)).looks_for(100_000, sound)
     assert story.reason() == "RowRemapFailed"
+
+
+def test_an_exceeded_sram_threshold_outlasts_every_look() -> None:
+    story = Story().look(seen(is_over_sram_threshold=True))
+    story.looks_for(100_000, seen(is_over_sram_threshold=False)).looks_for(100_000)
+    assert story.reason() == "SramThresholdExceeded"
+    assert not story.health().is_healthy
 
 
 def test_a_failed_remap_does_not_keep_other_faults_from_ending() -> None:

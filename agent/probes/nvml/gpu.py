@@ -10,7 +10,15 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any, TypeVar
 
-from agent.model.gpu import C2c, EccErrors, Fabric, Gpu, Mig, MigInstance
+from agent.model.gpu import (
+    FIRST_WITH_ROW_REMAPPING,
+    C2c,
+    EccErrors,
+    Fabric,
+    Gpu,
+    Mig,
+    MigInstance,
+)
 from agent.model.nvlink import PeerAccess, ReportedPair
 from agent.model.pci import PcieLink
 from agent.probes.nvml import values
@@ -112,6 +120,8 @@ def with_changing(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
     )
     if nvlink_count is not None and nvlink_count > nvml.NVML_NVLINK_MAX_LINKS:
         nvlink_count = None
+    capability, retires = gpu.compute_capability, "nvmlDeviceGetRetiredPagesPendingStatus"
+    is_older = None if capability is None else capability < FIRST_WITH_ROW_REMAPPING
     return replace(
         gpu,
         pcie=_unless_empty(
@@ -129,7 +139,9 @@ def with_changing(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
         ),
         fabric=_fabric(caller, handle),
         remapped_rows=get("nvmlDeviceGetRemappedRows", convert=values.remapped_rows),
-        retired_pages_pending=get("nvmlDeviceGetRetiredPagesPendingStatus", convert=values.flag),
+        # What only older GPUs answer, and what only newer ones do; both where that is unknown.
+        retired_pages_pending=None if is_older is False else get(retires, convert=values.flag),
+        is_over_sram_threshold=None if is_older else _sram_threshold(caller, handle),
         recovery_action=recovery_action,
         nvlink_count=nvlink_count,
     )
@@ -217,6 +229,23 @@ def _peer_access(caller: Caller, handles: tuple[Any, Any]) -> PeerAccess | None:
 
 def _unless_empty(value: T, empty: T) -> T | None:
     return None if value == empty else value
+
+
+def _sram_threshold(caller: Caller, handle: Any) -> bool | None:
+    """Read ``nvmlDeviceGetSramEccErrorStatus``.
+
+    nvml.h asks for root; the open kernel module does not (its control NV2080_CTRL_CMD_ECC_GET_…
+    is not privileged). A driver that insists gives no answer, as a library without the call.
+    """
+    status = caller.nvml.c_nvmlEccSramErrorStatus_v1_t()
+    is_over: bool | None = caller.call(
+        "nvmlDeviceGetSramEccErrorStatus",
+        handle,
+        ctypes.byref(status),
+        convert=lambda _: values.sram_threshold(status),
+        absent=(_WRONG_VERSION, caller.nvml.NVML_ERROR_NO_PERMISSION),
+    ).value
+    return is_over
 
 
 def _fabric(caller: Caller, handle: Any) -> Fabric | None:

@@ -142,6 +142,9 @@ def _values(name: str, arguments: tuple[Any, ...], value: Any) -> tuple[object, 
         return value.profileId, value.placement.start, value.placement.size
     if name in _MEMBERS:
         return tuple(getattr(value, member) for member in _MEMBERS[name])
+    if name == "nvmlDeviceGetSramEccErrorStatus":
+        status = arguments[1]._obj  # noqa: SLF001 - how ctypes names byref's target
+        return tuple(getattr(status, member) for member, *_ in status._fields_[1:])
     if name.startswith("nvmlDeviceGetGpuFabricInfo"):
         info = arguments[1]._obj  # noqa: SLF001 - how ctypes names byref's target
         newer = (getattr(info, member, None) for member in ("healthMask", "healthSummary"))

@@ -251,6 +251,11 @@ def remapped_rows(counts: tuple[int, int, int, int]) -> RemappedRows:
     )
 
 
+def sram_threshold(status: Any) -> bool:
+    """Read whether an ``nvmlEccSramErrorStatus_v1_t`` is over the field diagnostic's threshold."""
+    return flag(status.bThresholdExceeded)
+
+
 def fabric(info: Any) -> Fabric:
     """Read an ``nvmlGpuFabricInfo_t`` or ``nvmlGpuFabricInfoV_t``; the first has no health."""
     if not 0 <= info.state < len(_FABRIC_STATES):

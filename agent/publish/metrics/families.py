@@ -305,6 +305,12 @@ GPU_FAMILIES = (
         ),
     ),
     Family(
+        name="gpu_sram_threshold_exceeded",
+        text="Whether the SRAM had more uncorrectable errors than NVIDIA's threshold for an RMA",
+        labels=("gpu",),
+        samples=_each(lambda gpu, _node: gpu.is_over_sram_threshold),
+    ),
+    Family(
         name="gpu_pcie_link_width",
         text="PCIe lanes in use",
         labels=("gpu",),

@@ -55,7 +55,8 @@ nvmlDeviceGetEccMode {index} = 0 1 | 0
 nvmlDeviceGetTotalEccErrors {index} 1 0 = 0 3
 nvmlDeviceGetTotalEccErrors {index} 1 1 = 0 5000000000
 nvmlDeviceGetTotalEccErrors {index} 0 0 = 0 77    # corrected ones
-nvmlDeviceGetRetiredPagesPendingStatus {index} = 0 1
+nvmlDeviceGetRetiredPagesPendingStatus {index} = 0 1    # of GPUs older than this one
+nvmlDeviceGetSramEccErrorStatus {index} = 0 5 | 1 | 9 | 0 | 0 | 2 | 4 | 1 | 0 | 1 | 0 | 1
 nvmlDeviceGetC2cModeInfoV {index} = 0 1
 nvmlDeviceGetFieldValue {index} 170 = 0 2
 nvmlDeviceGetFieldValue {index} 172 1 = 0 44712    # link 0 is down and has no speed
@@ -185,7 +186,7 @@ def _gpu(index: int, mig: Mig) -> Gpu:
         ),
         c2c=C2c(is_enabled=True, links=2, speed_mbps=44712),
         nvlink_count=3,
-        retired_pages_pending=True,
+        is_over_sram_threshold=True,
         recovery_action=4,
         throttle_reasons=68,
     )

@@ -45,6 +45,7 @@ def _as_of_old(gpu: Gpu) -> Gpu:
         numa_affinity=None,
         memory_numa_node=None,
         remapped_rows=None,
+        is_over_sram_threshold=None,
         c2c=None,
         mig=replace(gpu.mig, instances=instances),
     )
@@ -118,6 +119,27 @@ def test_who_may_not_see_gpu_instances_still_sees_mig_devices(
     assert reading.issues == (
         _issue("GPU0 nvmlDeviceGetGpuInstanceById", "Insufficient Permissions"),
     )
+
+
+@pytest.mark.parametrize("refusal", ["= 3", "= 4", "= 25"])
+def test_the_sram_threshold_is_unknown_where_the_driver_keeps_it_to_itself(
+    refusal: str, nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    nvml_fake.answer(ANSWERS.replace("SramEccErrorStatus 1 = 0", f"SramEccErrorStatus 1 {refusal}"))
+    reading = nvml_supervise().scan()
+    assert [gpu.is_over_sram_threshold for gpu in reading.gpus] == [True, None]
+    assert reading.issues == ()
+
+
+def test_a_volta_retires_pages_and_does_not_report_on_its_sram(
+    nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    older = "nvmlDeviceGetCudaComputeCapability 0 = 0 7"
+    nvml_fake.answer(ANSWERS.replace(f"{older.removesuffix('7')}8", older))
+    old, new = nvml_supervise().scan().gpus
+    assert (old.compute_capability, new.compute_capability) == ((7, 0), (8, 0))
+    assert (old.retired_pages_pending, old.is_over_sram_threshold) == (True, None)
+    assert (new.retired_pages_pending, new.is_over_sram_threshold) == (None, True)
 
 
 def test_c2c_that_is_off_has_no_links(nvml_fake: FakeNvml, nvml_supervise: Supervise) -> None:

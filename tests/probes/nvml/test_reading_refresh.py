@@ -119,7 +119,7 @@ def test_refreshed_and_whole_readings_are_equal_under_any_faults(
         ("TotalEccErrors 1 1 0 = 0 3", "TotalEccErrors 1 1 0 = 0 4"),
         ("RemappedRows 1 = 0 1 | 2 | 1 | 0", "RemappedRows 1 = 0 1 | 2 | 1 | 1"),
         ("RemappedRows 1 = 0 1 | 2 | 1 | 0", "RemappedRows 1 = 999"),
-        ("RetiredPagesPendingStatus 1 = 0 1", "RetiredPagesPendingStatus 1 = 0 0"),
+        ("| 1 | 0 | 1\nnvmlDeviceGetC2cModeInfoV 1", "| 1 | 0 | 0\nnvmlDeviceGetC2cModeInfoV 1"),
         ("FieldValue 1 230 = 0 4", "FieldValue 1 230 = 0 0"),
         ("MigMode 1 = 0 0 | 1", "MigMode 1 = 0 0 | 0"),
         ("| 7 | 5\nnvmlDeviceGetNvLinkState 1", "| 7 | 6\nnvmlDeviceGetNvLinkState 1"),
@@ -230,7 +230,7 @@ def test_whole_and_refreshed_readings_count_their_calls(monkeypatch: pytest.Monk
     monkeypatch.setenv("NODETOPO_FAKE_NVML", str(NODES / "h100x8-nvswitch-2numa-8cx7"))
     whole = read_nvml()
     # Init, driver, count and shutdown; of each GPU its handle, UUID, PCIe generation and width,
-    # persistence, two ECC counters, remapped rows, retired pages, MIG mode, fabric, recovery
+    # persistence, two ECC counters, remapped rows, SRAM threshold, MIG mode, fabric, recovery
     # action with the number of links, and its 18 links at once.
     assert refresh_nvml(whole).calls == 4 + 8 * 13
     # The system's 4, init, count and shutdown; of each GPU 31 facts, 18 links, address and kind of

@@ -79,6 +79,16 @@ def test_active_nvlinks_are_counted_by_gpu() -> None:
     assert found == {(str(index),): 18.0 for index in range(8)}
 
 
+def test_gpus_over_the_sram_threshold_are_told_from_those_that_are_not_and_the_unknown() -> None:
+    node = machine("l40s-pcie-4")
+    known = zip(node.gpus, (True, False, None, None), strict=True)
+    gpus = tuple(dataclasses.replace(gpu, is_over_sram_threshold=it) for gpu, it in known)
+    found = samples(
+        of(dataclasses.replace(node, gpus=gpus)), "nodetopo_gpu_sram_threshold_exceeded"
+    )
+    assert found == {("0",): 1.0, ("1",): 0.0}
+
+
 def test_unknown_facts_have_no_sample() -> None:
     node = machine("l40s-pcie-4")
     gpu = dataclasses.replace(node.gpus[0], recovery_action=None)
@@ -204,6 +214,8 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
     )
     issue = ProbeIssue(probe="nvml", subject="GPU0", reason="timeout")
     node = dataclasses.replace(machine("dgx-h100"), issues=(issue,))
+    gpus = (dataclasses.replace(gpu, is_over_sram_threshold=False) for gpu in node.gpus)
+    node = dataclasses.replace(node, gpus=tuple(gpus))
     with served(dataclasses.replace(state, snapshot=node)) as server:
         _, text = fetch(server.url)
     found = {
