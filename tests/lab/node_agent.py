@@ -182,8 +182,17 @@ class NodeAgent:
         assert self._program is not None, "the agent was not started"
         return self._program
 
+    @property
+    def nvml_directory(self) -> Path:
+        """What the fake NVML library reads (``NODETOPO_FAKE_NVML``)."""
+        return self._nvml.directory
+
     def _flags(self) -> list[str]:
-        flags = {
+        return [text for name, value in self.settings().items() for text in (f"--{name}", value)]
+
+    def settings(self) -> dict[str, str]:
+        """Return the settings of its command line by flag, without the dashes."""
+        values = {
             "sysfs-root": self._host / "sys",
             "procfs-root": self._host / "proc",
             "host-root": self._host,
@@ -197,4 +206,4 @@ class NodeAgent:
             "health-file": self._state / "health.json",
             "recovery": _RECOVERY_S,
         }
-        return [text for name, value in flags.items() for text in (f"--{name}", str(value))]
+        return {name: str(value) for name, value in values.items()}
