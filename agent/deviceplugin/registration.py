@@ -42,6 +42,10 @@ RENEW_S = 0.15
 """Time for a kubelet to notice that we hung up: 1.36 would count the end of the old stream
 against the new registration, 1.37 would refuse it."""
 
+MOST_FORMER = 4
+"""Servers that are kept for the clients of a socket that vanished: each costs threads, and a
+socket that somebody removes over and over must not add up."""
+
 
 class Registration(StrEnum):
     """How a kubelet learns of a resource.
@@ -93,11 +97,17 @@ class Registrar(ABC):
 
     All methods but :meth:`cancel` are called by one thread; *now* is the monotonic clock.
 
+    A socket file may be removed while a kubelet is connected through it. The connection outlives
+    the file, so the server stays for the clients that it has, and another one with another
+    socket is registered. It also stays after that registration: kubelets up to 1.36 drop the
+    newest plugin of a resource when the stream of an earlier one ends.
+
     Attributes:
         directory: where the socket lies.
         registrations: how often a kubelet has accepted the resource through this registrar.
         last_problem: why the last attempt to serve or register failed; ``None`` after a success.
-        is_detached: whether the directory was deleted while a mount held it.
+        is_detached: whether the directory was deleted while a mount held it, and nobody watches
+            the device list any more.
     """
 
     def __init__(
@@ -118,6 +128,7 @@ class Registrar(ABC):
         self._deadlines = deadlines
         self._backoff = Backoff()
         self._server: PluginServer | None = None
+        self._former: list[PluginServer] = []
         self._accepted: _Accepted | None = None
         self._next_attempt = 0.0
         self._is_cancelled = False
@@ -140,19 +151,25 @@ class Registrar(ABC):
 
     @property
     def streams_open(self) -> int:
-        """How many clients watch the device list through the socket."""
-        server = self._server
-        return server.streams.open if server else 0
+        """How many clients watch the device list, also through sockets that vanished."""
+        servers = (self._server, *self._former)
+        return sum(server.streams.open for server in servers if server)
 
     def check_socket(self, now: float) -> None:
         """Serve if nothing is served, and replace a socket that vanished."""
-        is_detached = sockets.is_deleted_directory(self.directory)
+        self._end_former_servers()
+        is_detached = sockets.is_deleted_directory(self.directory) and not self.streams_open
         if is_detached and not self.is_detached:
             self._log.error("socket directory deleted under its mount", path=str(self.directory))
         self.is_detached = is_detached
-        if self._server is not None and not self._server.is_reachable():
-            self._log.warning("own socket vanished", endpoint=self._server.path.name)
-            self._drop_socket()
+        server = self._server
+        if server is not None and not server.is_reachable():
+            self._log.warning("own socket vanished", endpoint=server.path.name)
+            if server.streams.open:
+                self._former.append(server)
+                self._server = self._accepted = None
+            else:
+                self._drop_socket()
             self._next_attempt = now
         is_due = self._server is None and now >= self._next_attempt
         if not is_due or sockets.identity(self.directory) is None:
@@ -205,9 +222,11 @@ class Registrar(ABC):
 
     def stop(self) -> None:
         """Stop serving."""
-        if self._server is not None:
-            self._server.stop(self._deadlines.stop_grace_s)
-            self._server = self._accepted = None
+        for server in (self._server, *self._former):
+            if server is not None:
+                server.stop(self._deadlines.stop_grace_s)
+        self._former.clear()
+        self._server = self._accepted = None
 
     @abstractmethod
     def kubelet_changed(self, now: float, *, is_present: bool) -> None:
@@ -228,6 +247,14 @@ class Registrar(ABC):
     @abstractmethod
     def _attempt(self, server: PluginServer, now: float) -> bool:
         """Try to register *server*; return whether an attempt was made."""
+
+    def _end_former_servers(self) -> None:
+        """End the servers of vanished sockets that nobody uses, and the oldest of too many."""
+        used = [server for server in self._former if server.streams.open][-MOST_FORMER:]
+        for server in self._former:
+            if server not in used:
+                server.stop(grace_s=0)
+        self._former = used
 
     def _drop_socket(self) -> None:
         """Give up the socket; the next check makes another under another name."""
@@ -282,6 +309,8 @@ class KubeletSocketRegistrar(Registrar):
 
     def _attempt(self, server: PluginServer, now: float) -> bool:
         if not self._has_kubelet:
+            cure = "restart the kubelet" if self.streams_open else "see whether the kubelet runs"
+            self.last_problem = f"no {sockets.KUBELET_SOCKET} in {self.directory} — {cure}"
             return False
         streams_opened = server.streams.opened
         try:

@@ -1,8 +1,11 @@
 """What the plugin does when kubelets, sockets and directories come and go."""
 
+import os
 import shutil
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
 
@@ -13,12 +16,18 @@ from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
+from agent.deviceplugin.registration import MOST_FORMER
+from agent.deviceplugin.sockets import remove_all_sockets
+from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
-from tests.deviceplugin.machines import GPUS, as_listed
+from tests.deviceplugin.machines import GPUS, as_listed, first
+from tests.generous_deadlines import GENEROUS
 
 StartKubelet = Callable[..., FakeKubelet]
 StartPlugin = Callable[..., DevicePlugin]
 WAIT_S = 60.0
+
+KUBELETS = pytest.mark.parametrize("keyed_by_socket", [False, True], ids=["1.36", "1.37"])
 
 
 def own_sockets(directory: Path) -> list[str]:
@@ -73,14 +82,83 @@ def test_each_loss_is_healed_by_one_registration(
     assert counts == [1, 2, 3]
 
 
-def test_a_socket_that_vanishes_is_replaced(
+@KUBELETS
+def test_a_socket_that_vanishes_is_replaced_without_a_moment_without_devices(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path, keyed_by_socket: bool
+) -> None:
+    """Kubelet 1.36 would drop the new socket with the stream of the old one."""
+    kubelet, plugin = start_kubelet(keyed_by_socket=keyed_by_socket), start_plugin()
+    before = kubelet.wait_registered(WAIT_S).endpoint
+    assert eventually(lambda: is_watched(plugin))
+    (socket_dir / before).unlink()
+    assert eventually(lambda: plugin.state.registrations == 2 and plugin.state.stream_count == 2)
+    assert plugin.state.endpoint != before
+    assert kubelet.wait_registered(WAIT_S).endpoint == plugin.state.endpoint
+    assert len(kubelet.allocate(["GPU-0"]).cdi_devices) == 1
+
+
+@KUBELETS
+def test_devices_stay_while_the_directory_is_empty_until_the_next_kubelet(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path, keyed_by_socket: bool
+) -> None:
+    kubelet, plugin = start_kubelet(keyed_by_socket=keyed_by_socket), start_plugin()
+    before = kubelet.wait_registered(WAIT_S).endpoint
+    assert eventually(lambda: is_watched(plugin))
+
+    remove_all_sockets(socket_dir)
+    assert eventually(lambda: plugin.state.endpoint not in (None, before))
+
+    view = kubelet.view()
+    assert (view and view.endpoint, view and view.devices) == (before, as_listed(GPUS))
+    sick = (replace(GPUS[0], is_healthy=False), *GPUS[1:])
+    plugin.update(sick)
+    assert eventually(lambda: kubelet.wait_registered(WAIT_S).devices == as_listed(sick))
+    assert len(kubelet.allocate(["GPU-1"]).cdi_devices) == 1
+    assert "restart the kubelet" in (plugin.state.last_problem or "")
+
+    kubelet.stop()
+    after = start_kubelet(keyed_by_socket=keyed_by_socket).wait_registered(WAIT_S)
+    assert (after.endpoint != before, after.devices) == (True, as_listed(sick))
+    assert eventually(lambda: is_watched(plugin))
+    assert own_sockets(socket_dir) == [after.endpoint]
+
+
+def test_a_socket_that_is_removed_again_and_again_leaves_few_servers(
     start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
 ) -> None:
     kubelet, plugin = start_kubelet(), start_plugin()
-    before = kubelet.wait_registered(WAIT_S).endpoint
-    (socket_dir / before).unlink()
-    assert eventually(lambda: is_watched(plugin) and plugin.state.endpoint != before)
-    assert kubelet.wait_registered(WAIT_S).endpoint == plugin.state.endpoint
+    for _ in range(2 * MOST_FORMER):
+        assert eventually(lambda: plugin.state.is_registered and plugin.state.stream_count > 0)
+        before = plugin.state.endpoint
+        assert before is not None
+        (socket_dir / before).unlink(missing_ok=True)
+        assert eventually(lambda before=before: plugin.state.endpoint not in (None, before))
+    assert eventually(lambda: plugin.state.is_registered)
+    assert eventually(lambda: plugin.state.stream_count <= MOST_FORMER + 1)
+    assert eventually(lambda: kubelet.view() is not None)
+
+
+def test_a_directory_deleted_under_its_mount_needs_a_new_container_only_without_a_kubelet(
+    start_kubelet: StartKubelet, opened: ExitStack, socket_dir: Path
+) -> None:
+    kubelet = start_kubelet()
+    held = os.open(socket_dir, os.O_RDONLY)
+    opened.callback(os.close, held)
+    mounted = Path(f"/proc/self/fd/{held}")
+    plugin = DevicePlugin(RESOURCE, mounted, first, deadlines=GENEROUS)
+    opened.callback(plugin.stop)
+    plugin.update(GPUS)
+    plugin.start()
+    assert eventually(lambda: is_watched(plugin))
+
+    shutil.rmtree(socket_dir)
+    socket_dir.mkdir()
+    assert eventually(lambda: plugin.state.endpoint is None)
+    assert (plugin.state.is_detached, plugin.state.stream_count) == (False, 1)
+    assert len(kubelet.allocate(["GPU-0"]).cdi_devices) == 1
+
+    kubelet.stop()
+    assert eventually(lambda: plugin.state.is_detached)
 
 
 class Accepting(service.RegistrationServicer):

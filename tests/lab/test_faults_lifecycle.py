@@ -1,7 +1,7 @@
 """What restarts, upgrades and a lost directory do to the node: ``docs/internals/faults.md``."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,79 @@ def test_after_each_of_many_kubelet_restarts_the_same_gpus_are_there(v100: Node)
         v100.wait_allocatable(GPU, 8)
 
         assert v100.healthy(GPU) == gpus
+
+
+def test_gpus_stay_allocatable_when_the_sockets_directory_is_emptied(
+    cluster: Cluster, v100: Node
+) -> None:
+    gpus, before = v100.healthy(GPU), v100.agent.plugin_socket()
+    cluster.pods.run(guaranteed("old", v100.name, {GPU: 2}))
+
+    for entry in v100.agent.socket_dir.iterdir():
+        entry.unlink()
+    wait_for(
+        "the daemon has made another socket",
+        lambda: set(v100.agent.socket_dir.glob("*.sock")) - {before},
+        evidence=v100.logs,
+    )
+
+    # Without kubelet.sock nobody can register, and the kubelet makes it when it starts.
+    v100.wait_settled(GPU, 8)
+    assert v100.healthy(GPU) == gpus
+    cluster.pods.run(guaranteed("new", v100.name, {GPU: 6}))
+    held = v100.given("old"), v100.given("new")
+    registrations = v100.agent.registrations()
+    v100.restart_kubelet()
+    _wait_registrations(v100, v100.agent, registrations + 1)
+    v100.wait_allocatable(GPU, 8)
+    _wait_given(v100, {"old": held[0], "new": held[1]})
+
+
+def test_gpus_stay_allocatable_when_the_daemons_socket_is_removed(
+    cluster: Cluster, v100: Node
+) -> None:
+    """The kubelet would drop the new socket if the stream of the old one ended (1.36)."""
+    registrations = v100.agent.registrations()
+    logged = len(v100.agent.log_since_start())
+    v100.agent.plugin_socket().unlink()
+
+    _wait_registrations(v100, v100.agent, registrations + 1)
+
+    v100.wait_settled(GPU, 8)
+    cluster.pods.run(guaranteed("job", v100.name, {GPU: 8}))
+    assert "device list stream lost" not in v100.agent.log_since_start()[logged:]
+
+
+def test_a_checkpoint_that_is_deleted_is_written_again_with_the_next_allocation(
+    cluster: Cluster, v100: Node
+) -> None:
+    cluster.pods.run(guaranteed("old", v100.name, {GPU: 2}))
+    v100.agent.socket_dir.joinpath("kubelet_internal_checkpoint").unlink()
+    cluster.pods.run(guaranteed("new", v100.name, {GPU: 6}))
+    held = {name: v100.given(name) for name in ("old", "new")}
+
+    v100.restart_kubelet()
+
+    v100.wait_allocatable(GPU, 8)
+    _wait_given(v100, held)
+
+
+def test_a_kubelet_that_starts_without_its_checkpoint_gives_held_gpus_again(
+    cluster: Cluster, v100: Node
+) -> None:
+    """What no plugin can prevent: the kubelet says which devices are free."""
+    cluster.pods.run(guaranteed("old", v100.name, {GPU: 4}))
+    ((*held,),) = v100.given("old").values()
+    v100.kill_kubelet()
+    v100.agent.socket_dir.joinpath("kubelet_internal_checkpoint").unlink()
+
+    v100.start_kubelet()
+    v100.wait_allocatable(GPU, 8)
+    cluster.pods.run(guaranteed("new", v100.name, {GPU: 4}))
+
+    assert (cluster.pods.phase("old"), v100.given("old")) == ("Running", {})
+    ((*again,),) = v100.given("new").values()
+    assert again == held
 
 
 def test_a_second_daemon_takes_over_when_the_first_one_ends(
@@ -109,6 +182,15 @@ def _wait_registrations(node: Node, agent: NodeAgent, times: int) -> None:
         f"the daemon has registered {times} times",
         lambda: agent.registrations() >= times,
         evidence=lambda: f"{node.logs()}\n{agent.log_since_start()}",
+    )
+
+
+def _wait_given(node: Node, held: Mapping[str, Mapping[str, tuple[str, ...]]]) -> None:
+    """Wait until the kubelet lists the pods of *held* with the GPUs that they have there."""
+    wait_for(
+        "the kubelet lists what pods hold",
+        lambda: all(node.given(pod) == ids for pod, ids in held.items()),
+        evidence=node.logs,
     )
 
 
