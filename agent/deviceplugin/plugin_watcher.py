@@ -49,8 +49,7 @@ class PluginWatcherRegistrar(Registrar):
         notification = self._announcer.take_notification() if self._announcer else None
         if notification is not None and server is not None:
             if notification.problem is not None:  # the kubelet retries by itself
-                self.last_problem = f"the kubelet refused {self._resource}: {notification.problem}"
-                self._log.warning("registration failed", problem=self.last_problem)
+                self._note(f"the kubelet refused {self._resource}: {notification.problem}")
             elif self._accepted is None:
                 self._succeeded(server, self._streams_before, now)
         return super().check_streams(now)

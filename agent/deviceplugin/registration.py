@@ -46,6 +46,10 @@ MOST_FORMER = 4
 """Servers that are kept for the clients of a socket that vanished: each costs threads, and a
 socket that somebody removes over and over must not add up."""
 
+WARN_AFTER_S = 60.0
+"""A resource that is not registered for this long is a fault; a kubelet that restarts takes
+seconds, and is none."""
+
 
 class Registration(StrEnum):
     """How a kubelet learns of a resource.
@@ -131,6 +135,8 @@ class Registrar(ABC):
         self._former: list[PluginServer] = []
         self._accepted: _Accepted | None = None
         self._next_attempt = 0.0
+        self._missing_since: float | None = None  # when it was first not registered; None if it is
+        self._has_warned = False
         self._is_cancelled = False
         self._prepare()
 
@@ -164,7 +170,7 @@ class Registrar(ABC):
         self.is_detached = is_detached
         server = self._server
         if server is not None and not server.is_reachable():
-            self._log.warning("own socket vanished", endpoint=server.path.name)
+            self._log.info("own socket vanished", endpoint=server.path.name)
             if server.streams.open:
                 self._former.append(server)
                 self._server = self._accepted = None
@@ -188,7 +194,8 @@ class Registrar(ABC):
         if accepted is None or server is None:
             return False
         if server.streams.open:
-            accepted.unwatched_since = None
+            accepted.unwatched_since = self._missing_since = None
+            self._has_warned = False
             return False
         if accepted.unwatched_since is None:
             accepted.unwatched_since = now
@@ -201,18 +208,31 @@ class Registrar(ABC):
             self._backoff.reset()
         self._accepted = None
         self._next_attempt = now + self._backoff.delay()
-        self._log.warning("device list stream lost", held_s=round(held_s, 3))
+        self._log.info("device list stream lost", held_s=round(held_s, 3))
         return True
 
     def register(self, now: float) -> bool:
-        """Register if that is due; return whether an attempt was made."""
-        if self._server is None or self._accepted is not None or now < self._next_attempt:
+        """Register if that is due; return whether an attempt was made.
+
+        Warn, once, if it has been due for :data:`WARN_AFTER_S`.
+        """
+        if self._accepted is not None:
+            return False
+        if self._missing_since is None:
+            self._missing_since = now
+        if not self._has_warned and now - self._missing_since >= WARN_AFTER_S:
+            self._has_warned = True
+            problem = self.last_problem or (
+                "no kubelet watches the devices — see whether the kubelet runs, and its log"
+            )
+            self._log.warning("resource not registered", problem=problem, for_s=WARN_AFTER_S)
+        if self._server is None or now < self._next_attempt:
             return False
         return self._attempt(self._server, now)
 
     def renew(self, now: float) -> None:
         """Register again soon, although nothing was lost."""
-        self._accepted = None
+        self._accepted = self._missing_since = None
         self._backoff.reset()
         self._next_attempt = now + RENEW_S
 
@@ -269,12 +289,16 @@ class Registrar(ABC):
         self._log.info("resource registered", endpoint=server.path.name)
 
     def _failed(self, problem: str, now: float) -> None:
-        delay = self._backoff.delay()
-        self._next_attempt = now + delay
+        self._next_attempt = now + self._backoff.delay()
+        self._note(problem)
+
+    def _note(self, problem: str) -> None:
+        """Remember why the resource is not registered; log the first reason after a success."""
         if self._is_cancelled:
             return
+        if self.last_problem is None:
+            self._log.info("registration failed", problem=problem)
         self.last_problem = problem
-        self._log.warning("registration failed", problem=problem, retry_in_s=delay)
 
 
 class KubeletSocketRegistrar(Registrar):
@@ -310,7 +334,7 @@ class KubeletSocketRegistrar(Registrar):
     def _attempt(self, server: PluginServer, now: float) -> bool:
         if not self._has_kubelet:
             cure = "restart the kubelet" if self.streams_open else "see whether the kubelet runs"
-            self.last_problem = f"no {sockets.KUBELET_SOCKET} in {self.directory} — {cure}"
+            self._note(f"no {sockets.KUBELET_SOCKET} in {self.directory} — {cure}")
             return False
         streams_opened = server.streams.opened
         try:

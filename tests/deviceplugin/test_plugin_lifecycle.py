@@ -8,15 +8,20 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
+from typing import Any
 
 import grpc
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.registration import MOST_FORMER
+from agent.deviceplugin.registration import MOST_FORMER, WARN_AFTER_S, KubeletSocketRegistrar
+from agent.deviceplugin.service import GpuServicer
+from agent.deviceplugin.settings import PluginSettings
 from agent.deviceplugin.sockets import remove_all_sockets
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
@@ -26,6 +31,7 @@ from tests.generous_deadlines import GENEROUS
 StartKubelet = Callable[..., FakeKubelet]
 StartPlugin = Callable[..., DevicePlugin]
 WAIT_S = 60.0
+RESTARTS = 20
 
 KUBELETS = pytest.mark.parametrize("keyed_by_socket", [False, True], ids=["1.36", "1.37"])
 
@@ -159,6 +165,61 @@ def test_a_directory_deleted_under_its_mount_needs_a_new_container_only_without_
 
     kubelet.stop()
     assert eventually(lambda: plugin.state.is_detached)
+
+
+def test_many_restarts_of_the_kubelet_are_no_warnings(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin
+) -> None:
+    kubelet = start_kubelet()
+    with capture_logs() as logs:
+        plugin = start_plugin(log=structlog.get_logger())
+        for _ in range(RESTARTS):
+            assert eventually(lambda: is_watched(plugin))
+            kubelet.stop()
+            kubelet = start_kubelet()
+            kubelet.wait_registered(WAIT_S)
+    assert [line for line in logs if line["log_level"] not in ("debug", "info")] == []
+    assert len([line for line in logs if line["event"] == "resource registered"]) >= RESTARTS
+
+
+def test_a_registration_that_fails_for_long_is_one_warning_with_cause_and_cure(
+    socket_dir: Path, opened: ExitStack
+) -> None:
+    """By its own clock: ten minutes without a kubelet, one with a dead socket, then a kubelet."""
+    with capture_logs() as logs:
+        log = structlog.get_logger()
+        servicer = GpuServicer(RESOURCE, first, PluginSettings(), log, GENEROUS)
+        servicer.update(GPUS)
+        registrar = KubeletSocketRegistrar(RESOURCE, socket_dir, servicer, log, GENEROUS)
+        opened.callback(registrar.stop)
+        opened.callback(servicer.close)
+
+        def pass_by(seconds: range) -> list[Any]:
+            """Run the loop at each of *seconds*; return the warnings of that time."""
+            logs.clear()
+            for now in seconds:
+                registrar.check_socket(now)
+                registrar.check_streams(now)
+                registrar.register(now)
+            return [line for line in logs if line["log_level"] == "warning"]
+
+        assert pass_by(range(int(WARN_AFTER_S))) == []
+        (warning,) = pass_by(range(int(WARN_AFTER_S), 600))
+        assert "no kubelet.sock in" in warning["problem"]
+        assert "see whether the kubelet runs" in warning["problem"]
+
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(socket_dir / "kubelet.sock"))
+        registrar.kubelet_changed(600, is_present=True)
+        assert pass_by(range(600, 660)) == []
+        assert "the kubelet did not register" in (registrar.last_problem or "")
+
+        opened.enter_context(FakeKubelet(socket_dir, deadlines=GENEROUS))
+        registrar.kubelet_changed(660, is_present=True)
+        assert pass_by(range(660, 662)) == []
+        assert [line["event"] for line in logs if "registered" in line["event"]] == [
+            "resource registered"
+        ]
 
 
 class Accepting(service.RegistrationServicer):

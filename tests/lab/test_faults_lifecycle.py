@@ -1,5 +1,6 @@
 """What restarts, upgrades and a lost directory do to the node: ``docs/internals/faults.md``."""
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ def newcomer(v100: Node, tmp_path: Path) -> Iterator[NodeAgent]:
 
 def test_after_each_of_many_kubelet_restarts_the_same_gpus_are_there(v100: Node) -> None:
     gpus = v100.healthy(GPU)
+    logged = len(v100.agent.log_since_start())
     for _ in range(_RESTARTS):
         before = v100.agent.registrations()
         v100.restart_kubelet()
@@ -35,6 +37,7 @@ def test_after_each_of_many_kubelet_restarts_the_same_gpus_are_there(v100: Node)
         v100.wait_allocatable(GPU, 8)
 
         assert v100.healthy(GPU) == gpus
+    assert _warnings(v100.agent.log_since_start()[logged:]) == []
 
 
 def test_gpus_stay_allocatable_when_the_sockets_directory_is_emptied(
@@ -192,6 +195,11 @@ def _wait_given(node: Node, held: Mapping[str, Mapping[str, tuple[str, ...]]]) -
         lambda: all(node.given(pod) == ids for pod, ids in held.items()),
         evidence=node.logs,
     )
+
+
+def _warnings(log: str) -> list[str]:
+    """Return the lines of *log* that are warnings or worse."""
+    return [line for line in log.splitlines() if json.loads(line)["level"] not in ("debug", "info")]
 
 
 def _next_version(directory: Path) -> Path:
