@@ -19,5 +19,7 @@ COPY --from=build /opt/nodetopo /opt/nodetopo
 ENV PATH=/opt/nodetopo/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 # The kubelet's directories are root's own with mode 0750; DaemonSet drops all capabilities.
 USER 0
-ENTRYPOINT ["nodetopo"]
+# A SIGTERM that is blocked waits until there is a handler; one that the first process of a
+# container has neither blocked nor a handler for is lost.
+ENTRYPOINT ["env", "--block-signal=TERM", "nodetopo"]
 CMD ["run"]

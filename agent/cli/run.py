@@ -131,9 +131,6 @@ def run(args: Namespace) -> int:
         from agent.footprint import stay_small  # noqa: PLC0415 - help needs no daemon
 
         stay_small()
-        from agent.daemon.loops import end_at_signal  # noqa: PLC0415 - same
-
-        end_at_signal()
     from agent.daemon import logs  # noqa: PLC0415 - loads structlog
     from agent.daemon.reload import Reloader, Sources  # noqa: PLC0415 - same
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import structlog
 
@@ -110,25 +110,11 @@ class Heartbeats:
 _Handler = Callable[[int, FrameType | None], Any]
 
 
-def end_at_signal() -> None:
-    """Let SIGTERM end the process with status 0 from now on, while it only starts.
-
-    Without a handler the first process of a container never gets a SIGTERM (signal(7), and
-    pid_namespaces(7)). SIGHUP asks for settings to be read, which a start does anyway.
-    """
-
-    def end(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise SystemExit(0)
-
-    def ignore(_number: int, _frame: FrameType | None) -> None:
-        """Do nothing; unlike an ignored signal, that is not inherited by the NVML process."""
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGHUP, ignore)
-
-
 def install_signal_handlers(on_stop: Callable[[], None], on_hang_up: Callable[[], None]) -> None:
-    """Call *on_stop* at SIGTERM and SIGINT, *on_hang_up* at SIGHUP, in a thread of its own."""
+    """Call *on_stop* at SIGTERM and SIGINT, *on_hang_up* at SIGHUP, in a thread of its own.
+
+    They replace the handlers of a process that only starts: :mod:`agent.__main__`.
+    """
     received: SimpleQueue[int] = SimpleQueue()
     # C code that may be interrupted by itself (Python library, queue: SimpleQueue.put). A handler
     # is called with the frame beside the number, which stands where put has `block` and ignores it.

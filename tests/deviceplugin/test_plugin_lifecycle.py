@@ -138,7 +138,7 @@ def test_a_socket_that_is_removed_again_and_again_leaves_few_servers(
         before = plugin.state.endpoint
         assert before is not None
         (socket_dir / before).unlink(missing_ok=True)
-        assert eventually(lambda before=before: plugin.state.endpoint not in (None, before))
+        assert eventually(lambda: plugin.state.endpoint not in (None, before))  # noqa: B023 - now
     assert eventually(lambda: plugin.state.is_registered)
     assert eventually(lambda: plugin.state.stream_count <= MOST_FORMER + 1)
     assert eventually(lambda: kubelet.view() is not None)
