@@ -9,6 +9,7 @@ import structlog
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.target import Target
+from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.store import SnapshotStore
 
 STEP_S = 0.5
@@ -42,6 +43,8 @@ class ScanLoop(PeriodicLoop):
         self._on_scan = on_scan
         self._beat = beat
         self._wants_whole = threading.Event()
+        self._had_reading = False
+        self._failed_since: float | None = None
 
     def scan_whole(self) -> None:
         """Scan soon, and read also what is kept from scan to scan; any thread may ask."""
@@ -52,8 +55,10 @@ class ScanLoop(PeriodicLoop):
         self._beat()
         began = time.monotonic()
         snapshot = self._target.machine.read()
+        nvml = self._target.machine.nvml()
+        self._report(nvml, began)
         if self._health is not None:
-            self._health.look(snapshot, self._target.machine.nvml(), began=began)
+            self._health.look(snapshot, nvml, began=began)
         before = self._store.current
         generation = self._store.publish(snapshot)
         if before is None or generation != before.generation:
@@ -66,6 +71,25 @@ class ScanLoop(PeriodicLoop):
             )
         self._on_scan()
         return self._interval_s()
+
+    def _report(self, nvml: NvmlStatus, now: float) -> None:
+        """Log once when NVML stops giving readings, and once when it gives them again.
+
+        What goes wrong may differ from attempt to attempt. Where no library was ever found, the
+        node has no GPUs, or waits for its driver.
+        """
+        log = structlog.get_logger()
+        if nvml.trouble is None:
+            if self._failed_since is not None:
+                log.info("NVML gives readings again", after_s=round(now - self._failed_since, 1))
+            self._had_reading, self._failed_since = True, None
+        elif self._failed_since is None and (
+            self._had_reading or nvml.trouble is not NvmlTrouble.NO_LIBRARY
+        ):
+            self._failed_since = now
+            log.warning(
+                "NVML gives no reading", trouble=nvml.trouble, cause=nvml.cause, cure=nvml.cure
+            )
 
     def wait(self, stopping: threading.Event, seconds: float) -> None:
         """Wait for *seconds*, or until somebody asks for a scan."""

@@ -52,9 +52,11 @@ class NvmlStatus:
             of different versions, 999 is unknown.
         failures: failed attempts in a row; 0 after a reading.
         cause: for a person; ``None`` after a reading.
+        cure: what a person may do about it; ``None`` after a reading, and where nothing is known.
     """
 
     trouble: NvmlTrouble | None = None
     code: int | None = None
     failures: int = 0
     cause: str | None = None
+    cure: str | None = None

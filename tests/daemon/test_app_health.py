@@ -51,6 +51,11 @@ class Daemon:
         lines = (json.loads(line) for line in tuple(self._log) if line.startswith("{"))
         return [line for line in lines if line["event"] == name]
 
+    def warnings(self) -> list[dict[str, object]]:
+        """Return the log lines that are warnings or worse."""
+        lines = (json.loads(line) for line in tuple(self._log) if line.startswith("{"))
+        return [line for line in lines if line["level"] not in ("debug", "info")]
+
     def url(self) -> str:
         """Return where the metrics are."""
         return str(eventually(lambda: self.events("metrics served"))[0]["url"])
@@ -185,6 +190,25 @@ def test_a_new_daemon_remembers_which_gpu_needs_a_reboot(tmp_path: Path) -> None
             eventually(lambda: daemon.events("resource registered"))
 
             assert eventually(lambda: unhealthy(kubelet)) == before
+
+
+def test_nvml_that_fails_in_many_ways_is_one_warning_until_it_answers(tmp_path: Path) -> None:
+    with FakeKubelet(tmp_path) as kubelet, running(tmp_path, "l40sx4-pcie-2numa") as daemon:
+        kubelet.wait_registered(TIMEOUT_S)
+        eventually(lambda: len(daemon.nvml.registered) >= 4)
+        for fault in ("code * 999", "crash nvmlInitWithFlags", "code nvmlDeviceGetCount_v2 999"):
+            published = len(daemon.events("snapshot published"))
+            daemon.nvml.fail(fault)
+            # Another cause is another snapshot.
+            eventually(lambda: len(daemon.events("snapshot published")) > published)  # noqa: B023
+        daemon.nvml.fail()
+        (again,) = eventually(lambda: daemon.events("NVML gives readings again"))
+
+        # The kubelet here has no PodResources.
+        (warning,) = (line for line in daemon.warnings() if line["event"] != "pods not measured")
+        assert (warning["event"], again["level"]) == ("NVML gives no reading", "info")
+        assert warning["cause"]
+        assert warning["cure"]
 
 
 def test_nothing_that_a_gpu_reports_counts_where_health_is_not_checked(tmp_path: Path) -> None:

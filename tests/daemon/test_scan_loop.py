@@ -1,32 +1,87 @@
 """The loop that reads the node, and what it makes of errors that come while it reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent.daemon import gpu_health
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.scan_loop import ScanLoop
 from agent.daemon.target import Machine, Target
 from agent.health.rules import HealthRules
-from agent.model.nvml_event import NvmlStatus
+from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.snapshot import Snapshot
 from agent.store import SnapshotStore
 from tests.health.gpu_history import SOUND, xid
 
 
-def scan(health: GpuHealthMonitor, read: Callable[[], Snapshot]) -> None:
-    """Scan once, and do not wait for the next."""
-    machine = Machine(read=read, reread=lambda: None, nvml=NvmlStatus)
-    ScanLoop(
+def scan_loop(
+    health: GpuHealthMonitor | None,
+    read: Callable[[], Snapshot],
+    nvml: Callable[[], NvmlStatus] = NvmlStatus,
+) -> ScanLoop:
+    """Return a loop that a test steps itself."""
+    machine = Machine(read=read, reread=lambda: None, nvml=nvml)
+    return ScanLoop(
         target=Target(machine=machine, simulated=None, socket_dir=Path("/nowhere")),
         store=SnapshotStore(),
         health=health,
         interval_s=lambda: 60.0,
         on_scan=lambda: None,
         beat=lambda: None,
-    ).step()
+    )
+
+
+def logged(statuses: Iterable[NvmlStatus]) -> list[tuple[str, str]]:
+    """Scan once for each of *statuses*, which is how NVML fares; return levels and events."""
+    given = list(statuses)
+    left = iter(given)
+    loop = scan_loop(None, lambda: SOUND, lambda: next(left))
+    with capture_logs() as logs:
+        for _ in given:
+            loop.step()
+    return [(line["log_level"], line["event"]) for line in logs if "NVML" in line["event"]]
+
+
+TROUBLES = (
+    (NvmlTrouble.REFUSED, "nvmlDeviceGetCount_v2: Unknown Error", "start the container anew"),
+    (NvmlTrouble.DIED, "the NVML process was killed by signal 11", "look for its cause in `dmesg`"),
+    (NvmlTrouble.REFUSED, "nvmlInitWithFlags: Unknown Error", "start the container anew"),
+    (NvmlTrouble.NO_ANSWER, "a call is stuck in the NVIDIA driver (process 7)", "reset the GPU"),
+)
+
+
+def failed(minute: range) -> list[NvmlStatus]:
+    """Return how NVML fares at each second of *minute*: another call fails each time."""
+    return [
+        NvmlStatus(trouble=trouble, failures=second + 1, cause=cause, cure=cure)
+        for second in minute
+        for trouble, cause, cure in (TROUBLES[second % len(TROUBLES)],)
+    ]
+
+
+def test_a_minute_without_readings_is_one_warning_and_one_message_at_its_end() -> None:
+    once = [("warning", "NVML gives no reading"), ("info", "NVML gives readings again")]
+    outage = [*failed(range(60)), NvmlStatus()]
+    assert logged([NvmlStatus(), *outage, NvmlStatus()]) == once
+    assert logged(outage) == once
+    assert logged([*outage, *outage]) == once * 2
+
+
+def test_a_warning_of_nvml_has_its_cause_and_cure() -> None:
+    (status,) = failed(range(1))
+    with capture_logs() as logs:
+        scan_loop(None, lambda: SOUND, lambda: status).step()
+    (warning,) = (line for line in logs if line["log_level"] == "warning")
+    assert (warning["trouble"], warning["cause"], warning["cure"]) == TROUBLES[0]
+
+
+def test_a_node_that_never_had_a_library_is_no_warning_and_one_that_lost_it_is() -> None:
+    none = NvmlStatus(trouble=NvmlTrouble.NO_LIBRARY, failures=1, cause="no libnvidia-ml.so.1")
+    assert logged([none, none, NvmlStatus()]) == []
+    assert logged([none, NvmlStatus(), none, none]) == [("warning", "NVML gives no reading")]
 
 
 def test_an_error_during_a_scan_asks_for_another_scan(
@@ -39,7 +94,7 @@ def test_an_error_during_a_scan_asks_for_another_scan(
         health.take_events([xid(154)])
         return SOUND
 
-    scan(health, read)
+    scan_loop(health, read).step()
     assert health.wants_look
-    scan(health, lambda: SOUND)
+    scan_loop(health, lambda: SOUND).step()
     assert not health.wants_look

@@ -160,7 +160,8 @@ def test_without_an_answer_the_gpus_stay_and_pci_is_counted(
     assert before.pci_gpus == tuple(gpu.pci for gpu in before.gpus)
     assert after.pci_gpus == before.pci_gpus[:-1]
     found = node.reader.nvml_status
-    assert found == replace(status, cause=found.cause)
+    assert found == replace(status, cause=found.cause, cure=found.cure)
+    assert found.cure
     assert found.cause == after.issues[0].reason
     _plug(node)
 

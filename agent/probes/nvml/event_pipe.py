@@ -4,6 +4,7 @@ import json
 import os
 import select
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -16,6 +17,14 @@ from agent.probes.nvml.events import FLUSH_S, EventTally
 _CHUNK = 1 << 16  # bytes: all that a pipe holds (pipe(7))
 _CLOSE_S = 0.5
 
+SILENT_S = 60.0
+"""So long GPUs may not be listened to before it is a warning: the child tries again by itself, and
+where NVML as a whole fails, the next scan shows that."""
+
+FORGET_S = 600.0
+"""A silence that was not reported for this long is over. A child reports one with each attempt,
+every :data:`agent.probes.nvml.events.MAX_DELAY_S` at least, or with each scan."""
+
 
 class EventPipe:
     """Delivers the children's events to *on_events*, joined, at most ten times a second.
@@ -23,14 +32,23 @@ class EventPipe:
     Args:
         on_events: called on this object's thread. While it runs, nothing more is read, and the
             child counts what happens.
+        clock: monotonic seconds, for how long GPUs have not been listened to.
     """
 
-    def __init__(self, on_events: Callable[[Sequence[NvmlEvent]], None]) -> None:
+    def __init__(
+        self,
+        on_events: Callable[[Sequence[NvmlEvent]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._on_events = on_events
+        self._clock = clock
         self._read_end, self.write_end = os.pipe()
         os.set_blocking(self._read_end, False)
         os.set_blocking(self.write_end, False)  # for the children too: they share it
         self._is_closed = threading.Event()
+        self._silent_since: float | None = None
+        self._silent_at = float("-inf")
+        self._has_warned = False
         self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
         self._thread.start()
 
@@ -45,8 +63,12 @@ class EventPipe:
         self._thread.join(_CLOSE_S)
         os.close(self.write_end)
 
+    def excuse_silence(self) -> None:
+        """Let a silence count from its next report on: a scan failed, which explains it."""
+        self._silent_since = None
+
     def _run(self) -> None:
-        tally, rest, last_reason = EventTally(), b"", None
+        tally, rest = EventTally(), b""
         poll = select.poll()
         poll.register(self._read_end, select.POLLIN)
         while not self._is_closed.is_set():
@@ -55,9 +77,8 @@ class EventPipe:
             for document in (json.loads(line) for line in lines if line):
                 if "silent" not in document:
                     tally.add(from_plain(NvmlEvent, document, []))
-                elif document["silent"] != last_reason:  # a child repeats it with every attempt
-                    last_reason = document["silent"]
-                    structlog.get_logger().warning("no events from NVML", reason=last_reason)
+                else:
+                    self._note_silence(document["silent"])
             if tally and not self._is_closed.is_set():
                 try:
                     self._on_events(tally.take())
@@ -65,3 +86,17 @@ class EventPipe:
                     structlog.get_logger().exception("events of GPUs not taken")
             self._is_closed.wait(FLUSH_S)
         os.close(self._read_end)
+
+    def _note_silence(self, reason: str) -> None:
+        """Warn of a silence that lasts, once, whatever its reasons are."""
+        now = self._clock()
+        if now - self._silent_at > FORGET_S:
+            self._silent_since, self._has_warned = None, False
+        self._silent_at = now
+        since = self._silent_since  # which another thread may clear
+        if since is None:
+            since = self._silent_since = now
+        if now - since >= SILENT_S and not self._has_warned:
+            self._has_warned = True
+            cure = "scans find faults all the same, later; see whether the driver supports events"
+            structlog.get_logger().warning("no events from NVML", reason=reason, cure=cure)

@@ -152,6 +152,8 @@ class NvmlSupervisor:
         try:
             recording = self._ask(self._ready_child(), request)
         except NvmlUnavailable as error:
+            if self._events is not None:
+                self._events.excuse_silence()
             return error
         self._attempts.succeeded()
         self._last_good = with_last_known(recording.reading, self._last_good)
@@ -340,7 +342,10 @@ class Attempts:
     def missed(self, trouble: NvmlTrouble, error: NvmlUnavailable) -> NvmlUnavailable:
         """Count a failure that cost nothing, so that the next attempt need not wait."""
         self.status = NvmlStatus(
-            trouble=trouble, failures=self.status.failures + 1, cause=error.cause
+            trouble=trouble,
+            failures=self.status.failures + 1,
+            cause=error.cause,
+            cure=error.cure or None,
         )
         return error
 

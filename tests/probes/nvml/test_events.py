@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.model.nvml_event import EventKind
+from agent.probes.nvml import event_pipe
 from agent.probes.nvml.events import LOST_IN_A_ROW, WAIT_MS
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from tests.deviceplugin.eventually import eventually
@@ -216,12 +217,14 @@ def test_without_events_all_else_works_and_one_warning_is_logged(
     nvml_fake: FakeNvml,
     nvml_supervise: Supervise,
     nvml_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
     *,
     is_old: bool,
     fault: str,
     reason: str,
 ) -> None:
     log = EventLog()
+    monkeypatch.setattr(event_pipe, "SILENT_S", 0.0)
     nvml_fake.fail(fault)
     directory = library(nvml_cache, without_newer=is_old)
     with capture_logs() as logs:

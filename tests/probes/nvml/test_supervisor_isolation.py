@@ -72,6 +72,7 @@ def test_a_child_in_uninterruptible_sleep_is_the_only_one_until_it_wakes(
     supervisor = nvml_supervise(timeout_s=PATIENCE_S, clock=clock)
     status = _hangs(supervisor, nvml_fake, stuck)
     assert status.cause == f"NVML did not answer within {PATIENCE_S:g} s"
+    assert "dmesg" in (status.cure or "")
     (pid,) = set(_children()) - before
     assert stuck.is_stuck(pid)
     for failures in (2, 3, 4):
@@ -80,6 +81,7 @@ def test_a_child_in_uninterruptible_sleep_is_the_only_one_until_it_wakes(
             trouble=NvmlTrouble.NO_ANSWER,
             failures=failures,
             cause=f"a call is stuck in the NVIDIA driver (process {pid})",
+            cure=status.cure,
         )
         assert set(_children()) - before == {pid}  # SIGKILL has no effect
     assert stuck.is_stuck(pid)
