@@ -13,6 +13,7 @@ from agent.daemon.loops import Loop
 from agent.daemon.plugins import PluginSet
 from agent.daemon.reload import Reloader
 from agent.daemon.target import Target
+from agent.kubeapi.watch import NodeWatch
 from agent.publish.events import EventPublisher
 from agent.store import SnapshotStore
 
@@ -56,7 +57,7 @@ class Components:
     def add_publishers(self) -> None:
         """Add what publishes labels and zones, as far as the settings ask for it."""
         settings = self.settings
-        watch = None if self.reloader is None else self.reloader.watch
+        watch: NodeWatch | None = None if self.reloader is None else self.reloader.watch
         if settings.publish_labels:
             from agent.daemon.labels_loop import (  # noqa: PLC0415 - not needed to register
                 DesiredLabelsBuilder,
