@@ -18,6 +18,7 @@ from agent.checks.pcie_paths import is_translated
 from agent.checks.rdma_ports import is_efa
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.snapshot import Snapshot
+from agent.topology.domains import cluster_uuid
 
 FIRST_KERNEL = (5, 12)
 """Linux release since which RDMA drivers take dma-buf (NVIDIA GPUDirect RDMA documentation)."""
@@ -73,7 +74,7 @@ HARMS: tuple[Harm, ...] = (
         name="ImexChannelCount",
         hurts=_is_off,
         expected="2048",
-        applies=lambda node: any(gpu.fabric and gpu.fabric.cluster_uuid for gpu in node.gpus),
+        applies=lambda node: any(map(cluster_uuid, node.gpus)),
     ),
 )
 """NVIDIA/open-gpu-kernel-modules kernel-open/nvidia/nv-reg.h, where each is described: NVLink

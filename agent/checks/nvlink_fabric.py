@@ -14,6 +14,7 @@ from agent.checks.nvlink_inputs import (
 from agent.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from agent.model.gpu import Fabric, FabricState
 from agent.model.snapshot import Snapshot
+from agent.topology.domains import cluster_uuid
 
 DEGRADED: Mapping[tuple[int, int, int], str] = MappingProxyType(
     {
@@ -79,8 +80,7 @@ def fabric_manager(snapshot: Snapshot) -> Judgement:
     reason = no_switch(snapshot)
     # The switches of a rack, as those of all Graces are, run their own fabric manager.
     if reason is None and any(
-        (gpu.fabric and gpu.fabric.cluster_uuid) or (gpu.c2c and gpu.c2c.is_enabled)
-        for gpu in snapshot.gpus
+        cluster_uuid(gpu) or (gpu.c2c and gpu.c2c.is_enabled) for gpu in snapshot.gpus
     ):
         reason = "the NVSwitches of this fabric are not in the node"
     if reason is None and is_virtual_machine(snapshot) and snapshot.nvswitches == ():
@@ -109,7 +109,7 @@ def fabric_manager(snapshot: Snapshot) -> Judgement:
 def imex_channels(snapshot: Snapshot) -> Judgement:
     """Find that no channel is there by which processes share GPU memory across nodes."""
     lists, silent = missing_lists(snapshot), without_fabric_state(snapshot)
-    is_member = any(gpu.fabric and gpu.fabric.cluster_uuid for gpu in snapshot.gpus)
+    is_member = any(map(cluster_uuid, snapshot.gpus))
     reason = no_gpus(snapshot)
     if reason is None and not (is_member or lists or silent):
         reason = "no multi-node NVLink"

@@ -8,7 +8,7 @@ cut an NVLink domain in two, it is left out.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from agent.cluster.cluster import Topology
@@ -17,7 +17,7 @@ from agent.cluster.node import ClusterNode, gpu_nodes
 from agent.errors import InputError
 from agent.labels.label import DNS_NAME, PART
 from agent.labels.levels import MAX_TIERS, PLATFORMS, REGION, ZONE, Platform
-from agent.topology.domains import Interconnect
+from agent.topology.domains import Interconnect, has_multi_node_nvlink
 
 HOSTNAME = "kubernetes.io/hostname"
 """The narrowest level of all; KAI and Kueue take it nowhere else."""
@@ -151,6 +151,9 @@ CLIQUE = "nvidia.com/gpu.clique"
 """Of GFD, the DRA driver or this program: the NVLink partition, on machines that have one."""
 
 
+_PRODUCT = "nvidia.com/gpu.product"
+
+
 _NAMED = 5
 """Nodes that a remark names before it counts the rest."""
 
@@ -207,6 +210,10 @@ def choose(nodes: Sequence[ClusterNode], prefix: str, wanted: Sequence[str] = ()
         if not serving:
             raise InputError("no node carries all of these levels", "check the keys of --levels")
     else:
+        if false := [node.name for node in counted if has_false_clique(node, prefix)]:
+            text = f"{CLIQUE} ignored where no NVLink leads to other nodes: {named(false)}"
+            remarks.append(warning(text))
+            counted = serving = without_false_cliques(counted, prefix)
         nvlink = _complete(counted, _nvlink(counted, prefix), remarks)
         broad = _complete(counted, (REGION, ZONE, *_tiers(counted, prefix)), remarks)
         if nvlink:
@@ -221,6 +228,31 @@ def choose(nodes: Sequence[ClusterNode], prefix: str, wanted: Sequence[str] = ()
 def nvlink_keys(prefix: str) -> tuple[str, ...]:
     """Return the levels that NVLink makes, broadest first; the last two mean the same."""
     return f"{prefix}nvlink-domain", f"{prefix}nvlink-partition", CLIQUE
+
+
+def has_false_clique(node: ClusterNode, prefix: str) -> bool:
+    """Return whether *node* carries :data:`CLIQUE` though no NVLink of its GPUs leads to others.
+
+    GFD writes it wherever the driver names a cluster, see
+    :func:`agent.topology.domains.cluster_uuid`. Our own label decides where there is one, else the
+    product. *prefix* is that of our labels.
+    """
+    if not node.labels.get(CLIQUE):
+        return False
+    interconnect = node.labels.get(f"{prefix}interconnect")
+    if interconnect is not None:
+        return interconnect != Interconnect.MNNVL
+    return has_multi_node_nvlink(node.labels.get(_PRODUCT)) is False
+
+
+def without_false_cliques(nodes: Iterable[ClusterNode], prefix: str) -> tuple[ClusterNode, ...]:
+    """Return *nodes* without :data:`CLIQUE` where :func:`has_false_clique` says so."""
+    return tuple(
+        replace(node, labels={key: node.labels[key] for key in node.labels if key != CLIQUE})
+        if has_false_clique(node, prefix)
+        else node
+        for node in nodes
+    )
 
 
 def candidates(nodes: Sequence[ClusterNode], prefix: str) -> tuple[str, ...]:
@@ -301,9 +333,6 @@ def _share(without: Sequence[str], nodes: Sequence[ClusterNode]) -> str:
 _NONE = {Interconnect.PCIE.value, Interconnect.NONE.value}
 
 
-_PRODUCT = "nvidia.com/gpu.product"
-
-
 def without_nvlink(nodes: Iterable[ClusterNode], prefix: str) -> frozenset[str]:
     """Return the names of *nodes* whose own label says that NVLink joins no GPUs there.
 
@@ -346,13 +375,14 @@ def levels_in_use(
     """Return the topologies to examine: of *named* keys, else those *found*, else of the labels.
 
     From labels: every level that an export may choose and that any node has, except broader
-    ones that would cut an NVLink domain in two, which an export leaves out as well. Machines
-    without NVLink by design are a pool of their own: they cannot have its levels.
+    ones that would cut an NVLink domain in two, and false cliques, which an export leaves out as
+    well. Machines without NVLink by design are a pool of their own: they cannot have its levels.
     """
     if named:
         return (Topology(name="--levels", levels=tuple(named)),)
     if found:
         return tuple(found)
+    nodes = without_false_cliques(nodes, prefix)
     apart = without_nvlink(nodes, prefix)
     without = [node for node in nodes if node.name in apart]
     rest = [node for node in nodes if node.name not in apart]

@@ -32,8 +32,8 @@ ENTRIES: tuple[LabelRow, ...] = (
     RuledLabel(
         key=CLIQUE_KEY,
         meaning="Multi-node NVLink partition, `<cluster UUID>.<clique id>`: nodes that share "
-        "the value reach each other over NVLink. Absent unless all GPUs name the same one, and "
-        "where another program owns the label.",
+        "the value reach each other over NVLink. Absent unless all GPUs name the same one, on "
+        "products without NVLink between nodes, and where another program owns the label.",
         source="nvmlDeviceGetGpuFabricInfoV, settings",
         cardinality="one per NVLink partition",
         value=_clique,

@@ -1,14 +1,24 @@
 """NVLink domains: which GPUs reach each other without PCIe, inside the node and beyond."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agent.model.gpu import FabricState
+from agent.model.gpu import FabricState, Gpu
 from agent.model.snapshot import Snapshot
 from agent.topology.links import is_switched, nvlinks_between, usable_nvlinks_between
 
 MAX_LINKS_PER_GPU = 18
 """NVLinks of a Hopper or Blackwell GPU, the most of any GPU (nvml.h NVML_NVLINK_MAX_LINKS)."""
+
+
+_SUPERCHIP = re.compile(r"\bG[HB][0-9]{3}\b")
+"""GH200, GB200 and GB300 in a product name: a Grace CPU with its GPUs, the modules of NVIDIA's
+multi-node NVLink racks (GH200 NVL32, GB200 and GB300 NVL72; NVIDIA MNNVL User Guide, overview)."""
+
+_BOARD = re.compile(r"\b[HB][0-9]{2,3}\b")
+"""H20, H100, H200, B200, B300 and their like in a product name: cards, and boards with NVSwitches
+of their own. NVIDIA's guides to multi-node NVLink describe none of them."""
 
 
 class Interconnect(StrEnum):
@@ -86,18 +96,45 @@ def has_switch(snapshot: Snapshot) -> bool:
     )
 
 
+def has_multi_node_nvlink(product: str | None, *, has_c2c: bool | None = None) -> bool | None:
+    """Return whether the NVLinks of GPUs of *product* can lead to other nodes.
+
+    A superchip has it by its name, a GPU that is not known yet by its chip-to-chip link to the CPU
+    (*has_c2c*; ``None`` where that was not read), which every GPU of a multi-node rack has so far.
+    ``None`` where neither answers.
+    """
+    if has_c2c or _SUPERCHIP.search(product or ""):
+        return True
+    return False if has_c2c is False or _BOARD.search(product or "") else None
+
+
+def cluster_uuid(gpu: Gpu) -> str | None:
+    """Return the multi-node NVLink fabric that *gpu* names; ``None`` where it belongs to none.
+
+    The driver's word alone is no proof. H100 boards were seen to report a completed fabric with a
+    cluster UUID, the same on two nodes that NVLink does not join (meta-pytorch/torchcomms #1315),
+    and others one of zeros (#1385). So a UUID counts only where :func:`has_multi_node_nvlink` is
+    sure: a missing level keeps a job waiting or on the network, a wrong one breaks it.
+    """
+    named = None if gpu.fabric is None else gpu.fabric.cluster_uuid
+    has_c2c = None if gpu.c2c is None else gpu.c2c.is_enabled
+    is_zero = not (named or "").strip("0-")
+    return None if is_zero or not has_multi_node_nvlink(gpu.product, has_c2c=has_c2c) else named
+
+
 def clique(snapshot: Snapshot) -> Clique | None:
     """Return the clique that all registered GPUs of the node share.
 
-    ``None`` without a multi-node fabric, while any GPU is still registering, and when GPUs
-    name different cliques, for which GFD publishes no label either.
+    ``None`` without a multi-node fabric (:func:`cluster_uuid`), while any GPU is still
+    registering, and when GPUs name different cliques, for which GFD publishes no label either.
     """
     cliques = set()
-    for fabric in (gpu.fabric for gpu in snapshot.gpus):
+    for gpu in snapshot.gpus:
+        fabric, cluster = gpu.fabric, cluster_uuid(gpu)
         if fabric is None or fabric.state is FabricState.NOT_SUPPORTED:
             continue
         is_registered = fabric.state is FabricState.COMPLETED and fabric.status == 0
-        if not is_registered or fabric.cluster_uuid is None or fabric.clique_id is None:
+        if not is_registered or cluster is None or fabric.clique_id is None:
             return None
-        cliques.add(Clique(cluster_uuid=fabric.cluster_uuid, clique_id=fabric.clique_id))
+        cliques.add(Clique(cluster_uuid=cluster, clique_id=fabric.clique_id))
     return cliques.pop() if len(cliques) == 1 else None

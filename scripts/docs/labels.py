@@ -152,9 +152,16 @@ runs both on the same machines and compares them key by key. Different on purpos
   more than 63 are cut, the model before `MIG-<profile>` and `SHARED`;
 - a lost GPU, or a driver version in another form, silences GFD altogether; here it takes only
   the labels that it stands for;
-- `nvidia.com/gpu.clique` waits until all GPUs of the node are registered with the fabric;
-- `nvidia.com/vgpu.present` is also `false` without the right to read PCI config space, and
-  absent from a node without GPUs;
+- `nvidia.com/gpu.clique` waits until all GPUs of the node are registered with the fabric, and is
+  absent where one of them reports a cluster UUID of zeros beside others that have one;
+- `nvidia.com/gpu.clique` is also absent where NVLink cannot lead to other nodes, whatever cluster
+  the driver names: H100 boards have been seen to name one. Only GPUs with a chip-to-chip link to
+  their CPU (NVLink-C2C), or whose name is that of a superchip (GH200, GB200, GB300), can be part of
+  a multi-node fabric. A later product without either needs a new release, or a label by GFD or
+  NVIDIA's DRA driver (`publish-clique`);
+- `nvidia.com/vgpu.present` is `true` where NVML says that a GPU is a virtual one, even if PCI
+  config space lacks NVIDIA's capability; it is `false` also without the right to read that space,
+  and absent from a node without GPUs;
 - compute capability 13 is `rubin`, as GFD says from v0.20.0 on.
 
 Of ours, `nvidia.com/nvlink.version` and `nvidia.com/nvswitch.present` are no labels of GFD's.

@@ -144,8 +144,10 @@ def test_no_imex_channels_cost_where_nvlink_joins_nodes() -> None:
     member = Fabric(
         state=FabricState.COMPLETED, cluster_uuid="6b0e1b2c-0000-4000-8000-000000000072"
     )
-    joined = with_gpu(node(driver), 0, lambda gpu: replace(gpu, fabric=member))
-    assert len(result("GDR-002", joined).findings) == 1
+    board = with_gpu(node(driver), 0, lambda gpu: replace(gpu, fabric=member))
+    assert result("GDR-002", board).findings == ()
+    tray = with_gpu(board, 0, lambda gpu: replace(gpu, product="NVIDIA GB200"))
+    assert len(result("GDR-002", tray).findings) == 1
 
 
 @pytest.mark.parametrize("driver", [None, replace(OPEN, parameters=None)])

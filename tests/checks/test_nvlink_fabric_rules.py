@@ -278,3 +278,12 @@ def test_no_imex_channel_is_a_remark_where_nvlink_joins_nodes() -> None:
         ["no channel"],
     )
     assert result("NVL-007", healthy()).skipped == "no multi-node NVLink"
+
+
+def test_a_board_that_names_a_cluster_is_judged_as_the_single_node_that_it_is() -> None:
+    named = replace(JOINED, cluster_uuid="6b0e1b2c-0000-4000-8000-000000000072")
+    host = replace(HOST, fabric_manager=False)
+    board = replace(healthy(), host=host, nvidia=NvidiaDriver(imex_channels=()))
+    board = replace(board, gpus=tuple(replace(gpu, fabric=named) for gpu in board.gpus))
+    assert result("NVL-006", board).verdict is Verdict.FAIL
+    assert result("NVL-007", board).skipped == "no multi-node NVLink"

@@ -37,12 +37,28 @@ def changed(before: Snapshot, after: Snapshot) -> dict[str, str | None]:
 
 
 def test_gpus_in_a_multi_node_fabric_are_labelled_with_their_cluster() -> None:
-    node = machine("dgx-h100")
+    node = machine("gb200-nvl72")
     assert changed(node, with_gpus(node, fabric=MNNVL)) == {
-        "gpu.topology/interconnect": "mnnvl",
         "gpu.topology/nvlink-domain": CLUSTER,
         "nvidia.com/gpu.clique": f"{CLUSTER}.1",
     }
+    assert labels(node)["gpu.topology/interconnect"] == "mnnvl"
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "hgx-h200", "hgx-b200", "h100-vm-8"])
+def test_a_board_whose_driver_names_a_cluster_keeps_every_label_of_a_single_node(
+    name: str,
+) -> None:
+    node = machine(name)
+    assert labels(with_gpus(node, fabric=MNNVL)) == labels(node)
+
+
+def test_a_cluster_of_zeros_is_no_cluster() -> None:
+    node = machine("gb200-nvl72")
+    zeros = dataclasses.replace(MNNVL, cluster_uuid="00000000-0000-0000-0000-000000000000")
+    found = labels(with_gpus(node, fabric=zeros))
+    assert "nvidia.com/gpu.clique" not in found
+    assert found["gpu.topology/interconnect"] == "nvswitch"
 
 
 @pytest.mark.parametrize(

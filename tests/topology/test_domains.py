@@ -4,10 +4,19 @@ from itertools import combinations
 import pytest
 
 from agent.machines.bundled import machine
-from agent.model.gpu import Fabric, FabricState, Gpu
+from agent.model.gpu import C2c, Fabric, FabricState, Gpu
 from agent.model.nvlink import ReportedPair
 from agent.model.snapshot import Snapshot
-from agent.topology.domains import Clique, Interconnect, clique, has_switch, interconnect, islands
+from agent.topology.domains import (
+    Clique,
+    Interconnect,
+    clique,
+    cluster_uuid,
+    has_multi_node_nvlink,
+    has_switch,
+    interconnect,
+    islands,
+)
 from tests.strategies import node
 
 MEMBER = Fabric(state=FabricState.COMPLETED, status=0, cluster_uuid="c1", clique_id=7)
@@ -15,13 +24,17 @@ ALONE = Fabric(state=FabricState.COMPLETED, status=0, cluster_uuid=None, clique_
 WAITING = Fabric(state=FabricState.IN_PROGRESS, status=0, cluster_uuid="c1", clique_id=7)
 FAILED = Fabric(state=FabricState.COMPLETED, status=999, cluster_uuid="c1", clique_id=7)
 NONE = Fabric(state=FabricState.NOT_SUPPORTED)
+ZEROS = "00000000-0000-0000-0000-000000000000"
+NEW = "NVIDIA VR200"
+"""A product that this program has no name for."""
 
 
-def fabric(*memberships: Fabric | None) -> Snapshot:
-    """A switched machine whose GPUs have *memberships* of the fabric."""
+def fabric(*memberships: Fabric | None, product: str = "NVIDIA GB200") -> Snapshot:
+    """A switched machine whose GPUs, of *product*, have *memberships* of the fabric."""
     plain = node(numa=[0] * len(memberships), switch_links=18)
     gpus = (
-        replace(gpu, fabric=member) for gpu, member in zip(plain.gpus, memberships, strict=True)
+        replace(gpu, product=product, fabric=member)
+        for gpu, member in zip(plain.gpus, memberships, strict=True)
     )
     return replace(plain, gpus=tuple(gpus))
 
@@ -46,6 +59,49 @@ def test_a_node_has_a_clique_when_all_its_registered_gpus_share_one(
     expected: Clique | None,
 ) -> None:
     assert clique(snapshot) == expected
+
+
+@pytest.mark.parametrize(
+    ("product", "has_c2c", "expected"),
+    [
+        ("NVIDIA GB200", False, True),  # a virtual machine may hide the link to the CPU
+        ("NVIDIA GB300", None, True),
+        ("NVIDIA GH200 480GB", None, True),
+        ("NVIDIA-GB200-MIG-1g.23gb", None, True),  # as the label has it
+        ("NVIDIA H100 80GB HBM3", None, False),
+        ("NVIDIA-H100-80GB-HBM3", None, False),
+        ("NVIDIA H200", None, False),
+        ("NVIDIA H20-3e", None, False),
+        ("NVIDIA B200", None, False),
+        ("NVIDIA B300 SXM6 AC", None, False),
+        (NEW, True, True),
+        (NEW, False, False),
+        (NEW, None, None),
+        (None, None, None),
+    ],
+)
+def test_a_product_has_multi_node_nvlink_by_its_name_or_its_link_to_the_cpu(
+    product: str | None, has_c2c: bool | None, expected: bool | None
+) -> None:
+    assert has_multi_node_nvlink(product, has_c2c=has_c2c) is expected
+
+
+@pytest.mark.parametrize("product", ["NVIDIA H100 80GB HBM3", "NVIDIA B200", NEW])
+def test_a_board_that_names_a_cluster_stays_a_node_of_its_own(product: str) -> None:
+    board = fabric(MEMBER, MEMBER, product=product)
+    assert [cluster_uuid(gpu) for gpu in board.gpus] == [None, None]
+    assert clique(board) is None
+    assert interconnect(board) is Interconnect.NVSWITCH
+
+
+def test_a_product_that_is_not_known_is_believed_where_it_has_a_link_to_the_cpu() -> None:
+    plain = fabric(MEMBER, MEMBER, product=NEW)
+    linked = (replace(gpu, c2c=C2c(is_enabled=True)) for gpu in plain.gpus)
+    assert clique(replace(plain, gpus=tuple(linked))) == Clique(cluster_uuid="c1", clique_id=7)
+
+
+def test_a_cluster_of_zeros_is_none() -> None:
+    assert clique(fabric(replace(MEMBER, cluster_uuid=ZEROS))) is None
 
 
 def test_a_clique_is_written_as_the_label_writes_it() -> None:

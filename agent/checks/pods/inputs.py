@@ -17,6 +17,7 @@ from agent.checks.rule import Missing
 from agent.model.hca import Hca, HcaKind, LinkLayer
 from agent.model.pod import Container, Pod, at_once
 from agent.model.snapshot import Snapshot
+from agent.topology.domains import cluster_uuid
 
 FEW = 5
 """Names that a sentence lists before it counts the rest."""
@@ -258,6 +259,4 @@ def has_nvlink(snapshot: Snapshot) -> bool:
 
 def spans_nodes(snapshot: Snapshot) -> bool:
     """Return whether the node's NVLinks are part of a fabric of several nodes."""
-    return any(
-        gpu.fabric is not None and gpu.fabric.cluster_uuid is not None for gpu in snapshot.gpus
-    )
+    return any(map(cluster_uuid, snapshot.gpus))

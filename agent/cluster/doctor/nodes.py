@@ -3,7 +3,7 @@
 from agent.checks.rule import Finding, Missing, Severity
 from agent.cluster.cluster import Cluster
 from agent.cluster.doctor.rule import ClusterArea, ClusterJudgement, ClusterRule, cluster_rule
-from agent.cluster.levels import CLIQUE, nvlink_keys
+from agent.cluster.levels import CLIQUE, has_false_clique, nvlink_keys
 from agent.cluster.node import ClusterNode, folded
 from agent.labels.catalogue import is_complete, labels
 from agent.labels.rules import LabelRules
@@ -83,13 +83,13 @@ def gpu_feature_discovery(cluster: Cluster) -> ClusterJudgement:
     reference="https://docs.nvidia.com/multi-node-nvlink-systems/mnnvl-user-guide/overview.html",
 )
 def stale_fabric_labels(cluster: Cluster) -> ClusterJudgement:
-    """Compare labels of the NVLink fabric with snapshots, or else with our own labels."""
+    """Compare labels of the NVLink fabric with snapshots, or else with other labels."""
     silent = [
         node.name
         for node in cluster.nodes
         if node.labels.get(CLIQUE)
         and node.name not in cluster.snapshots
-        and not _by_own_labels(cluster, node)
+        and not _by_labels(cluster, node)
     ]
     partial = [name for name, snapshot in cluster.snapshots.items() if not is_complete(snapshot)]
     if unknown := sorted({*silent, *partial}):
@@ -100,7 +100,7 @@ def stale_fabric_labels(cluster: Cluster) -> ClusterJudgement:
     for node in cluster.nodes:
         snapshot = cluster.snapshots.get(node.name)
         if snapshot is None:
-            truth = _by_own_labels(cluster, node)
+            truth = _by_labels(cluster, node)
         elif is_complete(snapshot):
             by_nvml = labels(snapshot, LabelRules(prefix=cluster.prefix))
             truth = {key: by_nvml.get(key) for key in nvlink_keys(cluster.prefix)}
@@ -114,20 +114,17 @@ def stale_fabric_labels(cluster: Cluster) -> ClusterJudgement:
         yield Finding(
             subject=f"{key} on {folded(names)}",
             observed=observed,
-            expected=f"{expected or 'no label'}, as NVML says",
+            expected="no label" if expected is None else f"{expected}, as NVML says",
         )
 
 
-def _by_own_labels(cluster: Cluster, node: ClusterNode) -> dict[str, str | None]:
-    """Return the clique by our labels, which follow NVML; empty where the node has none of them."""
+def _by_labels(cluster: Cluster, node: ClusterNode) -> dict[str, str | None]:
+    """Return the clique by our labels, which follow NVML, or by the product; empty if unknown."""
+    if has_false_clique(node, cluster.prefix):
+        return {CLIQUE: None}
     _domain, partition, _clique = nvlink_keys(cluster.prefix)
-    interconnect = node.labels.get(f"{cluster.prefix}interconnect")
-    if interconnect is None:
-        return {}
-    is_fabric = interconnect == Interconnect.MNNVL
-    if is_fabric and partition not in node.labels:
-        return {}
-    return {CLIQUE: node.labels[partition] if is_fabric else None}
+    is_fabric = node.labels.get(f"{cluster.prefix}interconnect") == Interconnect.MNNVL
+    return {CLIQUE: node.labels[partition]} if is_fabric and partition in node.labels else {}
 
 
 RULES: tuple[ClusterRule, ...] = (one_writer, gpu_feature_discovery, stale_fabric_labels)

@@ -154,3 +154,9 @@ def test_our_partition_repeats_its_domain_so_that_its_dot_joins_nothing() -> Non
     pair = [tray("n0", 1), tray("n1", 11), labelled("n2", "dgx-h100")]
     assert pair[0].labels[PARTITION] == f"{CLUSTER}.1"
     assert observed("CLU-004", cluster(pair, levels=(DOMAIN, PARTITION, HOSTNAME))) == []
+
+
+def test_a_false_clique_is_among_no_levels_in_use() -> None:
+    named = with_labels(labelled("n5", "dgx-h100"), {CLIQUE: f"{CLUSTER}.0"})
+    (found,) = levels_in_use([without(named, DOMAIN, PARTITION)], PREFIX)
+    assert found.levels == (HOSTNAME,)

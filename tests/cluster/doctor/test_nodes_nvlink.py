@@ -9,7 +9,7 @@ from agent.machines.bundled import machine
 from agent.model.gpu import FabricState
 from agent.model.snapshot import Snapshot
 from tests.cluster.examined import cluster, nodes, observed, result
-from tests.cluster.labelled import CLIQUE, CLUSTER, DOMAIN, PARTITION, with_labels, without
+from tests.cluster.labelled import CLIQUE, CLUSTER, DOMAIN, PARTITION, bare, with_labels, without
 
 STALE = f"{CLUSTER}.7"
 
@@ -37,7 +37,14 @@ def test_a_clique_that_our_partition_contradicts_is_stale() -> None:
 def test_a_clique_on_a_node_without_a_fabric_is_stale() -> None:
     *rest, dgx = nodes()
     found = result("CLU-008", cluster((*rest, with_labels(dgx, {CLIQUE: STALE}))))
-    assert [finding.expected for finding in found.findings] == ["no label, as NVML says"]
+    assert [finding.expected for finding in found.findings] == ["no label"]
+
+
+def test_a_clique_of_gpus_without_nvlink_to_other_nodes_is_found_by_their_product() -> None:
+    board = bare("h0", **{"nvidia.com__gpu.product": "NVIDIA-H100-80GB-HBM3"})
+    found = result("CLU-008", cluster((with_labels(board, {CLIQUE: STALE}),)))
+    assert [(it.observed, it.expected) for it in found.findings] == [(STALE, "no label")]
+    assert found.verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize("key", [PARTITION, "gpu.topology/interconnect"])

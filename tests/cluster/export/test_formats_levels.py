@@ -3,6 +3,7 @@
 import pytest
 
 from agent.cluster.levels import Choice, check_levels, choose
+from agent.cluster.node import ClusterNode
 from agent.errors import InputError
 from agent.labels.rules import DEFAULT_PREFIX, LabelRules
 from tests.cluster.labelled import (
@@ -188,3 +189,29 @@ def test_sixteen_levels_with_keys_of_the_greatest_length_are_taken() -> None:
     key = ".".join(["a" * 63] * 3 + ["a" * 61]) + "/" + "b" * 62
     assert len(key) == 316
     check_levels((key, *(f"a/k{number}" for number in range(14)), HOSTNAME), max_key=316)
+
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+
+
+def test_a_clique_that_our_own_labels_refute_is_no_level() -> None:
+    named = [with_labels(node, {CLIQUE: f"{CLUSTER}.0"}) for node in DGX]
+    foreign = bare("gb-9", **{"nvidia.com__gpu.count": "4", "nvidia.com__gpu.clique": "c.1"})
+    choice = chosen(*named, foreign)
+    assert CLIQUE not in choice.keys
+    assert texts(choice)[0] == (
+        f"warning: {CLIQUE} ignored where no NVLink leads to other nodes: dgx-0, dgx-1"
+    )
+
+
+def test_a_clique_of_gpus_that_have_none_is_no_level_without_our_labels_either() -> None:
+    def discovered(name: str, product: str) -> ClusterNode:
+        more = {"nvidia.com/gpu.product": product, CLIQUE: f"{CLUSTER}.0"}
+        return with_labels(bare(name), more)
+
+    assert chosen(discovered("a", H100), discovered("b", H100)).keys == (HOSTNAME,)
+    for product in ("NVIDIA-GB200", "NVIDIA-VR200"):  # one of the two is not known yet
+        trays = discovered("a", product), discovered("b", product)
+        assert chosen(*trays).keys == (CLIQUE, HOSTNAME)
+    named = choose((discovered("a", H100), discovered("b", H100)), DEFAULT_PREFIX, (CLIQUE,))
+    assert named.keys == (CLIQUE,)

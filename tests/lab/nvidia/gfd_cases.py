@@ -116,7 +116,9 @@ def _virtual(host: Path) -> None:
 
 
 _CLUSTER = "6b0e1b2c-0000-4000-8000-000000000072"
+_ZEROS = "00000000-0000-0000-0000-000000000000"
 _DRIVER = "nvmlSystemGetDriverVersion"
+_FABRIC = r"nvmlDeviceGetGpuFabricInfoV \d"
 _FABRIC_OF_THREE = "nvmlDeviceGetGpuFabricInfoV 3"
 _SHAPES = {path.name: Case(layout=partial(of_shape, path.name)) for path in _NODES.iterdir()}
 
@@ -172,6 +174,12 @@ _ODD = {
         layout=_saying(_GB200, _FABRIC_OF_THREE, f"2 | 0 | {_CLUSTER} | 2 | 170")
     ),
     "two cliques": Case(layout=_saying(_GB200, _FABRIC_OF_THREE, f"3 | 0 | {_CLUSTER} | 1 | 170")),
+    "board with a cluster": Case(layout=_saying(_H100, _FABRIC, f"3 | 0 | {_CLUSTER} | 1 | 0")),
+    "cluster of zeros": Case(layout=_saying(_GB200, _FABRIC, f"3 | 0 | {_ZEROS} | 1 | 0")),
+    "zeros beside a cluster": Case(
+        layout=_saying(_GB200, _FABRIC_OF_THREE, f"3 | 0 | {_ZEROS} | 2 | 0")
+    ),
+    "vGPU by its mode": Case(layout=_saying(_VM, r"nvmlDeviceGetVirtualizationMode \d", "2")),
     "vGPU": Case(layout=_saying(_VM, r"nvmlDeviceGetVirtualizationMode \d", "2"), edit=_virtual),
     "unprivileged": Case(layout=partial(of_shape, _H100), edit=_unprivileged),
 }

@@ -58,6 +58,11 @@ _SETTLING = (
     "the label claims all GPUs of the node for the clique; while one is still registering that is "
     "not known, and what was published stays"
 )
+_OUTSIDE = (
+    "the label claims all GPUs of the node for the clique, and a GPU without a cluster is outside"
+)
+_SINGLE_NODE = "NVLink leads to other nodes from superchips alone, whatever cluster a driver names"
+_BY_MODE = "NVML's mode is enough; GFD wants a capability of PCI config space, too"
 _UNPRIVILEGED = "GFD takes the right to read PCI config space to say no; NVML says it to everybody"
 _NO_GPUS = "a node without GPUs is told by having none of these labels"
 _LOST = "one lost GPU is no reason to say nothing of the others"
@@ -122,6 +127,27 @@ DEVIATIONS = (
         gfd="6b0e1b2c-0000-4000-8000-000000000072.2",
         ours=None,
         reason=_SETTLING,
+    ),
+    Deviation(
+        case="zeros beside a cluster",
+        key="nvidia.com/gpu.clique",
+        gfd="6b0e1b2c-0000-4000-8000-000000000072.2",
+        ours=None,
+        reason=_OUTSIDE,
+    ),
+    Deviation(
+        case="board with a cluster",
+        key="nvidia.com/gpu.clique",
+        gfd="6b0e1b2c-0000-4000-8000-000000000072.1",
+        ours=None,
+        reason=_SINGLE_NODE,
+    ),
+    Deviation(
+        case="vGPU by its mode",
+        key="nvidia.com/vgpu.present",
+        gfd="false",
+        ours="true",
+        reason=_BY_MODE,
     ),
     Deviation(
         case="unprivileged",
