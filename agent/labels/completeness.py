@@ -19,10 +19,9 @@ def remarks(snapshot: Snapshot, rules: LabelRules) -> tuple[str, ...]:
     models = Counter(gpu.product for gpu in gpus if gpu.product is not None)
     if len(models) > 1:
         listed = ", ".join(f"{model} ({count})" for model, count in sorted(models.items()))
-        chosen = described(snapshot)[0].product
-        sentences.append(
-            f"the node has several GPU models, {listed}; nvidia.com/gpu.* describe {chosen}"
-        )
+        chosen = described(snapshot)
+        which = f"describe {chosen[0].product}" if chosen else "stay until no GPU is lost"
+        sentences.append(f"the node has several GPU models, {listed}; nvidia.com/gpu.* {which}")
     reason = breach(gpus) if rules.mig == "single" else None
     if reason is not None:
         sentences.append(

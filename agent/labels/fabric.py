@@ -13,18 +13,19 @@ def is_settled(snapshot: Snapshot) -> bool:
     """Return whether every GPU has finished its registration with the fabric.
 
     Until then a node of its own looks like a part of a larger domain, so labels about either
-    wait, and the ones already published stay.
+    wait, and the ones already published stay. So they do for a lost GPU whose registration was
+    never read, unless the others register with no fabric.
     """
     fabrics = [gpu.fabric for gpu in snapshot.gpus if gpu.fabric is not None]
-    return all(
-        fabric.state is FabricState.NOT_SUPPORTED
-        or (fabric.state is FabricState.COMPLETED and not fabric.status)
-        for fabric in fabrics
-    )
+    registered = [fabric for fabric in fabrics if fabric.state is not FabricState.NOT_SUPPORTED]
+    lost = sum(gpu.is_lost and gpu.fabric is None for gpu in snapshot.gpus)
+    if lost and (registered or lost == len(snapshot.gpus)):
+        return False
+    return all(it.state is FabricState.COMPLETED and not it.status for it in registered)
 
 
 def _clique(snapshot: Snapshot, rules: LabelRules) -> str | None:
-    partition = clique(snapshot) if rules.has_clique else None
+    partition = clique(snapshot) if rules.has_clique and is_settled(snapshot) else None
     return None if partition is None else str(partition)
 
 

@@ -47,15 +47,31 @@ def described(snapshot: Snapshot) -> tuple[Gpu, ...]:
 
     Of several models it is the one with the most GPUs, of equals the first by name; a GPU of
     unknown model counts only where there are no others. GFD's values flap instead, as it iterates
-    over a map (v0.19.0, ``internal/lm``). Empty for a node without GPUs.
+    over a map (v0.19.0, ``internal/lm``). Empty for a node without GPUs, and where lost GPUs of
+    unknown model could make it another.
     """
     gpus = counted(snapshot)
     counts = Counter(gpu.product for gpu in gpus)
     if not counts:
         return ()
     model = min(counts, key=lambda name: (name is None, -counts[name], name or ""))
+    if lost := sum(map(is_of_lost_model, gpus)):
+        # All of them may be of any of the other models, or of one that no GPU named.
+        others = [(-counts[name] - lost, name) for name in counts if name not in (None, model)]
+        if model is None or min([*others, (-lost, "")]) < (-counts[model], model):
+            return ()
     same = (gpu for gpu in gpus if gpu.product == model)
     return tuple(sorted(same, key=lambda gpu: gpu.is_divided))
+
+
+def is_of_lost_model(gpu: Gpu) -> bool:
+    """Return whether *gpu* was lost before it named its model."""
+    return gpu.is_lost and gpu.product is None
+
+
+def is_of_lost_mode(gpu: Gpu) -> bool:
+    """Return whether *gpu* was lost before it said whether it is in MIG mode."""
+    return gpu.is_lost and gpu.mig is None
 
 
 def first_known(gpus: Iterable[Gpu], fact: Callable[[Gpu], _Fact | None]) -> _Fact | None:
@@ -124,15 +140,19 @@ def _is_mig_capable(snapshot: Snapshot) -> bool | None:
     if any(gpu.mig is not None for gpu in counted(snapshot)):
         return True
     is_unread = any(issue.call == "nvmlDeviceGetMigMode" for issue in snapshot.issues)
+    is_unread |= any(map(is_of_lost_mode, counted(snapshot)))
     return None if snapshot.driver_version is None or is_unread else False
 
 
-def _mode(snapshot: Snapshot) -> str:
-    # A GPU that was lost before its PCI function was read does not count.
-    gpus = [gpu for gpu in counted(snapshot) if gpu.function is not None or not gpu.is_lost]
-    classes = [gpu.function and gpu.function.pci_class for gpu in gpus]
-    modes = {_MODES.get(pci_class or "") for pci_class in classes}
-    return modes.pop() or "unknown" if len(modes) == 1 else "unknown"
+def _mode(snapshot: Snapshot) -> str | None:
+    gpus = counted(snapshot)
+    placed = [gpu for gpu in gpus if gpu.function is not None or not gpu.is_lost]
+    classes = [gpu.function and gpu.function.pci_class for gpu in placed]
+    modes = {_MODES.get(pci_class or "", "unknown") for pci_class in classes}
+    if len(modes) > 1:
+        return "unknown"
+    # One that was lost before its PCI function was read may be of another class.
+    return None if len(placed) < len(gpus) and modes != {"unknown"} else modes.pop()
 
 
 _NVML_COMPUTE = "nvmlDeviceGetCudaComputeCapability"

@@ -8,7 +8,13 @@ a MIG device that could not be read leaves the labels of others alone.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.labels.gpu import counted, described, first_known
+from agent.labels.gpu import (
+    counted,
+    described,
+    first_known,
+    is_of_lost_mode,
+    is_of_lost_model,
+)
 from agent.labels.label import (
     LabelEntry,
     LabelFamily,
@@ -38,17 +44,19 @@ class ResourceFacts:
     Attributes:
         model: of the GPU; ``None`` where it, or the profile, is unknown.
         marks: what the product label appends to the model, for MIG and for sharing.
-        count: devices, before sharing multiplies them.
-        replicas: how often each is offered; 0 where GFD holds that it cannot be shared.
-        strategy: ``none`` or ``time-slicing``; ``None`` where nothing is offered.
+        count: devices, before sharing multiplies them; ``None`` where a lost GPU may have more.
+        replicas: how often each is offered; 0 where GFD holds that it cannot be shared, ``None``
+            where that depends on a lost GPU.
+        strategy: ``none`` or ``time-slicing``; ``None`` where nothing is offered, or where that
+            depends on a lost GPU.
         memory_mib: of one device.
         attributes: of one MIG device; ``None`` for whole GPUs.
     """
 
     model: str | None
-    count: int
+    count: int | None
     marks: tuple[str, ...] = ()
-    replicas: int = 1
+    replicas: int | None = 1
     strategy: str | None = "none"
     memory_mib: int | None = None
     attributes: MigAttributes | None = None
@@ -65,8 +73,16 @@ class ResourceFacts:
 
 
 def facts(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
-    """Return what ``nvidia.com/gpu.*`` describes by *rules*; ``None`` without GPUs."""
-    parts = single(snapshot, rules) if rules.mig == "single" else None
+    """Return what ``nvidia.com/gpu.*`` describes by *rules*.
+
+    ``None`` without GPUs, and where it depends on what a lost GPU did not say.
+    """
+    if rules.mig != "single":
+        return whole_gpus(snapshot, rules)
+    gpus = counted(snapshot)
+    if any(map(is_of_lost_mode, gpus)) and breach(gpus) is None:
+        return None
+    parts = single(snapshot, rules)
     return whole_gpus(snapshot, rules) if parts is None else parts
 
 
@@ -79,14 +95,19 @@ def whole_gpus(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
     gpus = described(snapshot)
     if not gpus:
         return None
+    lost = any(map(is_of_lost_model, counted(snapshot)))
+    rule = rules.shared.get(GPU_RESOURCE)
     whole = ResourceFacts(
         model=gpus[0].product,
-        count=len(gpus),
+        count=None if lost else len(gpus),
         memory_mib=first_known(gpus, lambda gpu: gpu.memory_mib or None),
     )
-    if gpus[0].is_divided:
+    if any(not gpu.is_divided and not is_of_lost_mode(gpu) for gpu in gpus):
+        return whole.shared(rule)
+    if all(gpu.is_divided for gpu in gpus) and not lost:
         return replace(whole, replicas=0)
-    return whole.shared(rules.shared.get(GPU_RESOURCE))
+    whole = replace(whole, replicas=None)
+    return whole if rule is None else replace(whole, model=None, strategy=None)
 
 
 def single(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
@@ -138,7 +159,10 @@ def mixed(snapshot: Snapshot, rules: LabelRules) -> Mapping[str, ResourceFacts]:
         name = _profile(part[1])
         if name is not None:
             alike.setdefault(f"{MIG_RESOURCES}{name}", []).append(part)
-    return {name: _facts(parts).shared(rules.shared.get(name)) for name, parts in alike.items()}
+    facts = {name: _facts(parts).shared(rules.shared.get(name)) for name, parts in alike.items()}
+    if any(map(is_of_lost_mode, counted(snapshot))):
+        return {name: replace(known, count=None) for name, known in facts.items()}
+    return facts
 
 
 def _facts(parts: Sequence[_Part]) -> ResourceFacts:
@@ -283,13 +307,13 @@ def _vgpu_host(gpu: Gpu) -> VgpuHost | None:
 
 
 def _is_vgpu_present(snapshot: Snapshot) -> bool | None:
-    """Return whether any GPU is virtual; unknown where it is of a GPU that is not lost.
+    """Return whether any GPU is virtual; unknown where it is of another GPU.
 
     GFD reads PCI config space alone, and so needs privileges to find that there is no vGPU; NVML
     says so to everybody.
     """
     known: set[bool | None] = set()
-    for gpu in (gpu for gpu in counted(snapshot) if not gpu.is_lost):
+    for gpu in counted(snapshot):
         if _vgpu_host(gpu) is not None or gpu.virtualization is Virtualization.VGPU:
             return True
         known.add(None if gpu.virtualization is None else False)
@@ -313,7 +337,7 @@ ENTRIES: tuple[LabelRow, ...] = (
         source="settings",
         cardinality="2",
         value=lambda snapshot, rules: (
-            rules.mig if rules.mig != "none" and described(snapshot) else None
+            rules.mig if rules.mig != "none" and counted(snapshot) else None
         ),
     ),
     *(suffix.of_gpu() for suffix in _SUFFIXES),

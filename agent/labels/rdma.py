@@ -47,7 +47,10 @@ def job_hcas(snapshot: Snapshot) -> tuple[int, ...]:
 
 
 def _gpu_hcas(snapshot: Snapshot) -> tuple[int, ...] | None:
-    """Return the positions of the cards of the GPUs; ``None`` where HCAs were not read."""
+    """Return the positions of the cards of the GPUs; ``None`` where HCAs were not read.
+
+    Also where the place of a lost GPU is unknown: the cards near it count.
+    """
     hcas = snapshot.hcas
     if hcas is None or not snapshot.gpus:
         return None
@@ -55,6 +58,8 @@ def _gpu_hcas(snapshot: Snapshot) -> tuple[int, ...] | None:
     nearest: list[set[int]] = []  # of each GPU of which any distance is known, without slower ones
     for gpu in snapshot.gpus:
         known = {at: distances[gpu.index, at] for at in cards if (gpu.index, at) in distances}
+        if gpu.is_lost and cards and not known:
+            return None
         best = min(known.values(), default=None)
         # The rate of a card that is down is unknown: it stays, or a cable would change the labels.
         rates = {at: _rates(hcas[at]) for at, distance in known.items() if distance is best}

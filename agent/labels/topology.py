@@ -10,8 +10,13 @@ from agent.labels.label import LabelEntry
 from agent.labels.rdma import job_hcas
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import hca_closeness
-from agent.topology.domains import Interconnect, clique, has_switch, interconnect, islands
-from agent.topology.links import active_links, gpus_out_of_nvlink, nvlinks_between
+from agent.topology.domains import clique, has_switch, interconnect, islands
+from agent.topology.links import (
+    active_links,
+    gpus_of_unknown_links,
+    gpus_out_of_nvlink,
+    nvlinks_between,
+)
 from agent.topology.matrix import pci_closeness
 
 _SHAPE_HEX_DIGITS = 16
@@ -20,17 +25,24 @@ _SHAPE_HEX_DIGITS = 16
 _DOMAIN_HEX_DIGITS = 16
 """64 bits: two of a million nodes share a value with odds of 3 in 100 million."""
 
-_JOINED_INSIDE = {Interconnect.NVSWITCH, Interconnect.MESH, Interconnect.PAIRS}
 _NUMA_SOURCE = "sysfs `numa_node`, `/sys/devices/system/node`"
 
 
 def _has_nvswitch(snapshot: Snapshot) -> bool | None:
     if snapshot.nvswitches or has_switch(snapshot):
         return True
-    return None if not snapshot.gpus or islands(snapshot) is None else False
+    return None if _groups(snapshot) is None else False
+
+
+def _groups(snapshot: Snapshot) -> tuple[tuple[int, ...], ...] | None:
+    """Return the islands; ``None`` without GPUs, or where links are unknown, of lost ones too."""
+    is_known = snapshot.gpus and not gpus_of_unknown_links(snapshot)
+    return islands(snapshot) if is_known else None
 
 
 def _nvlink_version(snapshot: Snapshot) -> int | None:
+    if any(gpu.is_lost for gpu in snapshot.gpus):
+        return None  # a lost GPU in MIG mode has links, too
     active = [link for link in snapshot.nvlinks or () if link.is_active]
     return min((link.version for link in active if link.version is not None), default=None)
 
@@ -56,7 +68,8 @@ def _partition(snapshot: Snapshot) -> str | None:
 
 def _own_domain(snapshot: Snapshot) -> str | None:
     """Return the domain that ends with the node; ``None`` where NVLink joins no GPUs."""
-    if snapshot.node is None or interconnect(snapshot) not in _JOINED_INSIDE:
+    groups = islands(snapshot)  # a lost GPU can join more GPUs, but part none
+    if snapshot.node is None or not groups or len(groups[0]) == 1:
         return None
     # Schedulers read a level's value as global, and join levels with dots, which node names
     # contain. So neither a plain number nor the name itself is usable.
@@ -65,18 +78,20 @@ def _own_domain(snapshot: Snapshot) -> str | None:
 
 
 def _domain_size(snapshot: Snapshot) -> int | None:
-    groups = islands(snapshot) if snapshot.gpus else None
-    return len(groups[0]) if groups else None
+    groups = _groups(snapshot)
+    return None if groups is None else len(groups[0])
 
 
 def _island_count(snapshot: Snapshot) -> int | None:
-    groups = islands(snapshot) if snapshot.gpus else None
-    return sum(len(group) > 1 for group in groups) if groups else None
+    groups = _groups(snapshot)
+    return None if groups is None else sum(len(group) > 1 for group in groups)
 
 
 def _links_per_gpu(snapshot: Snapshot) -> int | None:
     out, links = gpus_out_of_nvlink(snapshot), snapshot.nvlinks
-    if links is None or any(link.is_active is None for link in links if link.gpu not in out):
+    if links is None or gpus_of_unknown_links(snapshot):
+        return None
+    if any(link.is_active is None for link in links if link.gpu not in out):
         return None
     counts = [len(active_links(gpu, snapshot)) for gpu in snapshot.gpus if gpu.index not in out]
     return min(counts, default=None)
@@ -86,6 +101,7 @@ def _has_mig(snapshot: Snapshot) -> bool | None:
     if any(gpu.is_divided for gpu in snapshot.gpus):
         return True
     is_unread = any(issue.call == "nvmlDeviceGetMigMode" for issue in snapshot.issues)
+    is_unread |= any(gpu.is_lost and gpu.mig is None for gpu in snapshot.gpus)
     is_known = snapshot.gpus and snapshot.driver_version is not None and not is_unread
     return False if is_known else None
 
@@ -180,12 +196,16 @@ def _cpu_nodes(snapshot: Snapshot) -> tuple[int, ...] | None:
 def _gpus_by_node(snapshot: Snapshot) -> Counter[int | None] | None:
     """Return the number of GPUs of each node; the node ``None`` has those that are not placed.
 
-    On a machine with a single node a GPU can only be there.
+    On a machine with a single node a GPU can only be there. ``None`` where a lost GPU was not
+    found on PCI, which says nothing about the firmware.
     """
     nodes = _cpu_nodes(snapshot)
     if nodes is None:
         return None
     only = nodes[0] if len(nodes) == 1 else None
+    lost = (gpu for gpu in snapshot.gpus if gpu.is_lost and gpu.function is None)
+    if only is None and any(gpu.numa_node is None for gpu in lost):
+        return None
     return Counter(only if gpu.numa_node is None else gpu.numa_node for gpu in snapshot.gpus)
 
 

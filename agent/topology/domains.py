@@ -6,7 +6,12 @@ from enum import StrEnum
 
 from agent.model.gpu import FabricState, Gpu
 from agent.model.snapshot import Snapshot
-from agent.topology.links import is_switched, nvlinks_between, usable_nvlinks_between
+from agent.topology.links import (
+    gpus_of_unknown_links,
+    is_switched,
+    nvlinks_between,
+    usable_nvlinks_between,
+)
 
 MAX_LINKS_PER_GPU = 18
 """NVLinks of a Hopper or Blackwell GPU, the most of any GPU (nvml.h NVML_NVLINK_MAX_LINKS)."""
@@ -63,7 +68,10 @@ def islands(snapshot: Snapshot) -> tuple[tuple[int, ...], ...] | None:
 
 
 def interconnect(snapshot: Snapshot) -> Interconnect | None:
-    """Return how the GPUs are joined; ``None`` when their links are unknown."""
+    """Return how the GPUs are joined; ``None`` when their links are unknown.
+
+    Also where those of a lost GPU, which are unknown, could make it another.
+    """
     if len(snapshot.gpus) == 0:
         return Interconnect.NONE
     if clique(snapshot) is not None:
@@ -72,11 +80,16 @@ def interconnect(snapshot: Snapshot) -> Interconnect | None:
     if groups is None:
         return None
     largest = len(groups[0])
-    if largest == 1:  # NVSwitches that no two GPUs can use join nothing
-        return Interconnect.PCIE if len(snapshot.gpus) > 1 else Interconnect.NONE
-    if has_switch(snapshot):
+    if len(snapshot.gpus) == 1:
+        return Interconnect.NONE
+    if largest > 1 and has_switch(snapshot):
         return Interconnect.NVSWITCH
-    return Interconnect.MESH if largest > 2 else Interconnect.PAIRS
+    if largest > 2:
+        return Interconnect.MESH
+    if gpus_of_unknown_links(snapshot):
+        return None
+    # NVSwitches that no two GPUs can use join nothing.
+    return Interconnect.PAIRS if largest > 1 else Interconnect.PCIE
 
 
 def has_switch(snapshot: Snapshot) -> bool:

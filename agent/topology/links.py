@@ -18,23 +18,21 @@ def nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
     Direct links count as the weaker end reports them: a link that only one end calls up
     carries nothing. Through NVSwitches every GPU reaches every other with all its switch
     links, so the pair has the lesser of the two counts, unless the driver denies the pair
-    peer access. Links to a CPU (POWER9) join no GPUs. A lost GPU has none; those of a GPU
-    that reports the state of none of its links are unknown. The count in a text is taken as is.
+    peer access. Links to a CPU (POWER9) join no GPUs. Those of a lost GPU are unknown, as are
+    those of a GPU that reports the state of none. The count in a text is taken as is.
     """
     reported = _reported(snapshot)
     direct, switched = direct_links(snapshot), switch_links(snapshot)
-    lost = {gpu.index for gpu in snapshot.gpus if gpu.is_lost}
     links = snapshot.nvlinks or ()
     silent = {link.gpu for link in links} - {
         link.gpu for link in links if link.is_active is not None
     }
+    silent |= {gpu.index for gpu in snapshot.gpus if gpu.is_lost}
     counts: dict[Pair, int | None] = {}
     for a, b in combinations((gpu.index for gpu in snapshot.gpus), 2):
         pair = reported.get((a, b))
         if pair is not None and pair.nvlinks is not None:
             counts[a, b] = pair.nvlinks
-        elif lost & {a, b}:
-            counts[a, b] = 0
         elif snapshot.nvlinks is None or silent & {a, b}:
             counts[a, b] = None
         else:
@@ -62,6 +60,14 @@ def usable_nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
 def gpus_out_of_nvlink(snapshot: Snapshot) -> frozenset[int]:
     """Return the GPUs that can use no NVLink in any state: those in MIG mode, and lost ones."""
     return frozenset(gpu.index for gpu in snapshot.gpus if gpu.is_lost or gpu.is_divided)
+
+
+def gpus_of_unknown_links(snapshot: Snapshot) -> frozenset[int]:
+    """Return the GPUs that may join others over NVLink, or not: lost ones.
+
+    A lost GPU that was in MIG mode is none of them, for it uses no NVLink.
+    """
+    return frozenset(gpu.index for gpu in snapshot.gpus if gpu.is_lost and not gpu.is_divided)
 
 
 def active_links(gpu: Gpu, snapshot: Snapshot) -> tuple[NvLink, ...]:

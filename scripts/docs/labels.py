@@ -150,8 +150,9 @@ runs both on the same machines and compares them key by key. Different on purpos
 - one deterministic model on nodes with several, where GFD's answer varies from run to run;
 - values that the API server refuses are made valid: characters at the edges are trimmed, and
   more than 63 are cut, the model before `MIG-<profile>` and `SHARED`;
-- a lost GPU, or a driver version in another form, silences GFD altogether; here it takes only
-  the labels that it stands for;
+- a lost GPU, or a driver version in another form, silences GFD altogether; here a label that
+  depends on what a lost GPU did not say stays as it is, is absent on a first start, and the others
+  are written;
 - `nvidia.com/gpu.clique` waits until all GPUs of the node are registered with the fabric, and is
   absent where one of them reports a cluster UUID of zeros beside others that have one;
 - `nvidia.com/gpu.clique` is also absent where NVLink cannot lead to other nodes, whatever cluster

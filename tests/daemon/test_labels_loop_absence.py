@@ -8,6 +8,7 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.daemon.labels_loop import AbsenceProof, DesiredLabelsBuilder, NodeTiers
+from agent.model.gpu import Gpu
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.publish.labels.nfd import NfdFile
@@ -161,3 +162,40 @@ def test_one_output_that_fails_keeps_no_other_waiting(api: FakeApi, tmp_path: Pa
     agent.run(60)
     assert f"{COUNT}=8\n" in (tmp_path / "nodetopo").read_text()
     assert agent.labelling.errors == len(api.reads) > 1
+
+
+def all_lost(*, is_first: bool) -> Snapshot:
+    """Return DGX with every GPU lost; *is_first*: before anything was read of them."""
+    gpus = (Gpu(index=gpu.index) if is_first else gpu for gpu in DGX.gpus)
+    return replace(
+        DGX, gpus=tuple(replace(gpu, is_lost=True) for gpu in gpus), nvlinks=None, pairs=()
+    )
+
+
+def daemon(api: FakeApi) -> SimulatedAgent:
+    """Return an agent with the labels of the product, just started."""
+    settings = Settings(node_name="gpu-1")
+    wishes = DesiredLabelsBuilder(lambda: settings, NodeTiers(settings), lambda _: None)
+    return SimulatedAgent(node(api), wishes=wishes)
+
+
+def test_labels_that_lost_gpus_decide_stay_over_a_restart_as_well(api: FakeApi) -> None:
+    agent = daemon(api)
+    agent.scan()
+    agent.run(60)
+    expected = LABELS | {"gpu.topology/topology-ok": "false"}
+    for agent_now, is_first in ((agent, False), (daemon(api), True)):
+        for _ in range(3):
+            agent_now.scan(all_lost(is_first=is_first))
+            agent_now.run(60)
+        assert {key: api.labels.get(key) for key in expected} == expected
+
+
+def test_labels_that_lost_gpus_decide_are_absent_on_a_first_start(api: FakeApi) -> None:
+    agent = daemon(api)
+    agent.scan(all_lost(is_first=True))
+    agent.run(60)
+    decided = ("nvlink-islands", "nvlink-domain-size", "interconnect", "mig-enabled")
+    assert {f"gpu.topology/{name}" for name in decided}.isdisjoint(api.labels)
+    assert {COUNT, "nvidia.com/mig.capable", "nvidia.com/gpu.mode"}.isdisjoint(api.labels)
+    assert api.labels["gpu.topology/topology-ok"] == "false"

@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 
 from agent.machines.bundled import machine
-from agent.model.gpu import Fabric, FabricState
+from agent.model.gpu import Fabric, FabricState, Gpu
 from agent.model.pci import PciFunction
 from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.labels.gfd_machines import H100, changed, gfd, ruled, shape, with_gpus
 
 DRIVER_580 = {
@@ -191,7 +192,7 @@ def test_what_one_gpu_keeps_to_itself_is_told_by_another() -> None:
     assert changed(H100, silent) == {}
 
 
-def test_a_gpu_that_was_lost_before_it_told_anything_takes_only_itself_along() -> None:
+def test_a_gpu_that_was_lost_before_it_told_anything_takes_only_what_it_decides_along() -> None:
     lost = with_gpus(
         H100,
         5,
@@ -203,14 +204,41 @@ def test_a_gpu_that_was_lost_before_it_told_anything_takes_only_itself_along() -
         function=None,
         virtualization=None,
     )
-    assert changed(H100, lost) == {"gpu.count": "7"}
+    assert changed(H100, lost) == {
+        "gpu.count": None,
+        "gpu.mode": None,
+        "nvlink.version": None,
+        "vgpu.present": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("models", "lost", "product"),
+    [
+        ("aaab", 1, "a"),
+        ("aaaab", 2, "a"),
+        ("aaab", 2, "a"),  # of equals the first by name
+        ("bbba", 2, None),  # both may be a
+        ("abb", 1, None),
+        ("aa", 2, None),  # both may be of a third model, which comes before it
+        ("aaa", 2, "a"),
+        ("", 2, None),
+    ],
+)
+def test_the_model_is_the_one_that_no_lost_gpu_can_outvote(
+    models: str, lost: int, product: str | None
+) -> None:
+    heard = (Gpu(index=at, product=model) for at, model in enumerate(models))
+    silent = (Gpu(index=len(models) + at, is_lost=True) for at in range(lost))
+    found = gfd(Snapshot(gpus=(*heard, *silent)))
+    assert found.get("gpu.product") == product
 
 
 def test_a_node_that_lost_every_gpu_still_names_its_driver() -> None:
     lost = with_gpus(H100, is_lost=True, product=None, function=None, compute_capability=None)
     found = gfd(lost)
-    assert (found["cuda.driver-version.full"], found["gpu.mode"]) == ("580.95.05", "unknown")
-    assert "gpu.product" not in found
+    assert found["cuda.driver-version.full"] == "580.95.05"
+    assert {"gpu.product", "gpu.mode"}.isdisjoint(found)
 
 
 @pytest.mark.parametrize("name", ["DGX Display", "NVIDIA DGX Display"])

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from agent.labels.rules import LabelRules
+from agent.labels.rules import LabelRules, SharedLabel
 from agent.model.gpu import Mig
 from agent.model.snapshot import Snapshot
 from tests.labels.gfd_machines import (
@@ -87,9 +87,28 @@ def test_under_single_gpus_that_are_not_all_alike_are_invalid(breaking: Snapshot
     assert {key: found.get(key) for key in INVALID} == INVALID
 
 
-def test_a_lost_gpu_whose_mode_was_never_read_makes_no_node_invalid() -> None:
+def test_a_lost_gpu_whose_mode_was_never_read_leaves_open_whether_a_node_is_invalid() -> None:
     lost = with_gpus(HALVES, 3, mig=None, is_lost=True)
-    assert gfd(lost, LabelRules(mig="single"))["gpu.count"] == "14"
+    found = gfd(lost, LabelRules(mig="single"))
+    assert found.keys() & INVALID == {"mig.strategy"}
+    both = dataclasses.replace(lost, gpus=(H100.gpus[0], *lost.gpus[1:]))  # one is whole
+    found = gfd(both, LabelRules(mig="single"))
+    assert {key: found.get(key) for key in INVALID} == INVALID
+
+
+def test_a_lost_gpu_whose_mode_was_never_read_may_have_more_of_each_mig_device() -> None:
+    found = gfd(with_gpus(HALVES, 3, mig=None, is_lost=True), LabelRules(mig="mixed"))
+    assert "mig-3g.40gb.count" not in found
+    assert found["mig-3g.40gb.product"].endswith("MIG-3g.40gb")
+
+
+def test_a_lost_gpu_may_be_the_only_whole_one() -> None:
+    lost = with_gpus(HALVES, 3, mig=None, is_lost=True)
+    assert gfd(HALVES)["gpu.replicas"] == "0"
+    found = gfd(lost)
+    assert (found.get("gpu.replicas"), found["gpu.sharing-strategy"]) == (None, "none")
+    shared = LabelRules(shared={"nvidia.com/gpu": SharedLabel(replicas=2)})
+    assert {"gpu.product", "gpu.sharing-strategy"}.isdisjoint(gfd(lost, shared))
 
 
 def test_mig_devices_that_did_not_tell_their_profile_have_no_product() -> None:

@@ -32,8 +32,9 @@ def test_a_guest_names_the_driver_of_its_host() -> None:
         (with_gpus(H100, virtualization=Virtualization.HOST_VGPU), "false"),
         (with_gpus(H100, virtualization=None), None),
         (with_gpus(H100, 3, virtualization=None), None),
-        (with_gpus(H100, 3, virtualization=None, is_lost=True), "false"),
-        (with_gpus(H100, is_lost=True), None),
+        (with_gpus(H100, 3, virtualization=None, is_lost=True), None),
+        (with_gpus(H100, is_lost=True), "false"),  # as last known
+        (with_gpus(H100, virtualization=None, is_lost=True), None),
     ],
 )
 def test_a_node_has_vgpus_if_any_gpu_is_one(guest: Snapshot, present: str | None) -> None:

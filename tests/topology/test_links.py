@@ -83,10 +83,23 @@ def test_one_link_of_unknown_state_counts_as_down() -> None:
     assert nvlinks_between(replace(plain, nvlinks=links)) == {(0, 1): 3}
 
 
-def test_a_lost_gpu_has_no_links_whatever_was_last_known() -> None:
+def test_the_links_of_a_lost_gpu_are_unknown_and_of_no_use() -> None:
     found = without(switched(3, 18), 1, is_lost=True)
-    assert nvlinks_between(found) == {(0, 1): 0, (0, 2): 18, (1, 2): 0}
+    assert nvlinks_between(found) == {(0, 1): None, (0, 2): 18, (1, 2): None}
+    assert usable_nvlinks_between(found) == {(0, 1): 0, (0, 2): 18, (1, 2): 0}
     assert islands(found) == ((0, 2), (1,))
+
+
+def test_a_lost_gpu_leaves_open_how_gpus_are_joined_unless_others_decide_it() -> None:
+    assert interconnect(without(switched(3, 18), 1, is_lost=True)) is Interconnect.NVSWITCH
+    mesh = node(numa=[0] * 4, links={(0, 1): 1, (1, 2): 1, (2, 3): 1})
+    assert interconnect(without(mesh, 3, is_lost=True)) is Interconnect.MESH
+    pairs = node(numa=[0] * 4, links={(0, 1): 1, (2, 3): 1})
+    assert interconnect(without(pairs, 3, is_lost=True)) is None
+    assert interconnect(without(node(numa=[0, 0]), 1, is_lost=True)) is None
+    assert interconnect(without(node(numa=[0]), 0, is_lost=True)) is Interconnect.NONE
+    divided = without(pairs, 3, is_lost=True, mig=Mig(is_enabled=True))
+    assert interconnect(divided) is Interconnect.PAIRS
 
 
 def test_a_lost_gpu_that_tells_nothing_leaves_the_others_known() -> None:

@@ -327,7 +327,9 @@ GPU_FAMILIES = (
         text="NVLinks that carry traffic",
         labels=("gpu",),
         samples=_each(
-            lambda gpu, node: None if node.nvlinks is None else len(active_links(gpu, node))
+            lambda gpu, node: (
+                None if gpu.is_lost or node.nvlinks is None else len(active_links(gpu, node))
+            )
         ),
     ),
 )

@@ -65,7 +65,7 @@ _SINGLE_NODE = "NVLink leads to other nodes from superchips alone, whatever clus
 _BY_MODE = "NVML's mode is enough; GFD wants a capability of PCI config space, too"
 _UNPRIVILEGED = "GFD takes the right to read PCI config space to say no; NVML says it to everybody"
 _NO_GPUS = "a node without GPUs is told by having none of these labels"
-_LOST = "one lost GPU is no reason to say nothing of the others"
+_LOST = "one lost GPU is no reason to keep back what does not depend on it"
 _STRANGE = "a version of other parts is no reason to say nothing of the GPUs"
 _BY_LOT = (
     "GFD iterates over a map of models; ours is the most frequent model, then the first by name"
@@ -165,7 +165,13 @@ SILENCES: Mapping[str, Silence] = MappingProxyType(
     {
         silence.case: silence
         for silence in (
-            Silence(case="lost", ours={"nvidia.com/gpu.count": "7"}, reason=_LOST),
+            Silence(
+                case="lost",
+                ours={
+                    f"nvidia.com/{key}": None for key in ("gpu.count", "gpu.mode", "vgpu.present")
+                },
+                reason=_LOST,
+            ),
             Silence(
                 case="driver of four parts",
                 ours={f"nvidia.com/{key}": None for key in _DRIVER_KEYS},

@@ -160,6 +160,15 @@ def test_a_lost_gpu_is_unhealthy_where_health_is_not_watched() -> None:
     assert samples(state, "nodetopo_gpu_healthy") == {("0", GPU0): 0.0}
 
 
+def test_a_lost_gpu_has_no_number_of_nvlinks() -> None:
+    node = machine("dgx-1v")
+    lost = dataclasses.replace(node.gpus[0], is_lost=True)
+    links = tuple(link for link in node.nvlinks or () if link.gpu != 0)
+    state = of(dataclasses.replace(node, gpus=(lost, *node.gpus[1:]), nvlinks=links))
+    found = samples(state, "nodetopo_gpu_nvlinks_active")
+    assert found == {(str(index),): 6.0 for index in range(1, 8)}
+
+
 def test_xids_are_counted_by_gpu_and_code() -> None:
     state = MetricsState(snapshot=None, xid_counts={(GPU0, 79): 1, (GPU0, 13): 400})
     assert samples(state, "nodetopo_xid_events_total") == {(GPU0, "79"): 1.0, (GPU0, "13"): 400.0}
