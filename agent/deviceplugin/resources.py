@@ -227,14 +227,20 @@ class _Units:
             for gpu in divided
             if gpu.mig is not None and not gpu.mig.instances
         ]
+        parts: dict[str, list[str]] = {}
         for gpu, one in instances:
             name = mig_resource(resource, one.profile)
             if name is None:
-                what = f"{one.uuid} of {named(gpu)} has the profile {one.profile or '?'}"
-                reason = f"{what}, which no resource is named after"
-                refusals.append(Refusal(resource=None, reason=reason))
+                parts.setdefault(one.profile or "an unknown profile", []).append(named(gpu))
             else:
                 units.setdefault(name, []).append(self.part(gpu, one))
+        if parts:  # in one line: a node may have dozens of them
+            listed = "; ".join(
+                f"{len(gpus)} of {profile} on {', '.join(dict.fromkeys(gpus))}"
+                for profile, gpus in sorted(parts.items())
+            )
+            reason = f"MIG devices that no resource is named after: {listed}"
+            refusals.append(Refusal(resource=None, reason=reason))
         return units, refusals
 
     def whole(self, gpu: Gpu) -> _Unit:

@@ -16,7 +16,7 @@ from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.devices import MINORS
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.errors import InputError, UnreadableError
-from agent.model.gpu import Mig
+from agent.model.gpu import Mig, MigInstance
 from agent.model.snapshot import Snapshot
 from tests.daemon.plugin_sets import WAIT_S, serving_node
 from tests.deviceplugin.eventually import eventually
@@ -214,3 +214,18 @@ def test_a_resource_with_too_long_a_socket_path_leaves_others_served() -> None:
             plugins.stop()
     told = [line for line in lines if line["event"] == "resource not served"]
     assert [line["resource"] for line in told] == [ONE, THREE]
+
+
+def test_parts_of_gpu_instances_are_one_line_in_the_log_until_they_change() -> None:
+    def parted(count: int) -> Snapshot:
+        parts = tuple(
+            MigInstance(uuid=f"MIG-part-{at}", profile="1c.3g.40gb") for at in range(count)
+        )
+        return with_mig(MIG, 1, Mig(is_enabled=True, instances=parts))
+
+    with capture_logs() as lines, serving_node(mig_strategy="mixed") as served:
+        for count in (40, 40, 39):
+            served.plugins.take(parted(count))
+    said = [line["reason"] for line in lines if line["event"] == "devices not offered"]
+    named = [text.partition(": ")[2].partition(" on ")[0] for text in said if "1c.3g" in text]
+    assert named == ["40 of 1c.3g.40gb", "39 of 1c.3g.40gb"]

@@ -22,7 +22,7 @@ def changed(snapshot: Snapshot, change: Callable[[Gpu], Gpu]) -> Snapshot:
     return replace(snapshot, gpus=tuple(map(change, snapshot.gpus)))
 
 
-def divided(*profiles: str) -> Callable[[Gpu], Gpu]:
+def divided(*profiles: str | None) -> Callable[[Gpu], Gpu]:
     """Return what puts a GPU in MIG mode with a device of each profile."""
 
     def change(gpu: Gpu) -> Gpu:

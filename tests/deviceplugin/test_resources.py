@@ -124,14 +124,16 @@ def test_whatever_a_profile_is_called_the_name_is_valid_or_none(profile: str) ->
     assert name is None or (len(name) <= LONGEST_NAME and name.isascii() and "+" not in name)
 
 
-def test_a_mig_device_that_is_a_part_of_its_gpu_instance_is_left_out_and_said() -> None:
-    snapshot = changed(WHOLE, divided("3g.40gb", "1c.3g.40gb"))
-    found = offer(replace(snapshot, gpus=snapshot.gpus[:1]), rules(MigStrategy.MIXED), {})
-    named = f"MIG-0-1 of GPU0 ({WHOLE.gpus[0].id}) has the profile 1c.3g.40gb"
-    assert counts(found) == {"nvidia.com/mig-3g.40gb": 1}
-    assert [refusal.reason for refusal in found.refusals] == [
-        f"{named}, which no resource is named after"
-    ]
+def test_mig_devices_that_are_parts_of_their_gpu_instances_are_left_out_and_said_at_once() -> None:
+    snapshot = changed(WHOLE, divided("3g.40gb", *["1c.3g.40gb"] * 3, "1c.2g.20gb", None))
+    found = offer(replace(snapshot, gpus=snapshot.gpus[:2]), rules(MigStrategy.MIXED), {})
+    both = ", ".join(f"{gpu.name} ({gpu.id})" for gpu in WHOLE.gpus[:2])
+    assert counts(found) == {"nvidia.com/mig-3g.40gb": 2}
+    (refusal,) = found.refusals
+    assert refusal.reason == (
+        f"MIG devices that no resource is named after: 2 of 1c.2g.20gb on {both}; "
+        f"6 of 1c.3g.40gb on {both}; 2 of an unknown profile on {both}"
+    )
 
 
 def test_single_offers_mig_devices_as_gpus_where_all_are_alike() -> None:
