@@ -11,11 +11,13 @@ from agent.machines import bundled
 from agent.model.codec import decode, encode
 from agent.model.snapshot import Snapshot
 from agent.topology.matrix import matrix
+from tests.captured import CAPTURED
 from tests.compose.answers import with_answers, without_answers
 from tests.compose.machine import Machine
 from tests.compose.machines import machines
 from tests.compose.nvml import nvml_text
 from tests.compose.sysfs import host_text, sysfs_text, unpack_whole
+from tests.conftest import NODES
 from tests.machines.pipeline import scan
 
 COMPOSED = {machine.shape: machine for machine in machines()}
@@ -27,6 +29,12 @@ each_bundled = pytest.mark.parametrize(
     [machine for machine in machines() if machine.name is not None],
     ids=lambda machine: machine.name,
 )
+
+
+@pytest.fixture(params=sorted(COMPOSED))
+def node_dir(request: pytest.FixtureRequest) -> Path:
+    """Return the directory of each composed machine in turn."""
+    return NODES / str(request.param)
 
 
 @pytest.fixture
@@ -77,8 +85,10 @@ def test_the_bundled_snapshot_is_the_golden_one_with_its_provenance(
     assert stored.read_text("utf-8") == encode(expected)
 
 
-def test_every_bundled_machine_was_composed_here() -> None:
-    assert bundled.names() == tuple(sorted(machine.name for machine in machines() if machine.name))
+def test_every_bundled_machine_was_composed_or_captured_here() -> None:
+    composed = [machine.name for machine in machines() if machine.name]
+    captured = [machine.name for machine in CAPTURED]
+    assert bundled.names() == tuple(sorted(composed + captured))
 
 
 TEXTS = [("sysfs.txt", sysfs_text), ("host.txt", host_text), ("nvml.txt", nvml_text)]

@@ -21,6 +21,7 @@ from tests.machines.pipeline import scan
 
 _TIMEOUT_S = 300
 _CPUS = "sys/devices/system/cpu"
+_NOT_NVIDIA = "0x8086\n"
 _SIX_EMPTY_REGIONS = "0x0 0x0 0x0\n" * 6
 
 Labels = Mapping[str, str]
@@ -86,6 +87,11 @@ def _without_cpus(archive: str) -> str:
 
 
 def _complete(host: Path) -> None:
-    """Add the list of memory regions, without which GFD does not believe in a PCI function."""
+    """Add what GFD reads of every PCI function: the list of its memory regions, and its vendor.
+
+    A capture has no more than the class of a function that is neither GPU nor HCA nor bridge.
+    """
     for function in (host / "sys/bus/pci/devices").iterdir():
         (function / "resource").write_text(_SIX_EMPTY_REGIONS, "ascii")
+        if not (function / "vendor").exists():
+            (function / "vendor").write_text(_NOT_NVIDIA, "ascii")
