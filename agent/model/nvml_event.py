@@ -11,6 +11,8 @@ class EventKind(StrEnum):
     MIG_CHANGE = "mig-change"  # 0x100
     UNAVAILABLE = "gpu-unavailable"  # 0x4000
     RECOVERY_ACTION = "recovery-action"  # 0x8000
+    MISSED = "missed"
+    """Not NVML's: nobody listened for a while, and no scan since shows what happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -226,6 +226,28 @@ def test_nothing_that_a_gpu_reports_counts_where_health_is_not_checked(tmp_path:
         assert len(found or ()) == 1
 
 
+def test_after_the_nvml_process_died_events_are_heard_again_and_the_gap_is_read(
+    tmp_path: Path,
+) -> None:
+    rarely = ("--scan-interval", "3600", "--recovery", "3600")
+    with (
+        FakeKubelet(tmp_path) as kubelet,
+        running(tmp_path, "l40sx4-pcie-2numa", *rarely) as daemon,
+    ):
+        view = kubelet.wait_registered(TIMEOUT_S)
+        ids = [device.id for device in view.devices]
+        eventually(lambda: len(daemon.nvml.registered) >= 4)
+        daemon.nvml.fail("gone 1")
+        (child,) = psutil.Process(daemon.process.pid).children()
+        child.kill()
+
+        assert eventually(lambda: unhealthy(kubelet)) == [ids[1]]
+        assert len(daemon.nvml.registered) >= 4 + 3
+        daemon.nvml.xid(2, 79)
+        assert eventually(lambda: len(unhealthy(kubelet) or ()) == 2)
+        assert sorted(unhealthy(kubelet) or ()) == sorted(ids[1:3])
+
+
 @pytest.mark.timeout(900)
 def test_a_storm_of_10_000_errors_a_second_costs_no_memory_and_delays_no_pod(
     tmp_path: Path,

@@ -165,6 +165,7 @@ def test_notices_are_handed_out_once_and_are_bounded() -> None:
         (xid(154), True),
         (told(EventKind.RECOVERY_ACTION), True),
         (told(EventKind.MIG_CHANGE), True),
+        (NvmlEvent(kind=EventKind.MISSED), True),
     ],
 )
 def test_a_look_is_wanted_where_it_would_tell_more(event: NvmlEvent, wants: bool) -> None:

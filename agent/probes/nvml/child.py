@@ -10,7 +10,7 @@ Requests:
 - ``refresh`` reads what changes and takes the rest from the last reading, which is kept here;
 - ``record`` reads everything and adds ``"answers"``, a transcript of all calls.
 
-Given a descriptor for events, it listens for them after its first reading
+Given a descriptor for events, it listens for them from its first reading on
 (:mod:`agent.probes.nvml.events`).
 
 It ends when its input does. That is also how it notices that its parent died, even while a
@@ -23,7 +23,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any
 
@@ -72,18 +71,18 @@ class _Reader:
         try:
             if self._library is not None:
                 load(self._library)
+            known = self._last if request == "refresh" else None
+            if self._listener is not None:
+                # NVML looks for GPUs only when a process initialises it first.
+                self._listener.prepare(anew=known is None or any(it.is_lost for it in known.gpus))
             match request:
-                case "refresh" if self._last is not None:
-                    may_return = any(gpu.is_lost for gpu in self._last.gpus)
-                    with self._detached() if may_return else nullcontext():
-                        self._last = refresh_nvml(self._last)
+                case "refresh" if known is not None:
+                    self._last = refresh_nvml(known)
                 case "scan" | "refresh":
-                    with self._detached():
-                        self._last = read_nvml()
+                    self._last = read_nvml()
                 case "record":
                     recorder = Recorder()
-                    with self._detached():
-                        self._last = read_nvml(recorder.around)
+                    self._last = read_nvml(recorder.around)
                     transcript = {"answers": recorder.text}
                 case _:
                     raise NvmlUnavailable(f"unknown request {request!r}")  # noqa: TRY301
@@ -93,10 +92,6 @@ class _Reader:
         if self._listener is not None:
             self._listener.watch(self._last)
         return {"ok": to_plain(self._last), **transcript}
-
-    def _detached(self) -> AbstractContextManager[None]:
-        """Pause the listener: NVML looks for GPUs only when a process initialises it first."""
-        return nullcontext() if self._listener is None else self._listener.paused()
 
 
 def _requests() -> Iterator[str]:

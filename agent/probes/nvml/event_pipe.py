@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import structlog
 
-from agent.model.nvml_event import NvmlEvent
+from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.plain import from_plain
 from agent.probes.nvml.events import FLUSH_S, EventTally
 
@@ -24,6 +24,10 @@ where NVML as a whole fails, the next scan shows that."""
 FORGET_S = 600.0
 """A silence that was not reported for this long is over. A child reports one with each attempt,
 every :data:`agent.probes.nvml.events.MAX_DELAY_S` at least, or with each scan."""
+
+DEATHS_S = 60.0
+"""Shortest time between two deaths of a child that are reported. One that dies again and again
+is started again with the periodic scans: to start one costs about 0.3 s of CPU."""
 
 
 class EventPipe:
@@ -49,8 +53,28 @@ class EventPipe:
         self._silent_since: float | None = None
         self._silent_at = float("-inf")
         self._has_warned = False
+        self._epoll = select.epoll()
+        self._epoll.register(self._read_end, select.EPOLLIN)
+        self._follow_lock = threading.Lock()
+        self._followed: int | None = None
         self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
         self._thread.start()
+
+    def follow(self, output: int | None) -> None:
+        """Report :attr:`EventKind.MISSED` when *output* ends: nobody listens from then on.
+
+        Args:
+            output: the descriptor from which the present child's replies are read; ``None`` for
+                a child that is about to be ended.
+        """
+        with self._follow_lock:
+            if self._followed is not None:
+                self._epoll.unregister(self._followed)
+                os.close(self._followed)
+            self._followed = None
+            if output is not None and not self._is_closed.is_set():
+                self._followed = os.dup(output)
+                self._epoll.register(self._followed, 0)  # EPOLLHUP alone, which is always reported
 
     def close(self) -> None:
         """End the thread; events not yet delivered are dropped."""
@@ -68,12 +92,17 @@ class EventPipe:
         self._silent_since = None
 
     def _run(self) -> None:
-        tally, rest = EventTally(), b""
-        poll = select.poll()
-        poll.register(self._read_end, select.POLLIN)
+        tally, rest, death = EventTally(), b"", float("-inf")
         while not self._is_closed.is_set():
-            poll.poll()
-            *lines, rest = (rest + os.read(self._read_end, _CHUNK)).split(b"\n")
+            ended = [it for it, _ in self._epoll.poll() if it != self._read_end]
+            if ended == [self._followed]:  # and not one that was followed before
+                self.follow(None)
+                if self._clock() - death >= DEATHS_S:
+                    death = self._clock()
+                    tally.add(NvmlEvent(kind=EventKind.MISSED))
+            with suppress(BlockingIOError):
+                rest += os.read(self._read_end, _CHUNK)
+            *lines, rest = rest.split(b"\n")
             for document in (json.loads(line) for line in lines if line):
                 if "silent" not in document:
                     tally.add(from_plain(NvmlEvent, document, []))
@@ -85,6 +114,8 @@ class EventPipe:
                 except Exception:  # noqa: BLE001 - a failing callback must not end later events
                     structlog.get_logger().exception("events of GPUs not taken")
             self._is_closed.wait(FLUSH_S)
+        self.follow(None)  # from now on none is followed any more
+        self._epoll.close()
         os.close(self._read_end)
 
     def _note_silence(self, reason: str) -> None:

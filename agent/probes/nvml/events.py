@@ -1,8 +1,8 @@
 """NVML's events: a thread of the NVML child listens for them.
 
 They are joined and written as JSON lines to a pipe of their own. While the thread listens,
-NVML stays initialised in this process; scans that must enumerate the GPUs again are made in
-:meth:`EventListener.paused`.
+NVML stays initialised in this process. GPUs are registered before they are read: what happened
+before shows in the reading, and what happens later is an event.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from typing import Any
 from agent.errors import NvmlUnavailable
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.plain import to_plain
-from agent.probes.nvml.reading import NvmlReading, nvml_session
+from agent.probes.nvml.reading import MAX_GPUS, NvmlReading, nvml_session
 
 KINDS: Mapping[int, EventKind] = MappingProxyType(
     {
@@ -36,7 +36,11 @@ WAIT_MS = 100
 
 FIRST_DELAY_S = 1.0
 MAX_DELAY_S = 60.0
-"""Pauses before the GPUs are registered again after an error, doubling in between."""
+"""Pauses before the GPUs are registered again after an error, doubling in between. A reading
+does not wait for them: it has the GPUs registered first."""
+
+STEADY_S = 10.0
+"""After so much listening the pauses begin with the shortest again."""
 
 FLUSH_S = 0.1
 """Shortest time between two deliveries: ten a second are prompt, and cheap in a storm."""
@@ -49,7 +53,7 @@ STALLED_S = 30.0
 """A registration or a wait that takes longer hangs; either should take :data:`WAIT_MS` or less."""
 
 PAUSE_S = 1.0
-"""How long to wait for the thread to give NVML up; longer means that it hangs."""
+"""How long a reading waits for the registration; longer means that a call is slow, or hangs."""
 
 MAX_KEYS = 1024
 """Most different events that are counted apart between two deliveries. 64 GPUs with a dozen codes
@@ -67,10 +71,11 @@ _MAX_HANDLES = 4096
 
 
 class EventListener:
-    """Listens to the GPUs of the last reading.
+    """Listens to all GPUs, from the first reading on.
 
     Nothing that goes wrong here says anything about a GPU: the thread tries again, less and less
-    often, and reports why it is silent.
+    often, and reports why it is silent. Where it began to listen after a reading did, it reports
+    :attr:`EventKind.MISSED`: only another reading shows what happened in between.
 
     Args:
         out: the descriptor for its lines, an event each, or ``{"silent": reason}``. It must
@@ -81,99 +86,121 @@ class EventListener:
         self._out = out
         self._tally = EventTally()
         self._change = threading.Condition()
-        self._gpus: tuple[str | None, ...] = ()
+        self._known: tuple[str | None, ...] = ()  # UUIDs by index, of the last reading
+        self._registered: tuple[str | None, ...] | None = None  # the same; None: does not listen
         self._version = 0  # of the order; the thread gives up what it began for an older one
-        self._is_paused = False
+        self._tried = 0  # the last version whose registration has succeeded or failed
+        self._is_awaited = False
+        self._unsaid: str | None = None  # why there are no events, until a reading succeeds
         self._is_stopped = False
-        self._is_idle = threading.Event()
-        self._is_idle.set()
+        self._is_busy = False
         self._alive_at = time.monotonic()
         self._thread: threading.Thread | None = None
 
-    def watch(self, reading: NvmlReading) -> None:
-        """Listen to the GPUs of *reading* from now on; registers them only if they changed."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
-            self._thread.start()
-        gpus = tuple(gpu.uuid for gpu in reading.gpus)
-        if gpus != self._gpus:
-            with self._changed():
-                self._gpus = gpus
-        if not self._is_idle.is_set() and time.monotonic() - self._alive_at > STALLED_S:
-            self._write({"silent": "a call that waits for events hangs in the driver"})
+    def prepare(self, *, anew: bool) -> bool:
+        """Have the GPUs registered before a reading, so that nothing falls between the two.
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Shut NVML down meanwhile, so that the next caller initialises it again.
+        A listener that waits to try again does so at once.
 
-        What happens during the pause is no event. A call that hangs is not waited for.
+        Args:
+            anew: have NVML shut down and initialised first: only then does it look for GPUs.
+
+        Returns:
+            Whether it listens. It may not yet: a registration is waited for :data:`PAUSE_S`.
         """
-        with self._changed():
-            self._is_paused = True
-        self._is_idle.wait(PAUSE_S)
-        try:
-            yield
-        finally:
-            with self._changed():
-                self._is_paused = False
+        with self._change:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
+                self._thread.start()
+            if (self._registered is None or anew) and not self._is_stalled:
+                self._renew()
+                wanted = self._version
+                self._is_awaited = True
+                self._change.wait_for(lambda: self._tried == wanted, PAUSE_S)
+                self._is_awaited = False
+            return self._registered is not None
+
+    def watch(self, reading: NvmlReading) -> None:
+        """Register all GPUs again if *reading* has others than those that are registered."""
+        with self._change:
+            self._known = tuple(gpu.uuid for gpu in reading.gpus)
+            if self._registered is not None and not _fits(self._registered, self._known):
+                self._renew()
+            reason, self._unsaid = self._unsaid, None
+            if self._is_stalled:
+                reason = "a call that waits for events hangs in the driver"
+        if reason is not None:
+            self._write({"silent": reason})
 
     def close(self) -> None:
         """End the thread, if the driver lets it end."""
-        with self._changed():
+        with self._change:
             self._is_stopped = True
+            self._renew()
         if self._thread is not None:
             self._thread.join(PAUSE_S)
 
-    @contextmanager
-    def _changed(self) -> Iterator[None]:
-        with self._change:
-            yield
-            self._version += 1
-            self._change.notify_all()
+    @property
+    def _is_stalled(self) -> bool:
+        return self._is_busy and time.monotonic() - self._alive_at > STALLED_S
+
+    def _renew(self) -> None:
+        self._version += 1
+        self._change.notify_all()
 
     def _run(self) -> None:
         delay_s = FIRST_DELAY_S
         while True:
             with self._change:
-                self._change.wait_for(
-                    lambda: self._is_stopped or (self._gpus and not self._is_paused)
-                )
                 if self._is_stopped:
                     return
-                self._alive_at = began = time.monotonic()
-                self._is_idle.clear()
                 version = self._version
+                self._is_busy = True
+                self._alive_at = began = time.monotonic()
+            reason, is_refused = None, False
             try:
                 with nvml_session() as session:
                     self._listen(session.nvml, version)
             except NvmlUnavailable:
-                pass  # the scans report it
+                is_refused = True  # the scans report it
             except EventsRefused as error:
-                self._write({"silent": str(error)})
-            finally:
-                self._is_idle.set()
-            if time.monotonic() - began > MAX_DELAY_S:
+                reason = str(error)
+            with self._change:
+                self._is_busy = False
+                self._registered = None
+                self._tried = version
+                if self._is_awaited:
+                    self._unsaid, reason = reason, None
+                self._change.notify_all()
+            if reason is not None:
+                self._write({"silent": reason})
+            if time.monotonic() - began >= STEADY_S:
                 delay_s = FIRST_DELAY_S
             with self._change:
+                # NVML that does not initialise has cost little; the next scan finds it back, or
+                # ends this process.
+                pause_s = FIRST_DELAY_S if is_refused else delay_s
                 is_changed = self._change.wait_for(
                     lambda: self._version != version,  # noqa: B023 - called in this round only
-                    delay_s,
+                    pause_s,
                 )
-            delay_s = FIRST_DELAY_S if is_changed else min(MAX_DELAY_S, delay_s * 2)
+            if not (is_changed or is_refused):
+                delay_s = min(MAX_DELAY_S, delay_s * 2)
 
     def _listen(self, nvml: Any, version: int) -> None:
         """Pass events on until the order changes."""
         flushed = float("-inf")
         lost = 0
+        wait_ms = 0  # the first wait only shows that there is something to wait for
         try:
-            with event_set(nvml, self._gpus) as events:
+            with event_set(nvml, self._known) as events:
                 while self._version == version:
                     self._alive_at = now = time.monotonic()
                     if self._tally and now - flushed >= FLUSH_S:
                         self._flush()
                         flushed = now
                     try:
-                        event = events.wait(WAIT_MS)
+                        event = events.wait(wait_ms)
                     except EventsRefused as error:
                         if error.code != GPU_IS_LOST or lost >= LOST_IN_A_ROW:
                             raise
@@ -183,8 +210,20 @@ class EventListener:
                     lost = 0
                     if event is not None:
                         self._tally.add(event)
+                    if wait_ms == 0:
+                        self._began(version, events.gpus)
+                        wait_ms = WAIT_MS
         finally:
             self._flush()  # also what an error would keep here until the next attempt succeeds
+
+    def _began(self, version: int, gpus: tuple[str | None, ...]) -> None:
+        """Note that *gpus* are registered; a reading that waits for it will show the rest."""
+        with self._change:
+            self._registered = gpus
+            self._tried = version
+            if not self._is_awaited:
+                self._tally.add(NvmlEvent(kind=EventKind.MISSED))
+            self._change.notify_all()
 
     def _flush(self) -> None:
         """Write what was counted; what the pipe does not take is counted on."""
@@ -204,6 +243,13 @@ class EventListener:
         except OSError:  # the parent is gone
             return True
         return True
+
+
+def _fits(registered: Sequence[str | None], read: Sequence[str | None]) -> bool:
+    """Return whether the same GPUs were *read*; one that withholds its UUID may be any."""
+    return len(registered) == len(read) and all(
+        now in (None, was) for was, now in zip(registered, read, strict=True)
+    )
 
 
 class EventTally:
@@ -242,7 +288,7 @@ class EventsRefused(Exception):  # noqa: N818 - a state of the node, not a fault
 
 
 @contextmanager
-def event_set(nvml: Any, gpus: Sequence[str | None]) -> Iterator["GpuEventSet"]:
+def event_set(nvml: Any, known: Sequence[str | None]) -> Iterator["GpuEventSet"]:
     """Yield a set with every GPU in it that offers events, and free it afterwards.
 
     A GPU that leaves the set in an undefined state (UNKNOWN from ``nvmlDeviceRegisterEvents``,
@@ -250,7 +296,7 @@ def event_set(nvml: Any, gpus: Sequence[str | None]) -> Iterator["GpuEventSet"]:
 
     Args:
         nvml: the module ``pynvml``, initialised.
-        gpus: UUIDs by index, for GPUs that do not give theirs now.
+        known: UUIDs by index, for GPUs that do not give theirs now.
 
     Raises:
         EventsRefused: the library is too old, or no GPU offers an event that we want.
@@ -259,7 +305,7 @@ def event_set(nvml: Any, gpus: Sequence[str | None]) -> Iterator["GpuEventSet"]:
     while True:
         made = GpuEventSet(nvml)
         try:
-            unsettled = made.register(gpus, without)
+            unsettled = made.register(known, without)
             if unsettled is None:
                 yield made
                 return
@@ -269,9 +315,15 @@ def event_set(nvml: Any, gpus: Sequence[str | None]) -> Iterator["GpuEventSet"]:
 
 
 class GpuEventSet:
-    """One ``nvmlEventSet_t`` with the GPUs of the node in it (nvml.h, "Event Handling Methods")."""
+    """One ``nvmlEventSet_t`` with the GPUs of the node in it (nvml.h, "Event Handling Methods").
+
+    Attributes:
+        gpus: the UUID of each GPU of the node by index, also of those that offer no events;
+            ``None`` where it is not known.
+    """
 
     def __init__(self, nvml: Any) -> None:
+        self.gpus: tuple[str | None, ...] = ()
         self._nvml = nvml
         self._uuids: dict[int | None, str | None] = {}  # a device's handle → its GPU's UUID
         try:
@@ -279,7 +331,7 @@ class GpuEventSet:
         except nvml.NVMLError as error:
             raise EventsRefused(f"nvmlEventSetCreate: {error}", error.value) from None
 
-    def register(self, gpus: Sequence[str | None], without: set[int]) -> int | None:
+    def register(self, known: Sequence[str | None], without: set[int]) -> int | None:
         """Register each GPU for the kinds that it supports, except for those of index *without*.
 
         Returns:
@@ -288,19 +340,29 @@ class GpuEventSet:
         Raises:
             EventsRefused: there is nothing to wait for.
         """
+        try:
+            count = min(MAX_GPUS, self._nvml.nvmlDeviceGetCount())
+        except self._nvml.NVMLError as error:
+            raise EventsRefused(f"nvmlDeviceGetCount: {error}", error.value) from None
         reasons = [str(self._nvml.NVMLError(_UNKNOWN))] if without else []
-        for index in set(range(len(gpus))) - without:
+        gpus: list[str | None] = [None] * count
+        gpus[: len(known)] = known[:count]
+        for index in range(count):
             try:
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+                gpus[index] = self._uuid(handle) or gpus[index]
+                if index in without:
+                    continue
                 supported = self._nvml.nvmlDeviceGetSupportedEventTypes(handle)
                 wanted = sum(bit for bit in KINDS if bit & supported)
                 if wanted:
                     self._nvml.nvmlDeviceRegisterEvents(handle, wanted, self._set)
-                    self._uuids[_address(handle)] = self._uuid(handle) or gpus[index]
+                    self._uuids[_address(handle)] = gpus[index]
             except self._nvml.NVMLError as error:
                 if error.value == _UNKNOWN:
                     return index
                 reasons.append(str(error))
+        self.gpus = tuple(gpus)
         if not self._uuids:
             listed = ", ".join(sorted(set(reasons))) or "none is supported"
             raise EventsRefused(f"no GPU offers events: {listed}")

@@ -51,8 +51,9 @@ class NvmlSupervisor:
         timeout_s: how long a scan may take; a healthy 8-GPU node needs well under 1 s.
         clock: monotonic seconds, for the waits between attempts.
         on_events: gets NVML's events, from the first reading on, on a thread of this object,
-            ten times a second at most; it must return quickly. NVML then stays initialised
-            between scans. ``None``: no events.
+            ten times a second at most; it must return quickly. One of the kind
+            :attr:`EventKind.MISSED` asks for a scan. NVML then stays initialised between scans.
+            ``None``: no events.
     """
 
     def __init__(
@@ -187,6 +188,8 @@ class NvmlSupervisor:
             cause = f"cannot start the process that reads NVML: {error.strerror}"
             unavailable = NvmlUnavailable(cause, "check the process limit")
             raise self._attempts.failed(NvmlTrouble.DIED, unavailable) from None
+        if self._events is not None:
+            self._events.follow(self._child.output)
         return self._child
 
     def _ask(self, child: "_Child", request: str) -> Recording:
@@ -213,6 +216,8 @@ class NvmlSupervisor:
 
     def _leave(self, child: "_Child") -> None:
         """End *child* if it reacts; if not, it is the stuck one."""
+        if self._events is not None:
+            self._events.follow(None)
         child.end_input()
         child.terminate()
         self._child, self._stuck = None, child
@@ -243,17 +248,18 @@ class _Child:
             start_new_session=True,  # Ctrl-C is for the parent, who then ends the child
         )
         self.pid = self._process.pid
+        assert self._process.stdout is not None
+        self.output = self._process.stdout.fileno()
 
     def ask(self, request: str, timeout_s: float) -> bytes | None:
         """Return the reply line, empty if the process ended first, ``None`` after the time."""
-        stdin, stdout = self._process.stdin, self._process.stdout
+        stdin = self._process.stdin
         assert stdin is not None
-        assert stdout is not None
         try:
             stdin.write(request.encode() + b"\n")
         except (BrokenPipeError, ValueError):  # ValueError: close() was first
             return b""
-        return read_line(stdout.fileno(), timeout_s)
+        return read_line(self.output, timeout_s)
 
     def end_input(self) -> None:
         """Let it end by itself when it is done."""

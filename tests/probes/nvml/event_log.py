@@ -12,10 +12,15 @@ Key = tuple[EventKind, str | None, int | None]
 
 
 class EventLog:
-    """Takes events as the daemon would, and counts them by what they are."""
+    """Takes events as the daemon would, and counts them by what they are.
+
+    Attributes:
+        missed: how often some may have been missed; not among the counts.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[Key] = Counter()
+        self.missed = 0
         self.times: list[float] = []
         self._lock = threading.Lock()
 
@@ -24,6 +29,9 @@ class EventLog:
         with self._lock:
             self.times.append(monotonic())
             for event in events:
+                if event.kind is EventKind.MISSED:
+                    self.missed += event.count
+                    continue
                 self.counts[event.kind, event.gpu, event.xid] += event.count
 
     def heard(self, counts: dict[Key, int]) -> bool:

@@ -3,6 +3,8 @@
 import json
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -75,3 +77,23 @@ def test_a_silence_that_a_failed_scan_explains_is_no_warning(child: Child) -> No
 def test_short_silences_that_are_far_apart_are_no_warning(child: Child) -> None:
     apart = int(FORGET_S) + 1
     assert warnings(child, lambda _: child.silent(REASONS[0]), range(0, 9 * apart, apart)) == []
+
+
+def test_what_is_followed_when_the_pipe_is_closed_is_let_go() -> None:
+    def count() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    before = count()
+    for _ in range(200):
+        heard = Event()
+        pipe = EventPipe(lambda _, heard=heard: heard.set())  # type: ignore[misc]
+        output, end = os.pipe()
+        pipe.follow(output)
+        os.write(pipe.write_end, json.dumps(to_plain(EVENT)).encode() + b"\n")
+        heard.wait()  # the thread now waits until it may deliver again, or the pipe is closed
+        pipe.close()
+        pipe.follow(output)  # by a scan that was in progress
+        pipe.follow(None)
+        os.close(output)
+        os.close(end)
+    assert eventually(lambda: count() == before)

@@ -14,8 +14,10 @@ from agent.probes.nvml.supervisor import NvmlSupervisor
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
+from tests.probes.clock import Clock
 from tests.probes.conftest import PATIENCE_S, Supervise
 from tests.probes.nvml.event_log import EventLog, xid
+from tests.probes.nvml.failing_scan import fails
 from tests.probes.nvml.nvml_pair import ANSWERS, READING
 
 GPU0, GPU1 = "GPU-00000000", "GPU-00000001"
@@ -255,3 +257,83 @@ def test_a_callback_that_fails_is_asked_again(
         nvml_fake.xid(0, 79)
         assert log.heard({xid(GPU0, 79): 2})
     assert [line["event"] for line in logs] == ["events of GPUs not taken"]
+
+
+def test_events_are_heard_from_the_first_reading_after_nvml_refused_them(
+    nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    log = EventLog()
+    supervisor = nvml_supervise(on_events=log)
+    _listening(supervisor, nvml_fake)
+    nvml_fake.fail("code nvmlEventSetWait_v2 999")
+    # At once, after 1, 2 and 4 s: the listener would wait 8 s now.
+    assert eventually(lambda: len(nvml_fake.registered) >= 10, PATIENCE_S)
+    nvml_fake.fail()
+    supervisor.refresh()
+    nvml_fake.xid(0, 79)
+    assert log.heard({xid(GPU0, 79): 1})
+
+
+def test_nothing_is_missed_between_a_registration_and_its_reading(
+    nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    """Else every whole scan would ask for a scan, and while a GPU is lost every scan."""
+    log = EventLog()
+    supervisor = nvml_supervise(on_events=log)
+    for fault in ("", "gone 0", ""):
+        nvml_fake.fail(fault)
+        for ask in (supervisor.scan, supervisor.refresh, supervisor.record):
+            ask()
+            nvml_fake.xid(1, 31)
+    assert log.heard({xid(GPU1, 31): 9})
+    assert log.missed == 0
+
+
+def test_a_process_that_dies_between_two_scans_asks_for_a_scan(
+    nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    log = EventLog()
+    supervisor = nvml_supervise(on_events=log)
+    _listening(supervisor, nvml_fake)
+    nvml_fake.fail("crash nvmlEventSetWait_v2")
+    assert eventually(lambda: log.missed == 1, PATIENCE_S)
+    nvml_fake.fail()
+    supervisor.refresh()
+    nvml_fake.xid(0, 79)
+    assert log.heard({xid(GPU0, 79): 1})
+    assert supervisor.status.trouble is None
+
+
+def test_a_process_that_dies_again_and_again_asks_once_a_minute(
+    nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    log = EventLog()
+    supervisor = nvml_supervise(on_events=log)
+    _listening(supervisor, nvml_fake)
+    for _ in range(2):
+        child = supervisor._child
+        assert child is not None
+        child.kill()
+        assert child.has_ended(PATIENCE_S)
+        assert eventually(lambda: supervisor._events._followed is None)  # type: ignore[union-attr]
+        supervisor.refresh()
+    nvml_fake.xid(0, 79)
+    assert log.heard({xid(GPU0, 79): 1})
+    assert log.missed == 1
+
+
+def test_a_process_that_is_ended_because_nvml_refused_asks_for_nothing(
+    nvml_fake: FakeNvml, nvml_supervise: Supervise
+) -> None:
+    log = EventLog()
+    clock = Clock()
+    supervisor = nvml_supervise(on_events=log, clock=clock)
+    _listening(supervisor, nvml_fake)
+    nvml_fake.fail("code nvmlDeviceGetCount_v2 999")
+    fails(supervisor)
+    nvml_fake.fail()
+    clock.now += 60.0
+    supervisor.refresh()
+    nvml_fake.xid(0, 79)
+    assert log.heard({xid(GPU0, 79): 1})
+    assert log.missed == 0

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,8 +53,7 @@ def test_while_nobody_reads_events_are_counted_and_none_is_lost(
     filling = b"\n" * 4096
     os.write(write_end, filling)
     listener = EventListener(write_end)
-    listener.watch(read_nvml())
-    assert eventually(lambda: len(nvml_fake.registered) == 2)
+    assert listener.prepare(anew=True)
     for _ in range(3):
         nvml_fake.xid(0, 13, 1000)
     assert eventually(lambda: listener._tally._counts != {})
@@ -79,13 +79,13 @@ def test_what_came_just_before_an_error_is_told_before_the_next_attempt(
             return NvmlEvent(kind=EventKind.XID, gpu=GPU0, xid=left.pop())
         raise EventsRefused("nvmlEventSetWait_v2: Unknown Error", 999)
 
-    events = nullcontext(SimpleNamespace(wait=wait))
+    events = nullcontext(SimpleNamespace(wait=wait, gpus=(GPU0,)))
     monkeypatch.setattr(nvml_events, "event_set", lambda *_: events)
     monkeypatch.setattr(nvml_events, "nvml_session", lambda: nullcontext(SimpleNamespace(nvml=0)))
     monkeypatch.setattr(nvml_events, "FIRST_DELAY_S", 3600.0)
     read_end, write_end = pipe
     listener, told = EventListener(write_end), []
-    listener.watch(READING)
+    listener.prepare(anew=True)
 
     def is_told() -> bool:
         told.extend(_lines(read_end))
@@ -96,20 +96,96 @@ def test_what_came_just_before_an_error_is_told_before_the_next_attempt(
     listener.close()
 
 
-def test_a_pause_gives_nvml_up_and_listens_again_afterwards(
+def test_before_a_whole_reading_nvml_is_shut_down_and_all_is_registered_again(
     nvml_fake: FakeNvml, nvml_library: Path, pipe: tuple[int, int]
 ) -> None:
     ctypes.CDLL(str(nvml_library / NAME))
     read_end, write_end = pipe
     listener = EventListener(write_end)
-    listener.watch(read_nvml())
-    assert eventually(lambda: len(nvml_fake.registered) == 2)
+    assert listener.prepare(anew=True)
     assert pynvml.nvmlDeviceGetCount() == 2  # the listener keeps NVML initialised
-    with listener.paused(), pytest.raises(pynvml.NVMLError_Uninitialized):
+    assert (len(nvml_fake.registered), nvml_fake.freed) == (2, 0)
+    nvml_fake.fail("code nvmlInitWithFlags 9")  # shows that it is initialised again
+    assert not listener.prepare(anew=True)
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
         pynvml.nvmlDeviceGetCount()
-    assert eventually(lambda: len(nvml_fake.registered) == 4)
+    nvml_fake.fail()
+    assert listener.prepare(anew=True)
+    assert len(nvml_fake.registered) == 4
     nvml_fake.xid(0, 79)
     assert eventually(lambda: _lines(read_end) == [{"kind": "xid", "gpu": GPU0, "xid": 79}])
     listener.close()
     with pytest.raises(pynvml.NVMLError_Uninitialized):
         pynvml.nvmlDeviceGetCount()
+
+
+def test_a_reading_does_not_wait_until_the_listener_tries_again(
+    nvml_fake: FakeNvml,
+    nvml_library: Path,
+    pipe: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nvml_events, "FIRST_DELAY_S", 3600.0)
+    ctypes.CDLL(str(nvml_library / NAME))
+    read_end, write_end = pipe
+    listener = EventListener(write_end)
+    assert listener.prepare(anew=True)
+    nvml_fake.fail("code nvmlEventSetWait_v2 999")
+    reason = "nvmlEventSetWait_v2: Unknown Error"
+    assert eventually(lambda: _lines(read_end) == [{"silent": reason}])
+    nvml_fake.fail()
+    assert listener.prepare(anew=False)
+    nvml_fake.xid(0, 79)
+    assert eventually(lambda: _lines(read_end) == [{"kind": "xid", "gpu": GPU0, "xid": 79}])
+    listener.close()
+
+
+def test_why_there_are_no_events_is_told_after_a_reading_that_succeeds(
+    nvml_fake: FakeNvml, nvml_library: Path, pipe: tuple[int, int]
+) -> None:
+    """A scan that fails as well reports the cause itself."""
+    ctypes.CDLL(str(nvml_library / NAME))
+    read_end, write_end = pipe
+    listener = EventListener(write_end)
+    nvml_fake.fail("code nvmlDeviceRegisterEvents 3")
+    assert not listener.prepare(anew=True)
+    assert _lines(read_end) == []
+    listener.watch(read_nvml())
+    assert _lines(read_end) == [{"silent": "no GPU offers events: Not Supported"}]
+    listener.close()
+
+
+def test_a_registration_that_comes_after_the_reading_asks_for_another_one(
+    nvml_fake: FakeNvml,
+    nvml_library: Path,
+    pipe: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nvml_events, "PAUSE_S", 0.0)
+    ctypes.CDLL(str(nvml_library / NAME))
+    read_end, write_end = pipe
+    listener = EventListener(write_end)
+    nvml_fake.fail("slow nvmlDeviceRegisterEvents 50")
+    assert not listener.prepare(anew=True)
+    listener.watch(read_nvml())
+    assert eventually(lambda: _lines(read_end) == [{"kind": "missed"}])
+    monkeypatch.setattr(nvml_events, "PAUSE_S", PATIENCE_S)
+    listener.close()
+
+
+def test_other_gpus_than_those_registered_are_registered_and_ask_for_another_reading(
+    nvml_fake: FakeNvml, nvml_library: Path, pipe: tuple[int, int]
+) -> None:
+    ctypes.CDLL(str(nvml_library / NAME))
+    read_end, write_end = pipe
+    listener = EventListener(write_end)
+    assert listener.prepare(anew=True)
+    listener.watch(READING)
+    nameless = tuple(replace(gpu, uuid=None) for gpu in READING.gpus)
+    listener.watch(replace(READING, gpus=nameless))  # they may be the same
+    assert (_lines(read_end), len(nvml_fake.registered)) == ([], 2)
+    others = (READING.gpus[0], replace(READING.gpus[1], uuid="GPU-00000002"))
+    listener.watch(replace(READING, gpus=others))
+    assert eventually(lambda: _lines(read_end) == [{"kind": "missed"}])
+    assert len(nvml_fake.registered) == 4
+    listener.close()
