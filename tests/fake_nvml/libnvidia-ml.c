@@ -31,6 +31,7 @@
  *     garbage <function>       succeed, and hand back bytes without meaning
  *     noise <text>             print text to standard output in nvmlInit, as chatty drivers do
  *     crash <function>         kill the process
+ *     leak <function> <KiB>    keep so much memory for ever
  *     fsync <function> <file>  write to the file first, which never ends on a frozen file system
  *
  * Both files are read again when they change, so a test can break a running machine. A third one,

@@ -153,17 +153,26 @@ static void write_through(const char *path) {
     close(file);
 }
 
+static void leak(size_t size) {
+    static void *volatile kept;
+    void **more = malloc(size);
+    if (!more) abort();
+    memset(more, 1, size); /* only then is it resident */
+    *more = kept, kept = more;
+}
+
 /* Apply what comes before any answer; returns a code to give, or -1 to go on. */
 static int enter(const char *function, int gpu, int *is_garbage) {
     pthread_mutex_lock(&lock);
     int has_machine = refresh(), code = -1;
     int hangs = fault("hang", function) != NULL, crashes = fault("crash", function) != NULL;
     const Fault *slow = fault("slow", function), *coded = fault("code", function);
-    const Fault *written = fault("fsync", function);
+    const Fault *written = fault("fsync", function), *leaking = fault("leak", function);
     int delay = slow ? slow->number : 0;
     char path[TEXT] = "";
     if (written) copy(path, sizeof path, written->text + strlen(written->function) + 1);
     *is_garbage = fault("garbage", function) != NULL;
+    if (leaking) leak((size_t)leaking->number << 10);
     if (coded) code = coded->number;
     else if (!has_machine) code = DRIVER_NOT_LOADED;
     else if (is_lost(gpu, 0)) code = GPU_IS_LOST;

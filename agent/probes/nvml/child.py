@@ -11,7 +11,12 @@ Requests:
 - ``record`` reads everything and adds ``"answers"``, a transcript of all calls.
 
 Given a descriptor for events, it listens for them from its first reading on
-(:mod:`agent.probes.nvml.events`).
+(:mod:`agent.probes.nvml.events`), and a reading has ``"listening"`` beside it. A process takes
+another one's place without losing an event, or delivering one twice, by three more requests:
+
+- ``succeed``, the first one to the new process, is a ``scan``, and keeps events back;
+- ``retire`` ends the old one's listening, ``{"ok": until}`` says until when it heard everything;
+- ``release [UNTIL]`` lets the new one deliver what it heard after that.
 
 It ends when its input does. That is also how it notices that its parent died, even while a
 call hangs in the driver.
@@ -67,31 +72,44 @@ class _Reader:
         self._last: NvmlReading | None = None
 
     def answer(self, request: str) -> dict[str, Any]:
-        transcript = {}
+        """Return the reply to *request*."""
+        match request.split():
+            case ["retire"] if self._listener is not None:
+                return {"ok": self._listener.retire()}
+            case ["release", *until] if self._listener is not None:
+                self._listener.release(float(until[0]) if until else None)
+                return {"ok": None}
+            case ["succeed"] if self._listener is not None:
+                self._listener.hold()
         try:
-            if self._library is not None:
-                load(self._library)
-            known = self._last if request == "refresh" else None
-            if self._listener is not None:
-                # NVML looks for GPUs only when a process initialises it first.
-                self._listener.prepare(anew=known is None or any(it.is_lost for it in known.gpus))
-            match request:
-                case "refresh" if known is not None:
-                    self._last = refresh_nvml(known)
-                case "scan" | "refresh":
-                    self._last = read_nvml()
-                case "record":
-                    recorder = Recorder()
-                    self._last = read_nvml(recorder.around)
-                    transcript = {"answers": recorder.text}
-                case _:
-                    raise NvmlUnavailable(f"unknown request {request!r}")  # noqa: TRY301
+            return self._read("scan" if request == "succeed" else request)
         except NvmlUnavailable as error:
             self._last = None
             return {"error": {"cause": error.cause, "cure": error.cure, "code": error.code}}
+
+    def _read(self, request: str) -> dict[str, Any]:
+        extra: dict[str, Any] = {}
+        if self._library is not None:
+            load(self._library)
+        known = self._last if request == "refresh" else None
+        if self._listener is not None:
+            # NVML looks for GPUs only when a process initialises it first.
+            is_anew = known is None or any(gpu.is_lost for gpu in known.gpus)
+            extra["listening"] = self._listener.prepare(anew=is_anew)
+        match request:
+            case "refresh" if known is not None:
+                self._last = refresh_nvml(known)
+            case "scan" | "refresh":
+                self._last = read_nvml()
+            case "record":
+                recorder = Recorder()
+                self._last = read_nvml(recorder.around)
+                extra["answers"] = recorder.text
+            case _:
+                raise NvmlUnavailable(f"unknown request {request!r}")
         if self._listener is not None:
             self._listener.watch(self._last)
-        return {"ok": to_plain(self._last), **transcript}
+        return {"ok": to_plain(self._last), **extra}
 
 
 def _requests() -> Iterator[str]:

@@ -12,7 +12,7 @@ import structlog
 
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.plain import from_plain
-from agent.probes.nvml.events import FLUSH_S, EventTally
+from agent.probes.nvml.tally import FLUSH_S, EventTally
 
 _CHUNK = 1 << 16  # bytes: all that a pipe holds (pipe(7))
 _CLOSE_S = 0.5

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +19,7 @@ from agent.errors import NvmlUnavailable
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.plain import to_plain
 from agent.probes.nvml.reading import MAX_GPUS, NvmlReading, nvml_session
+from agent.probes.nvml.tally import FLUSH_S, EventTally, HeldEvents
 
 KINDS: Mapping[int, EventKind] = MappingProxyType(
     {
@@ -42,9 +42,6 @@ does not wait for them: it has the GPUs registered first."""
 STEADY_S = 10.0
 """After so much listening the pauses begin with the shortest again."""
 
-FLUSH_S = 0.1
-"""Shortest time between two deliveries: ten a second are prompt, and cheap in a storm."""
-
 LOST_IN_A_ROW = 30
 """After so many waits that answered GPU_IS_LOST all GPUs are registered again, which the lost one
 refuses: it might hide the events of the others."""
@@ -55,12 +52,12 @@ STALLED_S = 30.0
 PAUSE_S = 1.0
 """How long a reading waits for the registration; longer means that a call is slow, or hangs."""
 
-MAX_KEYS = 1024
-"""Most different events that are counted apart between two deliveries. 64 GPUs with a dozen codes
-each are fewer; a storm of 800,000 XID lines had 29 (NVIDIA/NVSentinel #1120)."""
+QUIET_MS = 250
+"""A process that is replaced ends in a silence of this length: what its successor heard before that
+is the same, what it hears afterwards is new. Far longer than two processes hear one event apart."""
 
-UNKNOWN_XID = 999
-"""The code that NVML gives for an XID it does not know (nvml.h, ``nvmlEventData_t``)."""
+SETTLE_S = 3.0
+"""How long that silence is waited for. In a storm a moment with nothing left to take has to do."""
 
 GPU_IS_LOST = 15
 _TIMEOUT, _UNKNOWN = 10, 999
@@ -86,6 +83,8 @@ class EventListener:
         self._out = out
         self._tally = EventTally()
         self._change = threading.Condition()
+        self._held: HeldEvents | None = None  # while a predecessor listens as well
+        self._ended_at: float | None = None  # until then a retired listener has heard everything
         self._known: tuple[str | None, ...] = ()  # UUIDs by index, of the last reading
         self._registered: tuple[str | None, ...] | None = None  # the same; None: does not listen
         self._version = 0  # of the order; the thread gives up what it began for an older one
@@ -93,6 +92,7 @@ class EventListener:
         self._is_awaited = False
         self._unsaid: str | None = None  # why there are no events, until a reading succeeds
         self._is_stopped = False
+        self._is_retiring = False
         self._is_busy = False
         self._alive_at = time.monotonic()
         self._thread: threading.Thread | None = None
@@ -129,16 +129,51 @@ class EventListener:
             reason, self._unsaid = self._unsaid, None
             if self._is_stalled:
                 reason = "a call that waits for events hangs in the driver"
-        if reason is not None:
+            is_successor = self._held is not None
+        if reason is not None and not is_successor:  # it may not become one
             self._write({"silent": reason})
 
-    def close(self) -> None:
+    def hold(self) -> None:
+        """Keep events back from now on: another process still delivers the same ones."""
+        with self._change:
+            self._held = HeldEvents()
+
+    def release(self, delivered_until: float | None) -> None:
+        """Pass on the events that were kept back, and from now on all of them.
+
+        Args:
+            delivered_until: what was heard up to this time the other process has delivered, on
+                the monotonic clock, which all processes share. ``None`` if that is not known:
+                then nothing is left out, and some may be counted twice.
+        """
+        with self._change:
+            held, self._held = self._held, None
+            for event in () if held is None else held.after(delivered_until):
+                self._tally.add(event)
+        self._flush()
+
+    def retire(self) -> float | None:
+        """End the thread in a silence, with all that it has heard delivered.
+
+        Returns:
+            The ``delivered_until`` of the successor's :meth:`release`; ``None`` if this listener
+            did not listen to the end, or there was always more to hear.
+        """
+        self._is_retiring = True
+        self.close(within_s=SETTLE_S + 2 * PAUSE_S)
+        until = time.monotonic() + PAUSE_S
+        while self._tally and time.monotonic() < until:  # the pipe is full
+            self._flush()
+            time.sleep(FLUSH_S)
+        return self._ended_at
+
+    def close(self, within_s: float = PAUSE_S) -> None:
         """End the thread, if the driver lets it end."""
         with self._change:
             self._is_stopped = True
             self._renew()
         if self._thread is not None:
-            self._thread.join(PAUSE_S)
+            self._thread.join(within_s)
 
     @property
     def _is_stalled(self) -> bool:
@@ -169,10 +204,11 @@ class EventListener:
                 self._is_busy = False
                 self._registered = None
                 self._tried = version
-                if self._is_awaited:
+                if self._is_awaited and version == self._version:
                     self._unsaid, reason = reason, None
+                    self._is_awaited = False
                 self._change.notify_all()
-            if reason is not None:
+            if reason is not None and not self._is_stopped:
                 self._write({"silent": reason})
             if time.monotonic() - began >= STEADY_S:
                 delay_s = FIRST_DELAY_S
@@ -209,30 +245,61 @@ class EventListener:
                         continue
                     lost = 0
                     if event is not None:
-                        self._tally.add(event)
+                        self._take(event)
                     if wait_ms == 0:
                         self._began(version, events.gpus)
                         wait_ms = WAIT_MS
+                with suppress(EventsRefused):
+                    self._settle(events)
         finally:
             self._flush()  # also what an error would keep here until the next attempt succeeds
 
     def _began(self, version: int, gpus: tuple[str | None, ...]) -> None:
         """Note that *gpus* are registered; a reading that waits for it will show the rest."""
         with self._change:
+            if version != self._version:
+                return
             self._registered = gpus
             self._tried = version
             if not self._is_awaited:
                 self._tally.add(NvmlEvent(kind=EventKind.MISSED))
+            self._is_awaited = False
             self._change.notify_all()
+
+    def _take(self, event: NvmlEvent) -> None:
+        with self._change:
+            if self._held is None:
+                self._tally.add(event)
+            else:
+                self._held.add(event, time.monotonic())
+
+    def _settle(self, events: "GpuEventSet") -> None:
+        """Take what is left, at the end of all listening until a silence; note when that was."""
+        patience_s = SETTLE_S if self._is_retiring else 0.0
+        began = flushed = now = time.monotonic()
+        while now - began < patience_s + PAUSE_S:
+            quiet_ms = QUIET_MS if now - began < patience_s else 0
+            event = events.wait(quiet_ms)
+            if event is not None:
+                self._take(event)
+            if events.is_drained:  # nothing came in the whole of the wait
+                self._ended_at = now + quiet_ms / 1000
+                return
+            now = time.monotonic()
+            if now - flushed >= FLUSH_S:
+                self._flush()
+                flushed = now
 
     def _flush(self) -> None:
         """Write what was counted; what the pipe does not take is counted on."""
-        events = self._tally.take()
+        with self._change:
+            events = self._tally.take()
         written = 0
         while written < len(events) and self._write(to_plain(events[written])):
             written += 1
-        for event in events[written:]:
-            self._tally.add(event)
+        with self._change:
+            for event in events[written:]:
+                self._tally.add(event)
 
     def _write(self, document: dict[str, Any]) -> bool:
         """Write one line, which a pipe takes as a whole or not at all (PIPE_BUF, pipe(7))."""
@@ -250,33 +317,6 @@ def _fits(registered: Sequence[str | None], read: Sequence[str | None]) -> bool:
     return len(registered) == len(read) and all(
         now in (None, was) for was, now in zip(registered, read, strict=True)
     )
-
-
-class EventTally:
-    """Counts events by kind, so that a storm stays as small as its variety; for one thread.
-
-    Beyond :data:`MAX_KEYS` the XIDs of a GPU are counted together, as :data:`UNKNOWN_XID`: none
-    is lost, and memory is bounded by the number of GPUs.
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[NvmlEvent, int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._counts)
-
-    def add(self, event: NvmlEvent) -> None:
-        """Add the count of *event*."""
-        key = replace(event, count=1)
-        if len(self._counts) >= MAX_KEYS and key not in self._counts:
-            key = replace(key, xid=UNKNOWN_XID if key.kind is EventKind.XID else None)
-        self._counts[key] = self._counts.get(key, 0) + event.count
-
-    def take(self) -> tuple[NvmlEvent, ...]:
-        """Return what was counted, first come first, and start over."""
-        taken = tuple(replace(key, count=count) for key, count in self._counts.items())
-        self._counts.clear()
-        return taken
 
 
 class EventsRefused(Exception):  # noqa: N818 - a state of the node, not a fault of ours
@@ -320,10 +360,12 @@ class GpuEventSet:
     Attributes:
         gpus: the UUID of each GPU of the node by index, also of those that offer no events;
             ``None`` where it is not known.
+        is_drained: whether the last wait ended without an event, after its whole time.
     """
 
     def __init__(self, nvml: Any) -> None:
         self.gpus: tuple[str | None, ...] = ()
+        self.is_drained = False
         self._nvml = nvml
         self._uuids: dict[int | None, str | None] = {}  # a device's handle → its GPU's UUID
         try:
@@ -374,10 +416,12 @@ class GpuEventSet:
         Raises:
             EventsRefused: for any other return code; it says nothing about any GPU.
         """
+        self.is_drained = False
         try:
             data = self._nvml.nvmlEventSetWait_v2(self._set, timeout_ms)
         except self._nvml.NVMLError as error:
             if error.value == _TIMEOUT:
+                self.is_drained = True
                 return None
             raise EventsRefused(f"nvmlEventSetWait_v2: {error}", error.value) from None
         kind = KINDS.get(data.eventType)

@@ -11,7 +11,7 @@ the listener for events does (:mod:`agent.probes.nvml.events`).
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from agent.errors import NvmlUnavailable
@@ -110,6 +110,32 @@ def refresh_nvml(previous: NvmlReading) -> NvmlReading:
         session.calls += attempt.calls
         reading = reading or _read_whole(session)
     return replace(reading, calls=session.calls)
+
+
+def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
+    """Return *reading*, its GPUs without a UUID described as *previous* knew them.
+
+    A lost GPU does not even give its UUID, and one that answers only some calls may withhold it;
+    either keeps its index while the driver runs, and must stay the device that it was. Nothing
+    is carried over unless the same GPUs answer at all other indices. Of a lost GPU everything is
+    as last known, of another one what it does not give now.
+    """
+    if previous is None or len(previous.gpus) != len(reading.gpus):
+        return reading
+    matched = tuple(zip(reading.gpus, previous.gpus, strict=True))
+    if any(now.uuid not in (None, was.uuid) for now, was in matched):
+        return reading
+    gpus = []
+    for now, was in matched:
+        if now.is_lost:
+            gpus.append(replace(was, is_lost=True))
+        elif now.uuid is not None:
+            gpus.append(now)
+        else:
+            values: dict[str, Any] = {field.name: getattr(now, field.name) for field in fields(Gpu)}
+            known = {name: value for name, value in values.items() if value is not None}
+            gpus.append(replace(was, **known))
+    return replace(reading, gpus=tuple(gpus))
 
 
 @contextmanager

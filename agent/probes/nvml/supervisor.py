@@ -13,18 +13,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from agent.errors import NvmlUnavailable
-from agent.model.gpu import Gpu
 from agent.model.nvml_event import NvmlEvent, NvmlStatus, NvmlTrouble
 from agent.model.plain import from_plain
 from agent.probes.nvml.event_pipe import EventPipe
 from agent.probes.nvml.launch import child_environment, library_file
 from agent.probes.nvml.library import NOT_FOUND
-from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.reading import NvmlReading, with_last_known
 from agent.probes.nvml.recorder import Recording
 
 FIRST_DELAY_S = 1.0
@@ -33,6 +34,21 @@ FIRST_DELAY_S = 1.0
 MAX_DELAY_S = 60.0
 """Longest wait between attempts; a driver that comes back is noticed within it."""
 
+GROWTH_MIB = 4
+"""A child that has grown by so much is replaced. With driver 580.159.04 on an H100 it grows by
+0.9 KiB a scan, in the driver's library: with one scan a minute this is reached after three days."""
+
+SETTLED_ANSWERS = 100
+"""After so many answers the size of a child is taken for its own. Until then the interpreter's heap
+grows by 1 MiB, and hardly afterwards (tests.bench.nvml_growth)."""
+
+REPLACE_RETRY_S = 600.0
+"""Wait before another attempt to replace a child, after one that failed."""
+
+RETIRE_S = 10.0
+"""How long a child that is replaced may take to deliver its last events; it needs 0.4 s."""
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 _EXIT_S = 1.0  # for a child that has nothing to do; it needs milliseconds
 _NO_LIBRARY = (NOT_FOUND, 13)
 """``NVML_ERROR_LIBRARY_NOT_FOUND``, and ``…FUNCTION_NOT_FOUND`` for what every driver has."""
@@ -44,6 +60,9 @@ _STUCK_CURE = (
 
 class NvmlSupervisor:
     """Scans through a child process that it replaces when needed; safe to share by threads.
+
+    Needed is a new one after a failure, and when the old one has grown: then the new one reads
+    and listens before the old one ends, so that no event is lost, or delivered twice.
 
     Args:
         library: the file ``libnvidia-ml.so.1`` (under whatever name) or its directory;
@@ -66,6 +85,7 @@ class NvmlSupervisor:
     ) -> None:
         self._library = library
         self._timeout_s = timeout_s
+        self._clock = clock
         self._attempts = Attempts(clock)
         self._events = None if on_events is None else EventPipe(on_events)
         self._lock = threading.Lock()
@@ -73,7 +93,10 @@ class NvmlSupervisor:
         self._last_good: NvmlReading | None = None
         self._decoded = b"", Recording(reading=NvmlReading())
         self._child: _Child | None = None
-        self._stuck: _Child | None = None
+        self._successor: _Child | None = None  # while it is not sure that it becomes one
+        self._left: list[_Child] = []  # were told to end; one that has not is stuck
+        self._is_listening = False
+        self._replace_at = float("-inf")
         self._is_closed = False
 
     @property
@@ -114,20 +137,20 @@ class NvmlSupervisor:
         """End the child and the events; a scan in progress fails. Takes a second or two at most."""
         self._is_closed = True
         try:
-            child = self._child
-            if child is not None:
+            children = [it for it in (self._child, self._successor) if it is not None]
+            for child in children:
                 child.end_input()
             if not self._lock.acquire(timeout=_EXIT_S / 4):
-                if child is not None:
+                for child in children:
                     child.kill()  # the scan in progress then meets the end of the child's output
                 if not self._lock.acquire(timeout=_EXIT_S / 4):
                     return  # stuck in the driver; the scan ends by its own timeout
             try:
-                for each in (self._child, self._stuck):
-                    if each is not None and not each.has_ended(within_s=_EXIT_S / 4):
+                for each in (*children, *self._left):
+                    if not each.has_ended(within_s=_EXIT_S / 4):
                         each.kill()
                         each.free_later()
-                self._child = self._stuck = None
+                self._child, self._left = None, []
             finally:
                 self._lock.release()
         finally:
@@ -151,7 +174,11 @@ class NvmlSupervisor:
 
     def _attempt(self, request: str) -> Recording | NvmlUnavailable:
         try:
-            recording = self._ask(self._ready_child(), request)
+            recording = None
+            if request != "record" and self._has_grown():
+                recording = self._replace()
+            if recording is None:
+                recording = self._ask(self._ready_child(), request)
         except NvmlUnavailable as error:
             if self._events is not None:
                 self._events.excuse_silence()
@@ -169,21 +196,17 @@ class NvmlSupervisor:
         self._attempts.check()
 
         # An earlier child that is still stuck is another answer that is missing.
-        stuck = self._stuck
-        if stuck is not None and not stuck.has_ended():
+        for stuck in self._stuck():
             stuck.kill()
             if not stuck.has_ended(within_s=min(_EXIT_S, self._timeout_s) / 4):
                 cause = f"a call is stuck in the NVIDIA driver (process {stuck.pid})"
                 error = NvmlUnavailable(cause, _STUCK_CURE)
                 raise self._attempts.failed(NvmlTrouble.NO_ANSWER, error)
-        self._stuck = None
 
         try:
-            library = None if self._library is None else library_file(self._library)
+            self._child = self._started()
         except NvmlUnavailable as error:
             raise self._attempts.missed(NvmlTrouble.NO_LIBRARY, error) from None
-        try:
-            self._child = _Child(library, None if self._events is None else self._events.write_end)
         except OSError as error:  # e.g. EAGAIN, at the pod's limit of processes
             cause = f"cannot start the process that reads NVML: {error.strerror}"
             unavailable = NvmlUnavailable(cause, "check the process limit")
@@ -191,6 +214,61 @@ class NvmlSupervisor:
         if self._events is not None:
             self._events.follow(self._child.output)
         return self._child
+
+    def _started(self) -> "_Child":
+        """Start a child.
+
+        Raises:
+            NvmlUnavailable: there is no such library.
+            OSError: the process cannot be started.
+        """
+        library = None if self._library is None else library_file(self._library)
+        return _Child(library, None if self._events is None else self._events.write_end)
+
+    def _has_grown(self) -> bool:
+        """Return whether the child is to be replaced now, which no other stuck one forbids."""
+        child = self._child
+        return (
+            child is not None
+            and not child.has_ended()
+            and child.growth >= GROWTH_MIB << 20
+            and self._clock() >= self._replace_at
+            and not self._stuck()
+            and not self._is_closed
+        )
+
+    def _replace(self) -> Recording | None:
+        """Let a new child take the place of the present one, and return its first reading.
+
+        Returns:
+            ``None`` if the new one failed, and the present one stays. That is no failure of NVML.
+        """
+        old = self._child
+        assert old is not None
+        self._replace_at = self._clock() + REPLACE_RETRY_S
+        try:
+            new = self._successor = self._started()
+        except (NvmlUnavailable, OSError):
+            return None
+        line = new.ask("succeed", self._timeout_s)
+        self._successor = None
+        document = json.loads(line) if line else {}
+        if "ok" not in document or document.get("listening", False) < self._is_listening:
+            self._end(new)
+            return None
+        self._child, self._replace_at = new, float("-inf")
+        if self._events is not None:
+            self._events.follow(new.output)
+            until = json.loads(old.ask("retire", RETIRE_S) or b"{}").get("ok")
+            new.ask("release" if until is None else f"release {until!r}", self._timeout_s)
+        old.end_input()
+        if not old.has_ended(within_s=_EXIT_S):
+            self._end(old)
+        structlog.get_logger().info(
+            "NVML process replaced", grown_mib=round(old.growth / (1 << 20), 1)
+        )
+        assert line is not None
+        return self._decode(line, document)
 
     def _ask(self, child: "_Child", request: str) -> Recording:
         line = child.ask(request, self._timeout_s)
@@ -207,22 +285,36 @@ class NvmlSupervisor:
             return self._decoded[1]
         document = json.loads(line)
         if "ok" in document:
-            reading = from_plain(NvmlReading, document["ok"], [])
-            self._decoded = line, Recording(reading=reading, answers=document.get("answers", ""))
-            return self._decoded[1]
+            return self._decode(line, document)
         # A new process loads the library again: the driver may have been replaced meanwhile.
         self._leave(child)
         raise self._attempts.refused(NvmlUnavailable(**document["error"]))
 
+    def _decode(self, line: bytes, document: dict[str, Any]) -> Recording:
+        reading = from_plain(NvmlReading, document["ok"], [])
+        self._decoded = line, Recording(reading=reading, answers=document.get("answers", ""))
+        self._is_listening = document.get("listening", False)
+        return self._decoded[1]
+
     def _leave(self, child: "_Child") -> None:
-        """End *child* if it reacts; if not, it is the stuck one."""
+        """End *child*, the present one."""
         if self._events is not None:
             self._events.follow(None)
+        self._child = None
+        self._end(child)
+
+    def _end(self, child: "_Child") -> None:
+        """End *child* if it reacts; if not, it is stuck."""
         child.end_input()
         child.terminate()
-        self._child, self._stuck = None, child
+        self._left.append(child)
         if self._is_closed:  # no later attempt will free it
             child.free_later()
+
+    def _stuck(self) -> "list[_Child]":
+        """Return the children that were told to end and have not; there is hardly ever a second."""
+        self._left = [child for child in self._left if not child.has_ended()]
+        return self._left
 
     def _no_answer(self) -> NvmlUnavailable:
         return NvmlUnavailable(f"NVML did not answer within {self._timeout_s:g} s", _STUCK_CURE)
@@ -233,6 +325,10 @@ class _Child:
 
     Args:
         events: the descriptor for its events; ``None`` if none are wanted.
+
+    Attributes:
+        output: the descriptor from which its replies are read.
+        growth: bytes by which it had grown with its last reply; 0 while it is not settled.
     """
 
     def __init__(self, library: Path | None, events: int | None) -> None:
@@ -250,6 +346,9 @@ class _Child:
         self.pid = self._process.pid
         assert self._process.stdout is not None
         self.output = self._process.stdout.fileno()
+        self.growth = 0
+        self._answers = 0
+        self._settled: int | None = None  # its resident bytes then
 
     def ask(self, request: str, timeout_s: float) -> bytes | None:
         """Return the reply line, empty if the process ended first, ``None`` after the time."""
@@ -259,7 +358,15 @@ class _Child:
             stdin.write(request.encode() + b"\n")
         except (BrokenPipeError, ValueError):  # ValueError: close() was first
             return b""
-        return read_line(self.output, timeout_s)
+        line = read_line(self.output, timeout_s)
+        if line:
+            self._answers += 1
+            size = resident_bytes(self.pid)
+            if self._answers == SETTLED_ANSWERS:
+                self._settled = size
+            if size is not None and self._settled is not None:
+                self.growth = size - self._settled
+        return line
 
     def end_input(self) -> None:
         """Let it end by itself when it is done."""
@@ -356,32 +463,6 @@ class Attempts:
         return error
 
 
-def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
-    """Return *reading*, its GPUs without a UUID described as *previous* knew them.
-
-    A lost GPU does not even give its UUID, and one that answers only some calls may withhold it;
-    either keeps its index while the driver runs, and must stay the device that it was. Nothing
-    is carried over unless the same GPUs answer at all other indices. Of a lost GPU everything is
-    as last known, of another one what it does not give now.
-    """
-    if previous is None or len(previous.gpus) != len(reading.gpus):
-        return reading
-    matched = tuple(zip(reading.gpus, previous.gpus, strict=True))
-    if any(now.uuid not in (None, was.uuid) for now, was in matched):
-        return reading
-    gpus = []
-    for now, was in matched:
-        if now.is_lost:
-            gpus.append(replace(was, is_lost=True))
-        elif now.uuid is not None:
-            gpus.append(now)
-        else:
-            values: dict[str, Any] = {field.name: getattr(now, field.name) for field in fields(Gpu)}
-            known = {name: value for name, value in values.items() if value is not None}
-            gpus.append(replace(was, **known))
-    return replace(reading, gpus=tuple(gpus))
-
-
 def read_line(descriptor: int, timeout_s: float) -> bytes | None:
     """Return the bytes of *descriptor* up to the end of a line.
 
@@ -399,3 +480,12 @@ def read_line(descriptor: int, timeout_s: float) -> bytes | None:
         if line.endswith(b"\n"):
             return bytes(line)
     return None
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Return the memory of the process *pid* (proc_pid_statm(5)); ``None`` if it cannot be read."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]
+    except (OSError, IndexError):  # IndexError: the process has just ended
+        return None
+    return int(pages) * _PAGE

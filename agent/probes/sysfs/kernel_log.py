@@ -21,7 +21,7 @@ import structlog
 from agent.errors import InputError
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.pci import PciAddress
-from agent.probes.nvml.events import FLUSH_S, EventTally
+from agent.probes.nvml.tally import FLUSH_S, EventTally
 
 _CHUNK = 1 << 16
 """Bytes; ``/dev/kmsg`` gives one record a read, of 8 KiB at most (kernel/printk/printk.c)."""

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
 from types import SimpleNamespace
 
 import pynvml
@@ -17,6 +19,7 @@ from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.probes.nvml import events as nvml_events
 from agent.probes.nvml.events import EventListener, EventsRefused
 from agent.probes.nvml.reading import read_nvml
+from agent.probes.nvml.tally import FLUSH_S
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.build import NAME
 from tests.fake_nvml.fake import FakeNvml
@@ -188,4 +191,129 @@ def test_other_gpus_than_those_registered_are_registered_and_ask_for_another_rea
     listener.watch(replace(READING, gpus=others))
     assert eventually(lambda: _lines(read_end) == [{"kind": "missed"}])
     assert len(nvml_fake.registered) == 4
+    listener.close()
+
+
+def test_a_listener_retires_in_a_silence_and_says_until_when_it_heard(
+    nvml_fake: FakeNvml, nvml_library: Path, pipe: tuple[int, int]
+) -> None:
+    ctypes.CDLL(str(nvml_library / NAME))
+    read_end, write_end = pipe
+    listener = EventListener(write_end)
+    assert listener.prepare(anew=True)
+    nvml_fake.xid(0, 79)
+    began = monotonic()
+    ended = listener.retire()
+    assert ended is not None
+    assert began < ended < monotonic()
+    assert _lines(read_end) == [{"kind": "xid", "gpu": GPU0, "xid": 79}]
+    assert nvml_fake.freed == 1
+
+
+def test_a_listener_that_is_only_ended_waits_for_no_silence(
+    nvml_fake: FakeNvml,
+    nvml_library: Path,
+    pipe: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nvml_events, "QUIET_MS", 3_600_000)
+    ctypes.CDLL(str(nvml_library / NAME))
+    listener = EventListener(pipe[1])
+    assert listener.prepare(anew=True)
+    listener.close(within_s=PATIENCE_S)
+    assert listener._thread is not None
+    assert not listener._thread.is_alive()
+    assert nvml_fake.freed == 1
+
+
+def test_what_came_just_before_a_registration_is_cancelled_is_told(
+    nvml_fake: FakeNvml, nvml_library: Path, pipe: tuple[int, int]
+) -> None:
+    ctypes.CDLL(str(nvml_library / NAME))
+    read_end, write_end = pipe
+    listener = EventListener(write_end)
+    times = 50
+    for _ in range(times):
+        assert listener.prepare(anew=True)
+        nvml_fake.xid(0, 13)
+    listener.close()
+    assert sum(int(str(line.get("count", 1))) for line in _lines(read_end)) == times
+
+
+def test_whatever_a_reading_interrupts_it_misses_nothing(
+    nvml_fake: FakeNvml, nvml_library: Path, pipe: tuple[int, int]
+) -> None:
+    """An older registration that ends late takes nothing from the one that is waited for."""
+    ctypes.CDLL(str(nvml_library / NAME))
+    read_end, write_end = pipe
+    listener = EventListener(write_end)
+    nvml_fake.fail("slow nvmlEventSetCreate 2")
+    for _ in range(20):
+        assert listener.prepare(anew=True)
+    assert _lines(read_end) == []
+    listener.close()
+
+
+@pytest.mark.parametrize(("is_drained", "ends"), [(False, False), (True, True)])
+def test_in_a_storm_a_listener_retires_at_a_moment_with_nothing_left_to_read(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch, *, is_drained: bool, ends: bool
+) -> None:
+    heard = 0
+
+    def wait(timeout_ms: int) -> NvmlEvent | None:
+        nonlocal heard
+        events.enter_result.is_drained = is_drained and timeout_ms == 0 and heard > 0
+        if events.enter_result.is_drained:
+            return None
+        heard += 1
+        return NvmlEvent(kind=EventKind.XID, gpu=GPU0, xid=13)
+
+    events = nullcontext(SimpleNamespace(wait=wait, gpus=(GPU0,), is_drained=False))
+    monkeypatch.setattr(nvml_events, "event_set", lambda *_: events)
+    monkeypatch.setattr(nvml_events, "nvml_session", lambda: nullcontext(SimpleNamespace(nvml=0)))
+    monkeypatch.setattr(nvml_events, "SETTLE_S", 0.2)
+    read_end, write_end = pipe
+    listener = EventListener(write_end)
+    assert listener.prepare(anew=True)
+    told = 0
+
+    def read() -> None:
+        nonlocal told
+        while told < heard or listener._thread.is_alive():  # type: ignore[union-attr] # it began
+            told += sum(int(str(line.get("count", 1))) for line in _lines(read_end))
+
+    reader = Thread(target=read)
+    reader.start()
+    assert (listener.retire() is not None) == ends
+    reader.join(PATIENCE_S)
+    assert told == heard > 0
+
+
+def test_a_successor_keeps_events_back_and_passes_on_those_that_are_new(
+    nvml_fake: FakeNvml, nvml_library: Path, pipe: tuple[int, int]
+) -> None:
+    ctypes.CDLL(str(nvml_library / NAME))
+    read_end, write_end = pipe
+    listener = EventListener(write_end)
+    listener.hold()
+    assert listener.prepare(anew=True)
+    nvml_fake.xid(0, 13)
+    held = listener._held
+    assert held is not None
+    assert eventually(lambda: len(held._spans) == 1)
+    until = monotonic()
+    sleep(FLUSH_S)
+    nvml_fake.xid(0, 79)
+    assert eventually(lambda: len(held._spans) == 2)
+    assert _lines(read_end) == []
+    listener.release(until)
+    nvml_fake.xid(1, 31)
+    told: list[object] = []
+
+    def is_told() -> bool:
+        told.extend(line["xid"] for line in _lines(read_end))
+        return len(told) == 2
+
+    assert eventually(is_told)
+    assert told == [79, 31]
     listener.close()

@@ -29,8 +29,7 @@ def _cause(supervisor: NvmlSupervisor) -> str:
 
 
 def _child_pid(supervisor: NvmlSupervisor) -> int:
-    child = supervisor._child or supervisor._stuck
-    assert child is not None
+    child = supervisor._child or supervisor._left[-1]
     return child.pid
 
 

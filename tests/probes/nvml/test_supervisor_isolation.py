@@ -99,8 +99,7 @@ def test_close_does_not_wait_for_a_child_in_uninterruptible_sleep(
 ) -> None:
     supervisor = nvml_supervise(timeout_s=PATIENCE_S, on_events=EventLog())
     _hangs(supervisor, nvml_fake, stuck)
-    left_behind = supervisor._stuck
-    assert left_behind is not None
+    (left_behind,) = supervisor._left
     assert stuck.is_stuck(left_behind.pid)
     began = monotonic()
     supervisor.close()

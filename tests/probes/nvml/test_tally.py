@@ -1,7 +1,7 @@
 """Events joined by what they are."""
 
 from agent.model.nvml_event import EventKind, NvmlEvent
-from agent.probes.nvml.events import MAX_KEYS, UNKNOWN_XID, EventTally
+from agent.probes.nvml.tally import MAX_KEYS, UNKNOWN_XID, EventTally, HeldEvents
 
 
 def _xid(gpu: str | None, code: int, count: int = 1) -> NvmlEvent:
@@ -43,3 +43,25 @@ def test_codes_without_end_take_bounded_memory_and_none_is_lost() -> None:
         ("b", UNKNOWN_XID),
     }
     assert sum(event.count for event in events) == 10 * MAX_KEYS + 7
+
+
+def test_of_held_events_those_after_a_time_are_passed_on() -> None:
+    held = HeldEvents()
+    for code, heard_at in ((13, 1.0), (31, 1.01), (13, 2.0), (79, 3.0)):
+        held.add(_xid("a", code), heard_at)
+    assert list(held.after(1.5)) == [_xid("a", 13), _xid("a", 79)]
+
+
+def test_without_a_time_all_held_events_are_passed_on() -> None:
+    held = HeldEvents()
+    for heard_at in (1.0, 2.0):
+        held.add(_xid("a", 13), heard_at)
+    assert list(held.after(None)) == [_xid("a", 13), _xid("a", 13)]
+
+
+def test_what_was_heard_about_then_is_held_as_one_and_rather_counted_twice_than_lost() -> None:
+    held = HeldEvents()
+    for number in range(1000):
+        held.add(_xid("a", 13), 1.0 + number / 20_000)
+    assert list(held.after(1.03)) == [_xid("a", 13, 1000)]
+    assert list(HeldEvents().after(1.03)) == []
