@@ -83,7 +83,7 @@ CHILD_MODULES = {
     *("model.plain", "model.probe_issue"),
     *("probes", "probes.nvml"),
     *(f"probes.nvml.{name}" for name in ("child", "events", "gpu", "library", "links", "reading")),
-    *(f"probes.nvml.{name}" for name in ("recorder", "session", "values")),
+    *(f"probes.nvml.{name}" for name in ("record", "recorder", "session", "tally", "values")),
 }
 
 EVERYTHING = (
@@ -213,6 +213,7 @@ def test_the_daemon_loads_what_it_needs_and_nothing_else(tmp_path: Path, nvml: F
     assert commands <= DAEMON_COMMANDS
     assert {"agent.checks.alignment.rules", "urllib3.poolmanager", "grpc._server"} <= loaded
     assert not {"asyncio", "grpc.aio", "kubernetes", "pynvml"} & loaded
+    assert not {"agent.probes.nvml.reading", "agent.deviceplugin.fake_kubelet"} & loaded
 
 
 def test_the_nvml_child_loads_what_it_needs_and_nothing_else(

@@ -17,7 +17,7 @@ from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.raw import RawCapture, capture_raw
 from agent.probes.discover import discover
-from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.record import NvmlReading
 from agent.probes.nvml.supervisor import NvmlSupervisor
 
 _Answer = TypeVar("_Answer")

@@ -12,6 +12,11 @@ from agent.daemon.target import Target
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.store import SnapshotStore
 
+RETRY_S = 5.0
+"""Until the second attempt to read an NVML that refuses or crashes; it doubles each time."""
+
+MOST_DOUBLINGS = 10
+
 STEP_S = 0.5
 """Within this time a request for a scan is noticed; 80 µs of CPU each time."""
 
@@ -70,7 +75,18 @@ class ScanLoop(PeriodicLoop):
                 issues=[f"{i.probe}: {i.subject} {i.reason}" for i in snapshot.issues],
             )
         self._on_scan()
-        return self._interval_s()
+        return self._pause_s(nvml)
+
+    def _pause_s(self, nvml: NvmlStatus) -> float:
+        """Return the seconds until the next scan, fewer where NVML may soon answer again.
+
+        Nobody listens for events until it is asked. Without an answer, or a library, it is asked
+        once in an interval: the one blocks a process, and the other takes its time.
+        """
+        if nvml.trouble not in (NvmlTrouble.REFUSED, NvmlTrouble.DIED):
+            return self._interval_s()
+        doublings = min(max(0, nvml.failures - 1), MOST_DOUBLINGS)
+        return min(self._interval_s(), RETRY_S * (1 << doublings))
 
     def _report(self, nvml: NvmlStatus, now: float) -> None:
         """Log once when NVML stops giving readings, and once when it gives them again.

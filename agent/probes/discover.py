@@ -9,7 +9,7 @@ from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
-from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.record import NvmlReading
 from agent.probes.sysfs.host import Host, HostFacts, Roots
 
 NO_READING = NvmlReading()

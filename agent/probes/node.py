@@ -11,7 +11,7 @@ from agent.model.nvml_event import NvmlEvent, NvmlStatus
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import addresses, join, read_or_issue
-from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.record import NvmlReading
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.sysfs.changes import REREAD_S
 from agent.probes.sysfs.host import Host, Roots

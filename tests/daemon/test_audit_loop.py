@@ -18,7 +18,7 @@ from agent.machines.bundled import machine
 from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots, discover
-from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.record import NvmlReading
 from agent.store import SnapshotStore
 from tests.compose.sysfs import unpack_whole
 from tests.deviceplugin.machines import NODES, node

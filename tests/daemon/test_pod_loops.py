@@ -18,7 +18,7 @@ from agent.daemon.pod_loops import PodLoops, pod_loops
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots, discover
 from agent.probes.kubelet.pb import podresources_pb2 as pb
-from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.record import NvmlReading
 from agent.store import SnapshotStore
 from tests.compose.sysfs import unpack_whole
 from tests.deviceplugin.machines import NODES, node

@@ -98,3 +98,23 @@ def test_an_error_during_a_scan_asks_for_another_scan(
     assert health.wants_look
     scan_loop(health, lambda: SOUND).step()
     assert not health.wants_look
+
+
+def pause_s(status: NvmlStatus) -> float:
+    """Return the seconds until the next scan after NVML has fared so."""
+    pause = scan_loop(None, lambda: SOUND, lambda: status).step()
+    assert pause is not None
+    return pause
+
+
+@pytest.mark.parametrize("trouble", [NvmlTrouble.REFUSED, NvmlTrouble.DIED])
+def test_an_nvml_that_may_soon_answer_is_asked_soon(trouble: NvmlTrouble) -> None:
+    pauses = [pause_s(NvmlStatus(trouble=trouble, failures=count)) for count in (1, 2, 3, 4, 5, 99)]
+    assert pauses == [5, 10, 20, 40, 60, 60]
+
+
+@pytest.mark.parametrize("trouble", [None, NvmlTrouble.NO_ANSWER, NvmlTrouble.NO_LIBRARY])
+def test_an_nvml_that_answers_or_hangs_or_is_missing_is_asked_at_each_interval(
+    trouble: NvmlTrouble | None,
+) -> None:
+    assert pause_s(NvmlStatus(trouble=trouble, failures=0 if trouble is None else 1)) == 60

@@ -16,7 +16,7 @@ from agent.model.pci import PciAddress
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots, discover, with_audit_facts
-from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.record import NvmlReading
 from tests.compose.sysfs import unpack_whole
 from tests.deviceplugin.machines import NODES
 

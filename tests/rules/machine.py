@@ -37,7 +37,7 @@ from agent.probes.capture.archive import Entry, parse, unpack
 from agent.probes.discover import Roots, discover
 from agent.probes.kubelet.api import settings_from_configz
 from agent.probes.kubelet.metrics import metrics_from_text
-from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.record import NvmlReading
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.pods.cgroups import with_cgroups
 from agent.probes.pods.objects import node_status_from_object, pod_from_object

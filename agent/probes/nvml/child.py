@@ -36,7 +36,8 @@ from agent.footprint import give_back, put_off
 from agent.model.plain import to_plain
 from agent.probes.nvml.events import EventListener
 from agent.probes.nvml.library import load
-from agent.probes.nvml.reading import NvmlReading, read_nvml, refresh_nvml
+from agent.probes.nvml.reading import read_nvml, refresh_nvml
+from agent.probes.nvml.record import NvmlReading
 from agent.probes.nvml.recorder import Recorder
 
 DEFERRED = ("inspect", "shutil", "subprocess", "tempfile")

@@ -18,7 +18,8 @@ from typing import Any
 from agent.errors import NvmlUnavailable
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.plain import to_plain
-from agent.probes.nvml.reading import MAX_GPUS, NvmlReading, nvml_session
+from agent.probes.nvml.reading import MAX_GPUS, nvml_session
+from agent.probes.nvml.record import NvmlReading
 from agent.probes.nvml.tally import FLUSH_S, EventTally, HeldEvents
 
 KINDS: Mapping[int, EventKind] = MappingProxyType(

@@ -1,8 +1,7 @@
 """The GPUs of this node, read through NVML with the real ``pynvml``, whole or refreshed.
 
 :func:`read_nvml` and :func:`refresh_nvml` run in the NVML child process only
-(:mod:`agent.probes.nvml.child`): a call can wait for ever in the driver. Importing this module
-does not load ``pynvml``, so that the parent can share :class:`NvmlReading` without its cost.
+(:mod:`agent.probes.nvml.child`): a call can wait for ever in the driver.
 
 Neither keeps NVML initialised: an open handle would keep the driver from being unloaded. Only
 the listener for events does (:mod:`agent.probes.nvml.events`).
@@ -11,13 +10,11 @@ the listener for events does (:mod:`agent.probes.nvml.events`).
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import Any
 
 from agent.errors import NvmlUnavailable
-from agent.model.gpu import ConfidentialCompute, Gpu
-from agent.model.nvlink import NvLink, ReportedPair
-from agent.model.probe_issue import ProbeIssue
+from agent.model.gpu import Gpu
 from agent.probes.nvml import values
 from agent.probes.nvml.gpu import (
     gpu_uuid,
@@ -30,6 +27,7 @@ from agent.probes.nvml.gpu import (
 )
 from agent.probes.nvml.library import NOT_FOUND, SONAME
 from agent.probes.nvml.links import are_links_unchanged, read_links, uneven, with_peer_kinds
+from agent.probes.nvml.record import NvmlReading
 from agent.probes.nvml.session import Caller, Reply, Session, in_order
 
 MAX_GPUS = 64
@@ -46,33 +44,6 @@ _CURES = {  # by nvmlReturn_t
     18: "the driver was replaced while its kernel module runs: reload the module, or reboot",
     999: _DEVICES_WITHDRAWN,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvmlReading:
-    """The node as NVML reports it.
-
-    Attributes:
-        cuda_version: (major, minor) of the newest CUDA that the driver runs.
-        confidential_compute: ``None`` where the GPUs have no such mode.
-        gpus: by index; only the fields that NVML knows are filled.
-        nvlinks: by (gpu, link); ``None`` if NVML refused the links of every GPU.
-        pairs: every two GPUs about which NVML reported anything.
-        issues: what it refused, probe ``nvml``, in the order of
-            :func:`agent.probes.nvml.session.in_order`.
-        calls: how many NVML functions were called for it; equal readings may have cost
-            different numbers.
-    """
-
-    driver_version: str | None = None
-    nvml_version: str | None = None
-    cuda_version: tuple[int, int] | None = None
-    confidential_compute: ConfidentialCompute | None = None
-    gpus: tuple[Gpu, ...] = ()
-    nvlinks: tuple[NvLink, ...] | None = None
-    pairs: tuple[ReportedPair, ...] = ()
-    issues: tuple[ProbeIssue, ...] = ()
-    calls: int = field(default=0, compare=False)
 
 
 def read_nvml(around: Callable[[Any], Any] | None = None) -> NvmlReading:
@@ -110,32 +81,6 @@ def refresh_nvml(previous: NvmlReading) -> NvmlReading:
         session.calls += attempt.calls
         reading = reading or _read_whole(session)
     return replace(reading, calls=session.calls)
-
-
-def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
-    """Return *reading*, its GPUs without a UUID described as *previous* knew them.
-
-    A lost GPU does not even give its UUID, and one that answers only some calls may withhold it;
-    either keeps its index while the driver runs, and must stay the device that it was. Nothing
-    is carried over unless the same GPUs answer at all other indices. Of a lost GPU everything is
-    as last known, of another one what it does not give now.
-    """
-    if previous is None or len(previous.gpus) != len(reading.gpus):
-        return reading
-    matched = tuple(zip(reading.gpus, previous.gpus, strict=True))
-    if any(now.uuid not in (None, was.uuid) for now, was in matched):
-        return reading
-    gpus = []
-    for now, was in matched:
-        if now.is_lost:
-            gpus.append(replace(was, is_lost=True))
-        elif now.uuid is not None:
-            gpus.append(now)
-        else:
-            values: dict[str, Any] = {field.name: getattr(now, field.name) for field in fields(Gpu)}
-            known = {name: value for name, value in values.items() if value is not None}
-            gpus.append(replace(was, **known))
-    return replace(reading, gpus=tuple(gpus))
 
 
 @contextmanager

@@ -8,12 +8,10 @@ as its index, a MIG device as ``<gpu>:<slot>``, a GPU instance as ``<gpu> <id>``
 import ctypes
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from agent.model.numa import CpuSet
-from agent.probes.nvml.reading import NvmlReading
 from agent.probes.nvml.values import FIELD_MEMBERS, cluster_uuid, cpu_set
 
 HEADER = "# What NVML answered, return codes included; written by `nodetopo capture --raw`.\n"
@@ -33,18 +31,6 @@ _C_NAMES: Mapping[str, str] = MappingProxyType(
 _MASKS = ("nvmlDeviceGetCpuAffinity", "nvmlDeviceGetMemoryAffinity")
 _FIELD_VALUES = "nvmlDeviceGetFieldValues"
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f#]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """One scan of NVML.
-
-    Attributes:
-        answers: the transcript of its calls; empty unless it was requested.
-    """
-
-    reading: NvmlReading
-    answers: str = ""
 
 
 class Recorder:

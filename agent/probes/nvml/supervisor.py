@@ -25,8 +25,7 @@ from agent.model.plain import from_plain
 from agent.probes.nvml.event_pipe import EventPipe
 from agent.probes.nvml.launch import child_environment, library_file
 from agent.probes.nvml.library import NOT_FOUND
-from agent.probes.nvml.reading import NvmlReading, with_last_known
-from agent.probes.nvml.recorder import Recording
+from agent.probes.nvml.record import NvmlReading, Recording, with_last_known
 
 FIRST_DELAY_S = 1.0
 """Wait before the second attempt; doubles with every failure in a row."""
@@ -189,7 +188,7 @@ class NvmlSupervisor:
 
     def _ready_child(self) -> "_Child":
         """Return a child that accepts requests, a new one if need be and allowed."""
-        if self._child is not None and not self._child.has_ended():
+        if self._child is not None and not self._child.is_over():
             return self._child
         if self._is_closed:
             raise NvmlUnavailable("the NVML process has been closed")
@@ -380,6 +379,13 @@ class _Child:
     def kill(self) -> None:
         """Send it SIGKILL."""
         self._process.kill()
+
+    def is_over(self) -> bool:
+        """Return whether it is gone, or about to be: its output ends a moment before it does."""
+        poll = select.poll()
+        if self._process.stdout is not None and not self._process.stdout.closed:
+            poll.register(self._process.stdout, 0)  # POLLHUP alone, which is always reported
+        return self.has_ended(within_s=_EXIT_S if poll.poll(0) else 0)
 
     def has_ended(self, within_s: float | None = 0.0) -> bool:
         """Return whether it is gone within *within_s* (None: for ever); frees its pipes if so."""

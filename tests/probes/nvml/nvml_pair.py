@@ -27,7 +27,7 @@ from agent.model.nvlink import (
     ReportedPair,
 )
 from agent.model.pci import PciAddress, PcieLink
-from agent.probes.nvml.reading import NvmlReading
+from agent.probes.nvml.record import NvmlReading
 
 CLUSTER = "4a5b6c7d-0001-4002-8003-aabbccddeeff"
 

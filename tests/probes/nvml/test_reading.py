@@ -13,7 +13,7 @@ from agent.model.nvlink import NvLink, P2pStatus, PeerAccess
 from agent.model.plain import from_plain, to_plain
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
-from agent.probes.nvml.reading import NvmlReading, with_last_known
+from agent.probes.nvml.record import NvmlReading, with_last_known
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.conftest import SHAPES, Supervise
 from tests.probes.nvml.nvml_pair import ANSWERS, READING

@@ -270,3 +270,26 @@ def test_close_ends_the_child(nvml_fake: FakeNvml, nvml_supervise: Supervise) ->
     assert child is not None
     supervisor.close()
     assert child.has_ended(PATIENCE_S)
+
+
+@pytest.mark.usefixtures("nvml_fake")
+def test_a_process_that_is_about_to_end_is_not_asked(
+    nvml_supervise: Supervise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = nvml_supervise()
+    supervisor.scan()
+    child = supervisor._child
+    assert child is not None
+    wait = child._process.wait
+
+    def late(timeout: float | None = None) -> int:
+        """Return what a kernel that has closed its files, and not yet ended it, would show."""
+        if timeout == 0:
+            raise subprocess.TimeoutExpired("child", 0)
+        return wait(timeout)
+
+    monkeypatch.setattr(child._process, "wait", late)
+    child.kill()
+    wait(PATIENCE_S)
+    assert supervisor.refresh().gpus
+    assert supervisor.status.failures == 0
