@@ -9,6 +9,7 @@ import ctypes
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from threading import Lock
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -26,6 +27,7 @@ DEFERRED: Mapping[str, str] = MappingProxyType(
 """Module → who imports it, and what for."""
 
 _LIBC = ctypes.CDLL(None)
+_LOCK = Lock()
 
 _M_ARENA_MAX = -8
 """Parameter of mallopt(3), malloc.h of glibc."""
@@ -68,6 +70,7 @@ class _Deferred(ModuleType):
         if name in ("__path__", "__file__"):  # the import system asks for them
             raise AttributeError(name)
         own = self.__name__
-        if sys.modules.get(own) is self:
-            del sys.modules[own]
+        with _LOCK:  # not around the import, which may wait for another thread that comes here
+            if sys.modules.get(own) is self:
+                del sys.modules[own]
         return getattr(import_module(own), name)
