@@ -67,8 +67,6 @@ class _Deferred(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         """Import the real module, whose attributes are this one's from then on."""
-        if name in ("__path__", "__file__"):  # the import system asks for them
-            raise AttributeError(name)
         own = self.__name__
         with _LOCK:  # not around the import, which may wait for another thread that comes here
             if sys.modules.get(own) is self:

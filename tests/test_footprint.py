@@ -262,6 +262,21 @@ def test_a_module_that_is_put_off_becomes_real_when_it_is_used(
     monkeypatch.delitem(sys.modules, "later")
 
 
+def test_a_part_of_a_package_that_is_put_off_can_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "__init__.py").write_text("")
+    (tmp_path / "whole" / "part.py").write_text("value = 7\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    footprint.put_off(["whole"])
+    from whole.part import value  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    assert value == 7
+    for name in ("whole", "whole.part"):
+        monkeypatch.delitem(sys.modules, name)
+
+
 def test_a_module_that_is_there_is_not_put_off() -> None:
     footprint.put_off(["json"])
     assert sys.modules["json"] is json
