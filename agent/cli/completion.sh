@@ -10,7 +10,7 @@ _nodetopo() {
   case "$path:$previous" in
     " run:--config"|" run:--config-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " run:--node-name") words='' ;;
-    " run:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " run:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " run:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " run:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " run:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -120,7 +120,7 @@ _nodetopo() {
     " run:-config-file") words='' ;;
     " topo matrix:-o"|" topo matrix:--output") words='table short json yaml svg' ;;
     " topo matrix:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " topo matrix:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " topo matrix:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " topo matrix:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo matrix:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo matrix:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -130,7 +130,7 @@ _nodetopo() {
     " topo matrix:--node-name") words='' ;;
     " topo tree:-o"|" topo tree:--output") words='table short json yaml svg' ;;
     " topo tree:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " topo tree:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " topo tree:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " topo tree:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo tree:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo tree:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -140,7 +140,7 @@ _nodetopo() {
     " topo tree:--node-name") words='' ;;
     " topo path:-o"|" topo path:--output") words='table short json yaml svg' ;;
     " topo path:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " topo path:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " topo path:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " topo path:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -150,7 +150,7 @@ _nodetopo() {
     " topo path:--node-name") words='' ;;
     " labels:-o"|" labels:--output") words='table short json yaml' ;;
     " labels:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " labels:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " labels:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " labels:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -174,7 +174,7 @@ _nodetopo() {
     " publish:--publish-clique") words='' ;;
     " publish:--topology-levels") words='' ;;
     " publish:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " publish:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " publish:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " publish:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " publish:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " publish:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -192,7 +192,7 @@ _nodetopo() {
     " health:--checks-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:-o"|" health:--output") words='table short json yaml' ;;
     " health:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " health:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " health:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " health:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -206,7 +206,7 @@ _nodetopo() {
     " audit:--manifest") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " audit:-o"|" audit:--output") words='table short json yaml' ;;
     " audit:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " audit:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " audit:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " audit:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " audit:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " audit:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -223,7 +223,7 @@ _nodetopo() {
     " admit:--scope") words='container pod' ;;
     " admit:-o"|" admit:--output") words='table short json yaml' ;;
     " admit:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " admit:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " admit:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " admit:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " admit:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " admit:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -269,7 +269,7 @@ _nodetopo() {
     " allocate:--mig") words='' ;;
     " allocate:-o"|" allocate:--output") words='table short json yaml' ;;
     " allocate:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " allocate:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " allocate:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " allocate:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " allocate:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " allocate:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -279,7 +279,7 @@ _nodetopo() {
     " allocate:--node-name") words='' ;;
     " capture:-o"|" capture:--output") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " capture:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " capture:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " capture:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -293,7 +293,7 @@ _nodetopo() {
     " capture:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:-o"|" nccl xml:--output") words='table short json yaml' ;;
     " nccl xml:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " nccl xml:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " nccl xml:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " nccl xml:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -314,7 +314,7 @@ _nodetopo() {
     " simulate trace:--plot") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " simulate trace:-o"|" simulate trace:--output") words='table short json yaml' ;;
     " simulate trace:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " simulate trace:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-8 h200-nvl-4 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " simulate trace:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " simulate trace:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " simulate trace:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " simulate trace:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
