@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.lab.api import Api
 from tests.lab.cluster import Cluster
 from tests.lab.go_program import user_cache
 from tests.lab.machine_node import Node
@@ -90,7 +91,9 @@ def measure(checkouts: Sequence[Path]) -> Iterator[tuple[str, Path, Cost]]:
         with tempfile.TemporaryDirectory(prefix="nt-") as folder:
             for kind, flags in _kinds(node, Path(folder)).items():
                 for checkout in checkouts:
-                    with _running(cluster, node, checkout, Path(folder), flags) as pid:
+                    command = (str(runtime_python()), "-m", "agent")
+                    account = Account(cluster.api, cluster.api.token, Path(folder))
+                    with running(node, account, checkout, command, flags) as pid:
                         yield kind, checkout, _cost(pid)
     finally:
         cluster.stop()
@@ -115,20 +118,37 @@ def _kinds(node: Node, folder: Path) -> Mapping[str, Sequence[str]]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A service account: the API server, the token, and a directory for files of the daemon."""
+
+    api: Api
+    token: str
+    folder: Path
+
+    def mounting(self) -> str:
+        """Return the shell command that puts its files where a pod finds them."""
+        account = self.folder / "account"
+        account.mkdir(exist_ok=True)
+        (account / "token").write_text(self.token)
+        (account / "ca.crt").write_bytes(self.api.authority.read_bytes())
+        return f"mkdir -p {ACCOUNT}; mount --bind {shlex.quote(str(account))} {ACCOUNT}"
+
+
 @contextmanager
-def _running(
-    cluster: Cluster, node: Node, checkout: Path, folder: Path, flags: Sequence[str]
+def running(
+    node: Node, account: Account, checkout: Path, program: Sequence[str], flags: Sequence[str]
 ) -> Iterator[int]:
-    """Run a daemon with *flags* until the block ends; yield its process id once it is registered.
+    """Run a daemon as a pod until the block ends; yield its process id once it is registered.
+
+    Args:
+        program: Python and its arguments, up to the module.
+        flags: more of the command line; ``--no-publish-labels`` leaves out the API server.
 
     Raises:
         AssertionError: the kubelet does not get the devices in time.
     """
-    account = folder / "account"
-    account.mkdir(exist_ok=True)
-    (account / "token").write_text(cluster.api.token)
-    (account / "ca.crt").write_bytes(cluster.api.authority.read_bytes())
-    mount = f"mkdir -p {ACCOUNT}; mount --bind {shlex.quote(str(account))} {ACCOUNT}"
+    folder = account.folder
     agent = {
         name: value
         for name, value in node.agent.settings().items()
@@ -142,11 +162,11 @@ def _running(
         "NO_PROXY": "127.0.0.1",
     }
     if "--no-publish-labels" not in flags:
-        host, port = cluster.api.url.removeprefix("https://").split(":")
+        host, port = account.api.url.removeprefix("https://").split(":")
         environment |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
     command = [
-        *("unshare", *required_flags(), "sh", "-c", f'{mount}; exec "$@"', "sh"),
-        *(str(runtime_python()), "-m", "agent", "run", "--log-format=json"),
+        *("unshare", *required_flags(), "sh", "-c", f'{account.mounting()}; exec "$@"', "sh"),
+        *(*program, "run", "--log-format=json"),
         *(f"--{name}={value}" for name, value in agent.items()),
         *(f"--health-file={folder / 'health.json'}", *flags),
     ]
