@@ -33,39 +33,20 @@ DAEMON_LIBRARIES = {
 CHILD_LIBRARIES = {"pynvml"}
 
 CHILD_STANDARD = {
-    *(
-        "collections",
-        "contextlib",
-        "copy",
-        "ctypes",
-        "dataclasses",
-        "datetime",
-        "enum",
-        "functools",
-    ),
-    *("inspect", "itertools", "json", "math", "os", "queue", "re", "string", "struct", "sys"),
-    *("threading", "time", "types", "typing", "warnings"),
+    *("collections", "contextlib", "copy", "ctypes", "dataclasses", "datetime", "enum"),
+    *("functools", "gc", "inspect", "itertools", "json", "math", "os", "queue", "re", "string"),
+    *("struct", "sys", "threading", "time", "types", "typing", "warnings"),
 }
 DAEMON_STANDARD = CHILD_STANDARD | {
     *("argparse", "array", "ast", "base64", "bisect", "bz2", "calendar", "concurrent"),
     *("contextvars", "copyreg", "csv", "email", "errno", "fcntl", "fnmatch", "gettext", "glob"),
     *("gzip", "hashlib", "heapq", "hmac", "http", "importlib", "io", "ipaddress", "linecache"),
-    *("locale", "logging", "lzma", "mimetypes", "mmap", "numbers", "opcode", "pathlib", "pickle"),
-    *(
-        "pkgutil",
-        "platform",
-        "posixpath",
-        "pwd",
-        "resource",
-        "quopri",
-        "random",
-        "reprlib",
-        "secrets",
-        "select",
-    ),
-    *("selectors", "shlex", "signal", "socket", "socketserver", "ssl", "stat", "stringprep"),
-    *("subprocess", "tempfile", "textwrap", "timeit", "token", "tokenize", "tomllib", "traceback"),
-    *("unicodedata", "urllib", "weakref", "wsgiref", "zipfile", "zlib"),
+    *("locale", "logging", "lzma", "mimetypes", "mmap", "numbers", "opcode", "pathlib"),
+    *("pickle", "pkgutil", "platform", "posixpath", "pwd", "quopri", "random", "reprlib"),
+    *("resource", "secrets", "select", "selectors", "shlex", "signal", "socket"),
+    *("socketserver", "ssl", "stat", "stringprep", "subprocess", "tempfile", "textwrap"),
+    *("timeit", "token", "tokenize", "tomllib", "traceback", "unicodedata", "urllib"),
+    *("weakref", "wsgiref", "zipfile", "zlib"),
 }
 """What they name, and what that imports in the running version of Python."""
 

@@ -25,7 +25,7 @@ from agent.daemon.scan_loop import ScanLoop
 from agent.daemon.state_files import read_boot_id
 from agent.daemon.target import open_target
 from agent.errors import AgentError
-from agent.footprint import give_back
+from agent.footprint import give_back, settle
 from agent.health.notices import Notice
 from agent.store import SnapshotStore
 
@@ -230,6 +230,7 @@ class Daemon:
         self._components.add_publishers()
         for name, loop in self._components.loops():
             self._group.start(name, loop)
+        settle()
 
     def _run_pod_loops(self, stopping: threading.Event) -> None:
         """Start non-critical loops after device registration: to load them costs 0.5 s of CPU."""
