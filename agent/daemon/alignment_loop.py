@@ -10,13 +10,16 @@ import structlog
 from agent.checks.alignment.measure import measured
 from agent.checks.alignment.record import Alignment, PodAlignment
 from agent.config.settings import Settings
-from agent.daemon.logs import LastProblem
+from agent.daemon.logs import LastProblem, Outage
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import RunningPods
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
 from agent.publish.events import PodEvent
 from agent.store import SnapshotStore
+
+OUTAGE_ATTEMPTS = 2
+"""Measurements in a row that the kubelet left unanswered, after which its silence is reported."""
 
 LOOK_S = 60.0
 """How often pods are measured. What a pod has is settled when it is admitted; only its cgroup can
@@ -79,7 +82,8 @@ class AlignmentLoop(PeriodicLoop):
         self._store = store
         self._pods = RunningPods(settings)
         self._read = read or self._pods.read_with_offer
-        self._problem = LastProblem()
+        self._bug = LastProblem()
+        self._outage = Outage(OUTAGE_ATTEMPTS)
         self._suspects: frozenset[PodName] = frozenset()
         self._reported: OrderedDict[PodName, None] = OrderedDict()
         self.post = post
@@ -91,7 +95,7 @@ class AlignmentLoop(PeriodicLoop):
         current = self._store.current
         if current is None:
             return 1.0  # the first scan goes on
-        problem, is_bug = None, False
+        problem, bug = None, None
         try:
             rows = measured(self._read(current.snapshot))
             by_pod = groupby(rows, key=lambda row: (row.namespace, row.pod, row.uid))
@@ -99,19 +103,20 @@ class AlignmentLoop(PeriodicLoop):
         except UnreadableError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - no pod must end what offers the GPUs
-            problem, is_bug = f"a bug of ours: {error!r}", True
+            problem = bug = f"a bug of ours: {error!r}"
 
         log = structlog.get_logger()
-        is_new = self._problem.is_new(problem)
+        is_new_bug = self._bug.is_new(bug)
         if problem is None:
-            if is_new:
+            if self._outage.has_ended() or is_new_bug:
                 log.info("pods measured again")
             self._take(pods)
         else:
             self.errors += 1
             self.found = None
-            if is_new:
-                log.warning("pods not measured", error=problem, exc_info=is_bug)
+            is_lasting = bug is None and self._outage.has_failed()
+            if is_lasting or (bug is not None and is_new_bug):
+                log.warning("pods not measured", error=problem, exc_info=bug is not None)
         return LOOK_S
 
     def close(self) -> None:

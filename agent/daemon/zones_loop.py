@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from agent.config.settings import Settings
-from agent.daemon.logs import LastProblem
+from agent.daemon.logs import Outage
 from agent.daemon.loops import PeriodicLoop
 from agent.errors import AgentError, UnreadableError
 from agent.kubeapi.apply import connection
@@ -28,6 +28,9 @@ from agent.zones.zones import SteadyOffer, SteadyPods, zones
 LOOK_S = 2.0
 """How often the kubelet is asked what it gave. It notifies nobody; it answers from memory, and
 allows 100 questions a second (kubernetes 1.36 pkg/kubelet/apis/podresources/constants.go)."""
+
+OUTAGE_ATTEMPTS = 6
+"""Attempts, with the pauses below about a minute, after which a kubelet's silence is reported."""
 
 KUBELET_RETRY_S = (LOOK_S, 30.0)
 """First and longest pause after the kubelet did not answer, doubled in between, full jitter."""
@@ -129,7 +132,7 @@ class ZonesLoop(PeriodicLoop):
         self._takes = 0
         self._node_uid: object = None
         self._noted_uid: object = None
-        self._problem = LastProblem()
+        self._outage = Outage(OUTAGE_ATTEMPTS)
         self._policies: KubeletSettings | None = None
         self._seen: tuple[object, ...] | None = None
         self._zones_wanted: Mapping[str, Any] = {}
@@ -175,11 +178,11 @@ class ZonesLoop(PeriodicLoop):
             held = self._kubelet.held()
         except UnreadableError as error:
             self.kubelet_errors += 1
-            if self._problem.is_new(str(error)):
+            if self._outage.has_failed():
                 log.warning("pod resources not read", error=str(error))
             return self._pause.next_s(None)
         self._pause.reset()
-        if self._problem.is_new(None):
+        if self._outage.has_ended():
             log.info("pod resources read again")
         now = self._clock()
         self._take(

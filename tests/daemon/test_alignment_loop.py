@@ -186,6 +186,16 @@ def test_a_silent_kubelet_leaves_the_result_unknown_and_is_logged_once() -> None
     ]
 
 
+def test_a_kubelet_that_restarts_during_a_measurement_is_not_logged() -> None:
+    agent = Played((BAD,))
+    agent.is_silent = True
+    with capture_logs() as lines:
+        assert agent.look() is None
+        agent.is_silent = False
+        assert agent.look() is not None
+    assert lines == []
+
+
 def test_before_the_first_scan_nothing_is_asked() -> None:
     agent = AlignmentLoop(Settings(node_name="gpu-1"), SnapshotStore(), post=None)
     assert (agent.step(), agent.found, agent.errors) == (1.0, None, 0)
