@@ -88,11 +88,14 @@ def measure(checkouts: Sequence[Path]) -> Iterator[tuple[str, Path, Cost]]:
         for project in ("node-resource-topology", "nfd"):
             crds.install(cluster.api, project)
         node = cluster.add_node("h100", SHAPE)
+        command = (str(runtime_python()), "-m", "agent")
         with tempfile.TemporaryDirectory(prefix="nt-") as folder:
+            account = Account(cluster.api, cluster.api.token, Path(folder))
+            for checkout in checkouts:  # compiles the modules
+                with running(node, account, checkout, command, ()):
+                    pass
             for kind, flags in _kinds(node, Path(folder)).items():
                 for checkout in checkouts:
-                    command = (str(runtime_python()), "-m", "agent")
-                    account = Account(cluster.api, cluster.api.token, Path(folder))
                     with running(node, account, checkout, command, flags) as pid:
                         yield kind, checkout, _cost(pid)
     finally:
