@@ -30,9 +30,12 @@ from agent.errors import InputError
 POLL_S = 0.03
 """Leaves 20 ms to serve and register, of the 50 ms that a restarted kubelet waits for a plugin."""
 
-SETTLED_S = 0.25
+SETTLED_S = 0.5
 """How often streams are looked at while the kubelet watches the devices: 130 µs of CPU each time,
 and an end without a change of the directory is one of a kubelet that crashed."""
+
+SELDOM_S = 5.0
+"""As :data:`LOOK_S` while the kubelet watches the devices and the directory is followed."""
 
 LOOK_S = 0.5
 """How often everything is looked at although the directory shows no change: a process that is
@@ -210,8 +213,9 @@ class DevicePlugin:
                 now = monotonic()
                 is_look_due = self._entries.may_have_changed() or now >= self._next_look
                 if is_look_due:
-                    self._next_look = now + LOOK_S
                     self._look(now)
+                    is_seldom = is_followed and self._is_settled and self._competitor is None
+                    self._next_look = now + (SELDOM_S if is_seldom else LOOK_S)
                 for registrar in self._registrars:
                     if is_look_due or registrar.endpoint is None:
                         registrar.check_socket(now)
