@@ -8,7 +8,7 @@
  *
  * Included once, by libnvidia-ml.c.
  */
-enum { TIMEOUT = 10, POLL_MS = 50, NO_INSTANCE = -1 };
+enum { TIMEOUT = 10, POLL_MS = 100, NO_INSTANCE = -1 };
 
 /* nvmlEventType*: all that a recent driver was seen to offer and a test may inject. */
 enum { SINGLE_BIT = 0x1, DOUBLE_BIT = 0x2, XID = 0x8, MIG_CHANGE = 0x100, UNAVAILABLE = 0x4000,

@@ -32,7 +32,7 @@ KINDS: Mapping[int, EventKind] = MappingProxyType(
 )
 """The types that are registered where a GPU supports them (nvml.h, ``nvmlEventType*``)."""
 
-WAIT_MS = 100
+WAIT_MS = 200
 """Longest single wait, and so about the time until the thread notices that it should stop."""
 
 FIRST_DELAY_S = 1.0
