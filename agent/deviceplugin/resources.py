@@ -278,7 +278,7 @@ def breaches(gpus: Sequence[Gpu]) -> Iterator[str]:
     divided = [gpu for gpu in gpus if gpu.is_divided]
     if not divided:
         return
-    whole = [gpu for gpu in gpus if not gpu.is_divided and not (gpu.is_lost and gpu.mig is None)]
+    whole = [gpu for gpu in gpus if not gpu.is_divided and not gpu.is_of_lost_mode]
     if whole:
         names = ", ".join(map(named, whole))
         yield f"not in MIG mode, while {divided[0].name} is: {names}"

@@ -69,11 +69,6 @@ def is_of_lost_model(gpu: Gpu) -> bool:
     return gpu.is_lost and gpu.product is None
 
 
-def is_of_lost_mode(gpu: Gpu) -> bool:
-    """Return whether *gpu* was lost before it said whether it is in MIG mode."""
-    return gpu.is_lost and gpu.mig is None
-
-
 def first_known(gpus: Iterable[Gpu], fact: Callable[[Gpu], _Fact | None]) -> _Fact | None:
     """Return *fact* of the first of *gpus* that has it: that of a lost GPU may be unknown."""
     return next((known for gpu in gpus if (known := fact(gpu)) is not None), None)
@@ -140,7 +135,7 @@ def _is_mig_capable(snapshot: Snapshot) -> bool | None:
     if any(gpu.mig is not None for gpu in counted(snapshot)):
         return True
     is_unread = any(issue.call == "nvmlDeviceGetMigMode" for issue in snapshot.issues)
-    is_unread |= any(map(is_of_lost_mode, counted(snapshot)))
+    is_unread |= any(gpu.is_of_lost_mode for gpu in counted(snapshot))
     return None if snapshot.driver_version is None or is_unread else False
 
 

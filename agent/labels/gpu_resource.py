@@ -8,13 +8,7 @@ a MIG device that could not be read leaves the labels of others alone.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.labels.gpu import (
-    counted,
-    described,
-    first_known,
-    is_of_lost_mode,
-    is_of_lost_model,
-)
+from agent.labels.gpu import counted, described, first_known, is_of_lost_model
 from agent.labels.label import (
     LabelEntry,
     LabelFamily,
@@ -80,7 +74,7 @@ def facts(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
     if rules.mig != "single":
         return whole_gpus(snapshot, rules)
     gpus = counted(snapshot)
-    if any(map(is_of_lost_mode, gpus)) and breach(gpus) is None:
+    if any(gpu.is_of_lost_mode for gpu in gpus) and breach(gpus) is None:
         return None
     parts = single(snapshot, rules)
     return whole_gpus(snapshot, rules) if parts is None else parts
@@ -102,7 +96,7 @@ def whole_gpus(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
         count=None if lost else len(gpus),
         memory_mib=first_known(gpus, lambda gpu: gpu.memory_mib or None),
     )
-    if any(not gpu.is_divided and not is_of_lost_mode(gpu) for gpu in gpus):
+    if any(not gpu.is_divided and not gpu.is_of_lost_mode for gpu in gpus):
         return whole.shared(rule)
     if all(gpu.is_divided for gpu in gpus) and not lost:
         return replace(whole, replicas=0)
@@ -141,7 +135,7 @@ def breach(gpus: Sequence[Gpu]) -> str | None:
     divided = [gpu for gpu in gpus if gpu.is_divided]
     if any(not gpu.mig.instances for gpu in divided if gpu.mig is not None):
         return "a GPU is in MIG mode without a MIG device"
-    whole = [it for it in gpus if not it.is_divided and not (it.is_lost and it.mig is None)]
+    whole = [gpu for gpu in gpus if not gpu.is_divided and not gpu.is_of_lost_mode]
     if divided and whole:
         return "some GPUs are in MIG mode and some are not"
     profiles = {instance.profile for _, instance in _parts(gpus) if instance.profile is not None}
@@ -160,7 +154,7 @@ def mixed(snapshot: Snapshot, rules: LabelRules) -> Mapping[str, ResourceFacts]:
         if name is not None:
             alike.setdefault(f"{MIG_RESOURCES}{name}", []).append(part)
     facts = {name: _facts(parts).shared(rules.shared.get(name)) for name, parts in alike.items()}
-    if any(map(is_of_lost_mode, counted(snapshot))):
+    if any(gpu.is_of_lost_mode for gpu in counted(snapshot)):
         return {name: replace(known, count=None) for name, known in facts.items()}
     return facts
 

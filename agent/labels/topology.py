@@ -101,7 +101,7 @@ def _has_mig(snapshot: Snapshot) -> bool | None:
     if any(gpu.is_divided for gpu in snapshot.gpus):
         return True
     is_unread = any(issue.call == "nvmlDeviceGetMigMode" for issue in snapshot.issues)
-    is_unread |= any(gpu.is_lost and gpu.mig is None for gpu in snapshot.gpus)
+    is_unread |= any(gpu.is_of_lost_mode for gpu in snapshot.gpus)
     is_known = snapshot.gpus and snapshot.driver_version is not None and not is_unread
     return False if is_known else None
 

@@ -264,6 +264,11 @@ class Gpu:
         return self.mig is not None and self.mig.is_enabled
 
     @property
+    def is_of_lost_mode(self) -> bool:
+        """Whether the GPU was lost before it said whether it is in MIG mode."""
+        return self.is_lost and self.mig is None
+
+    @property
     def id(self) -> str:
         """The UUID where known, else ``GPU<index>``: the name that other programs see."""
         return self.uuid or self.name
