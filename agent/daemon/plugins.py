@@ -252,15 +252,12 @@ class PluginSet:
         warnings: tuple[str, ...] = ()
         if plan.cdi is not None:
             gpus = tuple(offerable(known.gpus, plan.rules))
-            wanted = dict.fromkeys(
-                device.uuid
-                for resource in offered.resources
-                for device in resource.devices
-                if device.is_healthy and plan.plugin.names_cdi_devices
-            )
+            resources = offered.resources if plan.plugin.names_cdi_devices else ()
+            devices = (device for resource in resources for device in resource.devices)
+            wanted = dict.fromkeys(device.uuid for device in devices if device.is_healthy)
             report = plan.cdi.update(replace(known, gpus=gpus), minors, wanted)
             problem, warnings = report.problem, report.warnings
-            if plan.plugin.names_cdi_devices:
+            if resources:
                 offered = only_healthy(offered, report.devices)
         if plan.nccl is not None:
             warnings += tuple(plan.nccl.update(known))

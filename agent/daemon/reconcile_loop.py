@@ -82,16 +82,15 @@ class NoticeReporter:
     def report_cdi(self, problem: str | None) -> None:
         """Report *problem* of our CDI specification if it is new, and that it is over."""
         before, self._cdi_problem = self._cdi_problem, problem
-        if problem is not None and problem != before:
-            reason = "CdiNotWritten"
-            self.report(
-                [Notice(reason=reason, message=problem, is_warning=True, gpu=None, key=reason)]
-            )
-        if problem is None and before is not None:
+        if problem == before:
+            return
+        reason, message = "CdiNotWritten", problem
+        if message is None:
             reason, message = "CdiWritten", "the CDI specification has all devices that are offered"
-            self.report(
-                [Notice(reason=reason, message=message, is_warning=False, gpu=None, key=reason)]
-            )
+        is_bad = problem is not None
+        self.report(
+            [Notice(reason=reason, message=message, is_warning=is_bad, gpu=None, key=reason)]
+        )
 
 
 def conflicts(states: Mapping[str, PluginState]) -> dict[str, str]:
