@@ -1,5 +1,6 @@
 """What the daemon and its NVML child load, and what they put off."""
 
+import gc
 import json
 import os
 import site
@@ -283,5 +284,6 @@ def test_each_module_that_is_put_off_can_still_be_used(name: str) -> None:
 def test_another_libc_has_no_such_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "_LIBC", object())
     monkeypatch.setattr(footprint, "put_off", lambda _: None)
+    monkeypatch.setattr(gc, "disable", lambda: None)  # it would stay so for later tests
     footprint.stay_small()
     footprint.give_back()

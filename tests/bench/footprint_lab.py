@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from agent.probes.host import service_account
 from tests.lab.api import Api
 from tests.lab.cluster import Cluster
 from tests.lab.go_program import user_cache
@@ -39,8 +40,6 @@ IDLE_S = 120.0
 """How long CPU is counted after that: two scans."""
 
 LIMIT_S = 120.0
-
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 _EVERYTHING = (
     *("--measure-pods", "--publish-pod-events", "--explain-rejections", "--audit-node"),
@@ -135,7 +134,8 @@ class Account:
         account.mkdir(exist_ok=True)
         (account / "token").write_text(self.token)
         (account / "ca.crt").write_bytes(self.api.authority.read_bytes())
-        return f"mkdir -p {ACCOUNT}; mount --bind {shlex.quote(str(account))} {ACCOUNT}"
+        place = shlex.quote(str(service_account.DIRECTORY))
+        return f"mkdir -p {place}; mount --bind {shlex.quote(str(account))} {place}"
 
 
 @contextmanager
