@@ -16,6 +16,7 @@ RETRY_S = 5.0
 """Until the second attempt to read an NVML that refuses or crashes; it doubles each time."""
 
 MOST_DOUBLINGS = 10
+"""Far beyond any interval, and still a number of seconds."""
 
 STEP_S = 0.5
 """Within this time a request for a scan is noticed; 80 µs of CPU each time."""

@@ -40,7 +40,7 @@ from agent.probes.nvml.reading import read_nvml, refresh_nvml
 from agent.probes.nvml.record import NvmlReading
 from agent.probes.nvml.recorder import Recorder
 
-DEFERRED = ("inspect", "shutil", "subprocess", "tempfile")
+DEFERRED = ("shutil", "subprocess", "tempfile")
 """Imported by ``ctypes.util``, which pynvml imports to find a library elsewhere than on Linux."""
 
 GRACE_S = 2.0

@@ -93,7 +93,7 @@ class NvmlSupervisor:
         self._decoded = b"", Recording(reading=NvmlReading())
         self._child: _Child | None = None
         self._successor: _Child | None = None  # while it is not sure that it becomes one
-        self._left: list[_Child] = []  # were told to end; one that has not is stuck
+        self._left: list[_Child] = []  # asked to end; what has not is stuck
         self._is_listening = False
         self._replace_at = float("-inf")
         self._is_closed = False
@@ -311,7 +311,7 @@ class NvmlSupervisor:
             child.free_later()
 
     def _stuck(self) -> "list[_Child]":
-        """Return the children that were told to end and have not; there is hardly ever a second."""
+        """Return the children that were asked to end and have not; hardly ever two."""
         self._left = [child for child in self._left if not child.has_ended()]
         return self._left
 

@@ -87,15 +87,15 @@ def test_what_came_just_before_an_error_is_told_before_the_next_attempt(
     monkeypatch.setattr(nvml_events, "nvml_session", lambda: nullcontext(SimpleNamespace(nvml=0)))
     monkeypatch.setattr(nvml_events, "FIRST_DELAY_S", 3600.0)
     read_end, write_end = pipe
-    listener, told = EventListener(write_end), []
+    listener, delivered = EventListener(write_end), []
     listener.prepare(anew=True)
 
     def is_told() -> bool:
-        told.extend(_lines(read_end))
-        return len(told) == 3
+        delivered.extend(_lines(read_end))
+        return len(delivered) == 3
 
     assert eventually(is_told)
-    assert [line.get("xid") for line in told] == [45, 79, None]
+    assert [line.get("xid") for line in delivered] == [45, 79, None]
     listener.close()
 
 
@@ -275,18 +275,18 @@ def test_in_a_storm_a_listener_retires_at_a_moment_with_nothing_left_to_read(
     read_end, write_end = pipe
     listener = EventListener(write_end)
     assert listener.prepare(anew=True)
-    told = 0
+    delivered = 0
 
     def read() -> None:
-        nonlocal told
-        while told < heard or listener._thread.is_alive():  # type: ignore[union-attr] # it began
-            told += sum(int(str(line.get("count", 1))) for line in _lines(read_end))
+        nonlocal delivered
+        while delivered < heard or listener._thread.is_alive():  # type: ignore[union-attr] # it began
+            delivered += sum(int(str(line.get("count", 1))) for line in _lines(read_end))
 
     reader = Thread(target=read)
     reader.start()
     assert (listener.retire() is not None) == ends
     reader.join(PATIENCE_S)
-    assert told == heard > 0
+    assert delivered == heard > 0
 
 
 def test_a_successor_keeps_events_back_and_passes_on_those_that_are_new(
@@ -308,12 +308,12 @@ def test_a_successor_keeps_events_back_and_passes_on_those_that_are_new(
     assert _lines(read_end) == []
     listener.release(until)
     nvml_fake.xid(1, 31)
-    told: list[object] = []
+    delivered: list[object] = []
 
     def is_told() -> bool:
-        told.extend(line["xid"] for line in _lines(read_end))
-        return len(told) == 2
+        delivered.extend(line["xid"] for line in _lines(read_end))
+        return len(delivered) == 2
 
     assert eventually(is_told)
-    assert told == [79, 31]
+    assert delivered == [79, 31]
     listener.close()

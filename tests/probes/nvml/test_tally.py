@@ -34,7 +34,7 @@ def test_codes_without_end_take_bounded_memory_and_none_is_lost() -> None:
     for code in range(5 * MAX_KEYS):
         tally.add(_xid("a", 100_000 + code))
         tally.add(_xid("b", 100_000 + code))
-    tally.add(_xid("a", 100_000, 7))  # one that is told apart still is
+    tally.add(_xid("a", 100_000, 7))  # a key that is counted apart still is
     events = tally.take()
     assert len(events) == MAX_KEYS + 2
     assert events[0] == _xid("a", 100_000, 8)
