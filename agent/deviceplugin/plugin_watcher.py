@@ -50,7 +50,9 @@ class PluginWatcherRegistrar(Registrar):
         if notification is not None and server is not None:
             if notification.problem is not None:  # the kubelet retries by itself
                 self._note(f"the kubelet refused {self._resource}: {notification.problem}")
-            elif self._accepted is None:
+            else:
+                if self._accepted is not None:  # a kubelet was back before its loss was noticed
+                    self._streams_before = server.streams.opened - server.streams.open
                 self._succeeded(server, self._streams_before, now)
         return super().check_streams(now)
 

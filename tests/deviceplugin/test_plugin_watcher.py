@@ -175,6 +175,25 @@ def test_a_registry_socket_that_vanishes_while_it_is_shown_is_replaced(
     assert names(registry) == [registrar.endpoint]
 
 
+def test_a_kubelet_that_is_back_before_the_streams_are_looked_at_counts(
+    registry: Path, opened: ExitStack
+) -> None:
+    log = structlog.get_logger()
+    servicer = GpuServicer(RESOURCE, first, PluginSettings(), log, GENEROUS)
+    registrar = PluginWatcherRegistrar(RESOURCE, registry, servicer, log, GENEROUS)
+    opened.callback(registrar.stop)
+    registrar.check_socket(0.0)
+    registrar.register(0.0)
+    (shown,) = registry.iterdir()
+    for kubelet in (1, 2):
+        with grpc.insecure_channel(f"unix://{shown}") as channel:
+            stub: Any = service.RegistrationStub(channel)
+            stub.NotifyRegistrationStatus(pb.RegistrationStatus(plugin_registered=True))
+        assert not registrar.check_streams(0.0)
+        assert registrar.registrations == kubelet
+    assert registrar.is_registered
+
+
 def test_a_registry_that_is_missing_at_first_is_waited_for(
     start_kubelet: StartKubelet, start_watched: StartPlugin, watch: Watch, registry: Path
 ) -> None:
