@@ -13,7 +13,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from agent.model.gpu import Gpu, Mig
-from agent.model.hca import Hca
+from agent.model.hca import Hca, HcaPort
 from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
 from agent.model.nvlink import Closeness, NvLink, PeerKind, ReportedPair
 from agent.model.pci import PciAddress, PcieLink
@@ -152,11 +152,13 @@ def machines(draw: st.DrawFn, max_gpus: int = 8) -> Snapshot:
         chosen = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=2 * count))
         links = {pair: draw(st.integers(1, 2)) for pair in chosen}
     if shape == "pairs":
-        links = {(gpu, gpu + 1): 4 for gpu in range(0, count - 1, 2)}
+        links = {
+            (gpu, gpu + 1): draw(st.sampled_from((4, 4, 17, 18))) for gpu in range(0, count - 1, 2)
+        }
     distance = st.one_of(st.none(), st.sampled_from(DISTANCES))
     sockets = {0: 0, 1: 0, 2: draw(st.integers(0, 1))}
     nics = draw(st.lists(_nic_distances(count), max_size=4))
-    return node(
+    whole = node(
         numa=draw(st.lists(_NUMA, min_size=count, max_size=count)),
         links=links,
         switch_links=draw(st.integers(1, 18)) if shape == "nvswitch" else 0,
@@ -168,6 +170,23 @@ def machines(draw: st.DrawFn, max_gpus: int = 8) -> Snapshot:
         nvlink_version=draw(st.sampled_from((None, 2, 4, 5))),
         pcie_generation=draw(st.sampled_from((None, 3, 4, 5))),
     )
+    return draw(_worn(whole)) if draw(st.booleans()) else whole
+
+
+@st.composite
+def _worn(draw: st.DrawFn, whole: Snapshot) -> Snapshot:
+    """*whole* with PCIe links that lost lanes, NVLinks that are down, and ports in any state."""
+    lanes, states = st.sampled_from((None, 4, 8, 16)), st.sampled_from((None, "DOWN", "ACTIVE"))
+    gpus = [
+        replace(gpu, pcie=replace(gpu.pcie or PcieLink(), width=draw(lanes))) for gpu in whole.gpus
+    ]
+    hcas = [
+        replace(hca, ports=(HcaPort(number=1, state=draw(states)),)) for hca in whole.hcas or ()
+    ]
+    links = list(whole.nvlinks or ())
+    down = draw(st.sets(st.integers(0, len(links) - 1), max_size=2)) if links else set()
+    links = [replace(k, is_active=n not in down and k.is_active) for n, k in enumerate(links)]
+    return replace(whole, gpus=tuple(gpus), hcas=tuple(hcas), nvlinks=tuple(links))
 
 
 @st.composite

@@ -9,7 +9,7 @@ from agent.allocation.explain import Explanation
 from agent.allocation.facts import Facts, facts
 from agent.allocation.masks import positions
 from agent.allocation.requests import check_counts, sound_first, unknown_gpu, usable
-from agent.allocation.rules import DEFAULT, Rules
+from agent.allocation.rules import DEFAULT, Rules, terms_for
 from agent.allocation.score import Score
 from agent.allocation.terms import Terms
 from agent.errors import InputError
@@ -88,7 +88,7 @@ class Allocator:
         self._rules = rules
         self._terms = Terms(facts(snapshot), rules)
         self._engine = engine_for(self._terms)
-        self._explanation = Explanation(snapshot, self._terms.facts, rules)
+        self._explanation = Explanation(snapshot, self._terms.modelled, rules)
         self._ids = tuple(gpu.id for gpu in snapshot.gpus)
         self._position = {name: position for position, name in enumerate(self._ids)}
         self._usable = frozenset(usable(snapshot))
@@ -96,34 +96,42 @@ class Allocator:
     @property
     def facts(self) -> Facts:
         """All that answers depend on, except which GPUs are lost."""
-        return self._terms.facts
+        return self._terms.modelled
 
     def prepare(self) -> None:
         """Compute now what requests would otherwise wait for: 20 ms on a cube mesh of 8."""
         self._engine.prepare()
 
     def allocate(
-        self, *, available: Collection[str], required: Collection[str] = (), size: int
+        self,
+        *,
+        available: Collection[str],
+        required: Collection[str] = (),
+        size: int,
+        degraded: Collection[str] = (),
     ) -> Allocation:
-        """Return the best *size* of *available* that contain *required*; both are ids.
+        """Return the best *size* of *available* that contain *required*; all are ids.
 
-        The answer does not depend on the order of either.
+        The answer does not depend on the order of any. The alternatives have as few *degraded*
+        GPUs as it has.
 
         Raises:
             InputError: a GPU is unknown or lost, or no such set exists.
         """
         self._check(available, required, size)
-        free = self._mask(available)
+        pool, kept = sound_first(available, required, size, degraded)
         ranked = self._engine.ranked(
-            free=free,
-            required=self._mask(required),
-            size=size,
-            count=1 + ALTERNATIVES,
+            free=self._mask(pool), required=self._mask(kept), size=size, count=1 + ALTERNATIVES
         )
-        return self._allocation(ranked, free, is_optimal=self._engine.is_exact)
+        return self._allocation(
+            ranked, self._mask(available), degraded, is_optimal=self._engine.is_exact
+        )
 
     def describe(
-        self, chosen: Collection[str], available: Collection[str] | None = None
+        self,
+        chosen: Collection[str],
+        available: Collection[str] | None = None,
+        degraded: Collection[str] = (),
     ) -> Allocation:
         """Return the score of *chosen*, whoever chose it, and the next best set.
 
@@ -136,30 +144,45 @@ class Allocator:
         self._check(chosen if available is None else available, chosen, len(set(chosen)))
         mask = self._mask(chosen)
         if available is None:
-            return self._allocation([mask], None, is_optimal=False)
-        free = self._mask(available)
-        ranked = self._engine.ranked(free=free, required=0, size=mask.bit_count(), count=2)
+            return self._allocation([mask], None, degraded, is_optimal=False)
+        size = mask.bit_count()
+        pool, kept = sound_first(available, (), size, degraded)
+        ranked = self._engine.ranked(
+            free=self._mask(pool), required=self._mask(kept), size=size, count=2
+        )
         is_best = ranked[0] == mask
         others = [other for other in ranked if other != mask][:1]
-        return self._allocation([mask, *others], free, is_optimal=is_best and self._engine.is_exact)
+        return self._allocation(
+            [mask, *others],
+            self._mask(available),
+            degraded,
+            is_optimal=is_best and self._engine.is_exact,
+        )
 
     def _allocation(
-        self, masks: Sequence[int], free: int | None, *, is_optimal: bool
+        self,
+        masks: Sequence[int],
+        free: int | None,
+        degraded: Collection[str],
+        *,
+        is_optimal: bool,
     ) -> Allocation:
-        scores = [self._terms.score(mask, mask if free is None else free) for mask in masks]
+        bad = self._mask(self._usable.intersection(degraded))
+        scores = [self._terms.score(mask, mask if free is None else free, bad) for mask in masks]
+        order = terms_for(self._rules.policy, masks[0].bit_count())
         left = None if free is None else free & ~masks[0]
         return Allocation(
             chosen=self._names(masks[0]),
             indices=scores[0].order,
             score=scores[0],
-            reasons=self._explanation.reasons(scores, left),
+            reasons=self._explanation.reasons(scores, left, bad),
             is_optimal=is_optimal,
             alternatives=tuple(
                 Alternative(
                     chosen=self._names(mask),
                     indices=other.order,
                     score=other,
-                    lost_at=other.lost_at(scores[0], self._terms.order),
+                    lost_at=other.lost_at(scores[0], order) or "order",
                 )
                 for mask, other in zip(masks[1:], scores[1:], strict=True)
             ),
@@ -232,8 +255,8 @@ class Chooser(Protocol):
 
 def preferred(
     allocator: Chooser | None,
-    available: Sequence[str],
-    required: Sequence[str],
+    available: Collection[str],
+    required: Collection[str],
     size: int,
     degraded: Collection[str] = (),
 ) -> tuple[str, ...]:
@@ -242,8 +265,8 @@ def preferred(
     This answers the kubelet, which rejects a pod on an error, drops surplus devices and adds
     missing ones at random (kubelet v1.34 ``devicesToAllocate``). Those of *required* that are
     available are kept; of too many, the first in device order. As few *degraded* ids as possible
-    are chosen. GPUs that the snapshot does not know, or knows to be lost, come last. Without an
-    allocator the order is that of ids.
+    are chosen: that is the first term of every policy. GPUs that the snapshot does not know, or
+    knows to be lost, come last. Without an allocator the order is that of ids.
     """
     if degraded and allocator is not None:
         available, required = sound_first(available, required, size, degraded)

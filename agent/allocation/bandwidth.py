@@ -6,18 +6,23 @@ does with its NVB paths (NCCL 2.30 src/graph/paths.cc).
 ``table``: what the operator measured, and the ring model for sets that were not measured.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 
-from agent.allocation.facts import Facts, Square, tenths
+from agent.allocation.facts import Facts, Square, reach, tenths
 from agent.allocation.measured import Measured
 from agent.allocation.rules import Model, Rules
 
 LARGEST_COUNTED = 8
 """GPUs up to which the rings of an NVLink mesh are counted exactly: no larger mesh has been
 built (DGX-1). A larger set counts one ring if any closes; sets of one size compare alike."""
+
+EQUAL_SHARE = 94
+"""Percent of a bandwidth that count as all of it: a GPU with 17 of 18 NVLinks is as good as one
+with all, and the raw line rate that some drivers report as the payload (both within 6 %)."""
 
 MOST_STEPS = 50_000
 """Rings tried for one set, 0.1 s of them. The sets of a DGX-1 take 41 at most; a dense mesh of
@@ -59,6 +64,35 @@ def bandwidth(facts: Facts, rules: Rules) -> Bandwidth:
     return of
 
 
+def levels(facts: Facts, rules: Rules) -> Callable[[int], int]:
+    """Return the function that gives the bandwidth, 0.1 GB/s, as which a bandwidth counts.
+
+    Bandwidths of which the lower is at least :data:`EQUAL_SHARE` of the higher count as the higher.
+    To be equal must be transitive, so the bandwidths that this machine can have are divided from
+    the highest down: those that are near the highest count as it, then those that are near the
+    highest that is left.
+    """
+    possible = {facts.hops[a][b] for a, b in combinations(range(len(facts.hops)), 2)}
+    possible |= set(rules.measured.sets.values() if rules.measured else ())
+    if not facts.is_switched:
+        most = max(map(sum, facts.links), default=0)
+        step = 1 if rules.model is Model.RELAY else 2  # a ring takes two links of each GPU
+        rates = {facts.rates[a][b] for a, b in _linked(facts, range(len(facts.links)))}
+        possible |= {tenths(n * rate) for rate in rates for n in range(step, most + 1, step)}
+    heads: list[int] = []
+    for bandwidth in sorted(possible, reverse=True):
+        if not heads or bandwidth * 100 < heads[-1] * EQUAL_SHARE:
+            heads.append(bandwidth)
+    heads.reverse()
+
+    def level(bandwidth: int) -> int:
+        place = bisect_left(heads, bandwidth)
+        is_near = place < len(heads) and bandwidth * 100 >= heads[place] * EQUAL_SHARE
+        return heads[place] if is_near else bandwidth
+
+    return level
+
+
 def with_measured_pairs(facts: Facts, measured: Measured | None) -> Facts:
     """Return *facts* with the measured hops in place of the modelled ones."""
     if measured is None or not measured.pairs:
@@ -75,7 +109,7 @@ def with_measured_pairs(facts: Facts, measured: Measured | None) -> Facts:
             if links := facts.links[a][b]:
                 # MB/s of one link, rounded; a width below half a MB/s a link changes nothing.
                 rates[a][b] = (width * 100 + links // 2) // links or rates[a][b]
-    return replace(facts, hops=_frozen(hops), rates=_frozen(rates))
+    return replace(facts, hops=_frozen(hops), rates=_frozen(rates), reach=reach(hops))
 
 
 def ring_bandwidth(facts: Facts, members: Sequence[int]) -> int:

@@ -17,7 +17,7 @@ from typing import Protocol
 from agent.allocation.facts import Facts
 from agent.allocation.masks import bits, positions
 from agent.allocation.remainder import JOB_WEIGHTS
-from agent.allocation.score import hca_distance, hca_far
+from agent.allocation.score import hca_distance, hca_far, hca_nearness, reach
 from agent.allocation.terms import LARGEST_MESH, Figure, Terms
 from agent.allocation.tree import Node, bundled, remainder_value
 
@@ -92,10 +92,13 @@ class TreeEngine:
 
     name = "tree"
 
-    def __init__(self, terms: Terms, root: Node) -> None:
+    def __init__(self, terms: Terms, root: Node, *, is_for_one: bool = False) -> None:
+        """Prepare for requests of any size; with *is_for_one* for one GPU, whose terms differ."""
+        size = 1 if is_for_one else 2
         self.is_exact = terms.tree is not None
-        self._figures = _figures(terms, terms.order)
-        self._layout = _Layout(terms, root)
+        self._figures = _figures(terms, terms.order(size))
+        self._layout = _Layout(terms, root, terms.order(size))
+        self._of_one = None if is_for_one else TreeEngine(terms, root, is_for_one=True)
         self._root = root = bundled(root, LARGEST_KEPT)
         nodes = list(root.walk())
         self._costs = {
@@ -119,6 +122,8 @@ class TreeEngine:
         """Return the best set."""
         if size == required.bit_count():
             return required
+        if size == 1 and self._of_one:
+            return self._of_one.best(free=free, required=required, size=size)
         if not self.is_exact:
             return self.ranked(free=free, required=required, size=size, count=1)[0]
         request = _Request(free=free, allowed=free, required=required, size=size)
@@ -130,6 +135,8 @@ class TreeEngine:
         The sets other than the best are divided by the first GPU of the best that they lack;
         the best of each part is found as the best of all was (Lawler 1972).
         """
+        if size == 1 and self._of_one:
+            return self._of_one.ranked(free=free, required=required, size=size, count=count)
         wanted = count if self.is_exact else max(count, BEST_OF_TREE)
         first = _Request(free=free, allowed=free, required=required, size=size)
         heap = [(self._cheapest(first), first)]
@@ -205,9 +212,7 @@ class TableEngine:
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._everyone = (1 << len(terms.facts.indices)) - 1
-        leading = list(takewhile(terms.is_fixed, terms.order))
-        self._leading = _figures(terms, leading)
-        self._rest = _figures(terms, terms.order[len(leading) :])
+        self._of_one, self._of_several = _Order.of(terms, 1), _Order.of(terms, 2)
         self._tables: dict[int, tuple[Group, ...]] = {}
 
     def prepare(self) -> None:
@@ -223,7 +228,7 @@ class TableEngine:
         if size == required.bit_count():
             return required
         candidates = next(self._groups(free, required, size))
-        for figure in self._rest:
+        for figure in self._order(size).rest:
             if len(candidates) == 1:
                 break
             values = [figure(mask, free) for mask in candidates]
@@ -234,8 +239,9 @@ class TableEngine:
     def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
         """Return the *count* best sets, best first."""
         sets: list[int] = []
+        rest = self._order(size).rest
         for group in self._groups(free, required, size):
-            sets += sorted(group, key=lambda mask: _key(self._rest, mask, free))
+            sets += sorted(group, key=lambda mask: _key(rest, mask, free))
             if len(sets) >= count:
                 break
         return sets[:count]
@@ -246,7 +252,7 @@ class TableEngine:
         everything = comb(self._everyone.bit_count(), size)
         if size not in self._tables and comb(len(choices), missing) * BUILD_COST <= everything:
             candidates = (required + sum(some) for some in combinations(choices, missing))
-            yield from map(list, self._grouped(candidates))
+            yield from map(list, self._grouped(candidates, size))
             return
         taken = ~free
         for group in self._table(size):
@@ -258,15 +264,34 @@ class TableEngine:
         table = self._tables.get(size)
         if table is None:
             masks = (sum(chosen) for chosen in combinations(bits(self._everyone), size))
-            table = self._tables[size] = tuple(self._grouped(masks))
+            table = self._tables[size] = tuple(self._grouped(masks, size))
         return table
 
-    def _grouped(self, masks: Iterable[int]) -> list[Group]:
+    def _order(self, size: int) -> "_Order":
+        return self._of_one if size == 1 else self._of_several
+
+    def _grouped(self, masks: Iterable[int], size: int) -> list[Group]:
         groups: dict[tuple[int, ...], list[int]] = {}
+        leading = self._order(size).leading
         for mask in masks:
-            key = tuple(figure(mask, mask) for figure in self._leading)
+            key = tuple(figure(mask, mask) for figure in leading)
             groups.setdefault(key, []).append(mask)
         return [tuple(groups[key]) for key in sorted(groups)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """The terms in their order: those of the set alone that come first, and the rest."""
+
+    leading: list[Figure]
+    rest: list[Figure]
+
+    @classmethod
+    def of(cls, terms: Terms, size: int) -> "_Order":
+        """Divide the terms for requests of *size*."""
+        order = terms.order(size)
+        leading = list(takewhile(terms.is_fixed, order))
+        return cls(leading=_figures(terms, leading), rest=_figures(terms, order[len(leading) :]))
 
 
 class CostBits:
@@ -298,7 +323,9 @@ class CostBits:
         cost += put("sockets", int(facts.sockets.count(facts.sockets[gpu]) == 1))
         cost += put("rail_loss", int(not facts.hcas[gpu] and any(facts.hcas)))
         cost += put("hca_far", hca_far(facts, (gpu,)))
-        return cost + put("hca_distance", hca_distance(facts, (gpu,)))
+        cost += put("hca_distance", hca_distance(facts, (gpu,)))
+        cost += put("hca_nearness", hca_nearness(facts, (gpu,)))
+        return cost + put("reach_gb_s", reach(facts, (gpu,)))
 
     def reversed_mask(self, number: int) -> int:
         """Return *number* with its bits in reverse: GPU 0 has the highest bit in a cost.
@@ -311,7 +338,7 @@ class CostBits:
 class _Layout(CostBits):
     """The costs of the tree engine; the lowest term, "order", names the set."""
 
-    def __init__(self, terms: Terms, root: Node) -> None:
+    def __init__(self, terms: Terms, root: Node, order: Sequence[str]) -> None:
         count = len(terms.facts.indices)
         hops = {node.hop for node in root.walk() if node.is_cluster}
         self.hops = sorted(hops, reverse=True)
@@ -323,11 +350,13 @@ class _Layout(CostBits):
             "pair_bandwidth_gb_s": comb(count, 2) * self.widest,
             "remainder_value": remainder_value(root, root.members),
             "hca_distance": hca_distance(terms.facts, range(count)),
+            "hca_nearness": hca_nearness(terms.facts, range(count)),
+            "reach_gb_s": reach(terms.facts, range(count)),
             "broken_partitions": len(terms.facts.partitions),
             "crowding": count * count,
             "order": largest_order,
         }
-        super().__init__(terms.facts, terms.order, largest)
+        super().__init__(terms.facts, order, largest)
 
     def of_gpu(self, gpu: int) -> int:
         """Return what a GPU costs wherever it is taken, its place in the order included."""

@@ -18,9 +18,10 @@ from agent.allocation.facts import (
     Facts,
     distances,
     pcie_generation,
+    usable_hcas,
 )
 from agent.allocation.masks import positions
-from agent.allocation.rules import DEFAULT, TERMS, Model, Rules
+from agent.allocation.rules import DEFAULT, Model, Rules, terms_for
 from agent.allocation.score import Score
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
@@ -50,6 +51,9 @@ TERM: Mapping[str, str] = MappingProxyType(
         "hca_far": "GPUs without an HCA on their socket",
         "rail_loss": "GPUs that share an HCA",
         "hca_distance": "distance to the HCAs",
+        "hca_nearness": "nearness to an HCA",
+        "degraded": "degraded GPUs",
+        "reach_gb_s": "bandwidth to all GPUs, which later jobs can use",
         "broken_partitions": "GPU pairs broken up",
         "crowding": "crowding of NUMA nodes",
         "gpus": "GPUs touched",
@@ -74,23 +78,32 @@ class Explanation:
         self._rules = rules
         self._distances = distances(snapshot)
         self._nvlinks = {gpu.index: active_links(gpu, snapshot) for gpu in snapshot.gpus}
-        self._nearest = nearest_hcas(snapshot)
+        self._hcas = usable_hcas(snapshot)
+        self._nearest = nearest_hcas(snapshot, self._hcas)
 
-    def reasons(self, scores: Sequence[Score], left: int | None) -> tuple[str, ...]:
+    def reasons(
+        self, scores: Sequence[Score], left: int | None, degraded: int = 0
+    ) -> tuple[str, ...]:
         """Return the sentences for the first of *scores*; the others are alternatives.
 
         *left* are the GPUs that remain available, as a mask of positions; ``None`` where it
         is not known what was available, and so neither the remainder nor the alternatives.
+        *degraded* is a mask, too.
         """
         chosen = self.members(scores[0])
         lines = [
             self.bandwidth(scores[0]),
+            self.degraded([member for member in chosen if degraded >> member & 1]),
             self.isolated(chosen),
             self.places(chosen),
             self.hcas(chosen, scores[0].rail_loss),
         ]
         if left is not None:
-            lines += [self.against(scores), self.leaves(left, scores[0].remainder_value)]
+            has_last = bool(left & degraded)
+            lines += [
+                self.against(scores, has_last=has_last),
+                self.leaves(left, scores[0].remainder_value),
+            ]
         return tuple(line for line in lines if line)
 
     def members(self, score: Score) -> tuple[int, ...]:
@@ -143,6 +156,13 @@ class Explanation:
                 return mesh + self._assumed_rate(chosen)
         return self._pcie(pairs)
 
+    def degraded(self, chosen: Sequence[int]) -> str:
+        """Return which of the set are degraded; empty for none."""
+        if not chosen:
+            return ""
+        verb = "is" if len(chosen) == 1 else "are"
+        return f"{self.names(chosen)} {verb} degraded"
+
     def isolated(self, chosen: Iterable[int]) -> str:
         """Return which GPUs no other GPU can reach; empty where there is none.
 
@@ -181,8 +201,8 @@ class Explanation:
 
         *shared* is ``rail_loss``: the GPUs that must share an HCA, or have none that is known.
         """
-        if not self._snapshot.hcas:
-            return ""
+        if not self._hcas:
+            return "every HCA is down" if self._snapshot.hcas else ""
         nearest = {
             member: self._nearest[index]
             for member in chosen
@@ -214,11 +234,15 @@ class Explanation:
         names = {hca.name for near in nearest for hca in near.hcas}
         return tuple(sorted(names, key=_by_number))
 
-    def against(self, scores: Sequence[Score]) -> str:
-        """Return how the first of *scores* compares with the second."""
+    def against(self, scores: Sequence[Score], *, has_last: bool = False) -> str:
+        """Return how the first of *scores* compares with the second.
+
+        *has_last* says that degraded GPUs are left, and so sets that were not looked at.
+        """
         if len(scores) == 1:
-            return "no other set is possible"
-        verdict = compared(scores[0], scores[1], TERMS[self._rules.policy])
+            return f"no other set {'has as few degraded GPUs' if has_last else 'is possible'}"
+        terms = terms_for(self._rules.policy, len(scores[0].order))
+        verdict = compared(scores[0], scores[1], terms)
         kind = "better" if verdict.startswith("wins") else "next best"
         return f"{kind} {names(scores[1].order)}: {verdict}"
 
@@ -296,7 +320,7 @@ class Explanation:
 
 def compared(ours: Score, theirs: Score, terms: Sequence[str]) -> str:
     """Return at which of *terms* the set of *theirs* loses against that of *ours*, or wins."""
-    lost = next((name for name in terms if getattr(theirs, name) != getattr(ours, name)), None)
+    lost = theirs.lost_at(ours, terms)
     if lost is None:
         return "equal in every term"
     if lost == "order":

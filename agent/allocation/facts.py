@@ -11,7 +11,8 @@ from itertools import combinations
 from types import MappingProxyType
 
 from agent.model.gpu import Gpu
-from agent.model.nvlink import Closeness
+from agent.model.hca import Hca
+from agent.model.nvlink import Closeness, PeerKind
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import nearest_hcas, socket_of_node
 from agent.topology.domains import has_switch
@@ -45,6 +46,10 @@ PCIE_GEN4_GB_S: Mapping[Closeness, int] = MappingProxyType(
 only keep the order of the distances. Each generation doubles them (PCI-SIG base
 specifications)."""
 
+FULL_WIDTH = 16
+"""Lanes that the model assumes, and of a GPU whose width is unknown on a node where none is known:
+those of a data-centre GPU (PCI Express Card Electromechanical and OAM specifications)."""
+
 OLDEST_PCIE = 3
 """PCIe generation assumed where none is reported: that of Maxwell, Pascal and Volta, the
 oldest GPUs that a driver in support serves (NVIDIA driver release notes, branch 580)."""
@@ -70,11 +75,13 @@ class Facts:
         links: usable NVLinks of each pair; 0 where there is none, none known, or MIG is on.
         rates: MB/s of one NVLink of each pair, one direction.
         hops: bandwidth of each pair in 0.1 GB/s, over NVLink where there is any, else PCIe.
+        reach: sum of the hops of each GPU to all others, 0.1 GB/s.
         is_switched: NVSwitches join the GPUs, so links do not belong to a pair.
         numa, sockets: the NUMA node and the CPU socket of each GPU.
-        hcas: the nearest HCAs of each GPU, as a bit mask.
+        hcas: the nearest HCAs of each GPU that are not down, as a bit mask.
         is_far: whether all of these HCAs are on another socket.
-        hca_steps: distance to the nearest HCA, from 1 (PIX) to 5 (SYS); 0 without HCAs.
+        hca_steps: distance to the nearest of these HCAs, from 1 (PIX) to 5 (SYS); 0 on a node
+            without HCAs, or all of whose HCAs are down.
         partitions: bit masks of positions that share a PCIe switch or are a Fabric Manager pair.
     """
 
@@ -82,6 +89,7 @@ class Facts:
     links: tuple[tuple[int, ...], ...]
     rates: tuple[tuple[int, ...], ...]
     hops: tuple[tuple[int, ...], ...]
+    reach: tuple[int, ...]
     is_switched: bool
     numa: tuple[Place, ...]
     sockets: tuple[Place, ...]
@@ -103,11 +111,16 @@ def facts(snapshot: Snapshot) -> Facts:
     links = tuple(tuple(counts.get((min(a, b), max(a, b))) or 0 for b in indices) for a in indices)
     slowest = [_nvlink_rate(gpu, snapshot) for gpu in gpus]
     rates = tuple(tuple(min(a, b) for b in slowest) for a in slowest)
+    slot = _slot_rates(snapshot)
     hops = tuple(
         tuple(
             tenths(
                 links[a][b] * rates[a][b]
-                or _pcie_rate(closeness[a][b], pcie_generation(gpus[a], gpus[b]))
+                or min(
+                    _pcie_rate(closeness[a][b], pcie_generation(gpus[a], gpus[b])),
+                    slot[a],
+                    slot[b],
+                )
             )
             for b in places
         )
@@ -132,25 +145,25 @@ def facts(snapshot: Snapshot) -> Facts:
         return "socket", socket_by_node[node[1]]
 
     sockets = tuple(map(socket, numa))
-    nearest = nearest_hcas(snapshot)
+    hcas = usable_hcas(snapshot)
+    nearest = nearest_hcas(snapshot, hcas)
     masks, is_far, steps = [], [], []
     for gpu, own_socket in zip(gpus, sockets, strict=True):
         near = nearest.get(gpu.index)
-        hcas = near.hcas if near else ()
+        own = near.hcas if near else ()
         distance = near.closeness if near else Closeness.SYS
-        ids = set(map(id, hcas))
+        ids = set(map(id, own))
         masks.append(sum(1 << n for n, hca in enumerate(snapshot.hcas or ()) if id(hca) in ids))
-        hca_sockets = {socket(("node", hca.numa_node)) for hca in hcas if hca.numa_node is not None}
-        is_far.append(
-            bool(snapshot.hcas) and distance == Closeness.SYS and own_socket not in hca_sockets
-        )
-        steps.append(distance // Closeness.PIX if snapshot.hcas else 0)
+        hca_sockets = {socket(("node", hca.numa_node)) for hca in own if hca.numa_node is not None}
+        is_far.append(bool(hcas) and distance == Closeness.SYS and own_socket not in hca_sockets)
+        steps.append(distance // Closeness.PIX if hcas else 0)
 
     return Facts(
         indices=indices,
         links=links,
         rates=rates,
         hops=hops,
+        reach=reach(hops),
         is_switched=is_switched,
         numa=numa,
         sockets=sockets,
@@ -159,6 +172,16 @@ def facts(snapshot: Snapshot) -> Facts:
         hca_steps=tuple(steps),
         partitions=_partitions(indices, closeness, is_switched=is_switched),
     )
+
+
+def usable_hcas(snapshot: Snapshot) -> tuple[Hca, ...]:
+    """Return the HCAs that are not down: a port without a link serves no GPU."""
+    return tuple(hca for hca in snapshot.hcas or () if not hca.is_down)
+
+
+def reach(hops: Square) -> tuple[int, ...]:
+    """Return the sum of the *hops* of each GPU to all others."""
+    return tuple(sum(row) - row[place] for place, row in enumerate(hops))
 
 
 def distances(snapshot: Snapshot) -> tuple[tuple[Closeness | None, ...], ...]:
@@ -209,6 +232,26 @@ def _pcie_rate(distance: Closeness | None, generation: int) -> int:
     """Return the MB/s between two GPUs over PCIe."""
     gen4 = PCIE_GEN4_GB_S[Closeness.SYS if distance is None else distance] * 1000
     return gen4 << (generation - 4) if generation >= 4 else gen4 >> (4 - generation)
+
+
+def _slot_rates(snapshot: Snapshot) -> list[int]:
+    """Return the MB/s that the PCIe link of each GPU carries with the lanes that it trained to.
+
+    Where the width is unknown, the narrowest of the node counts. A GPU with NVLinks to its CPU
+    (POWER9: 2 lanes beside them; Grace) does not depend on its lanes.
+    """
+    gpus = snapshot.gpus
+    known = [gpu.pcie.width for gpu in gpus if gpu.pcie and gpu.pcie.width]
+    narrowest = min(known, default=FULL_WIDTH)
+    rates = []
+    for gpu in gpus:
+        width = (gpu.pcie.width if gpu.pcie else None) or narrowest
+        is_past_pcie = bool(gpu.c2c and gpu.c2c.is_enabled) or any(
+            link.peer_kind is PeerKind.CPU for link in active_links(gpu, snapshot)
+        )
+        lanes = FULL_WIDTH if is_past_pcie else min(width, FULL_WIDTH)
+        rates.append(_pcie_rate(Closeness.PIX, _generation(gpu)) * lanes // FULL_WIDTH)
+    return rates
 
 
 def _partitions(

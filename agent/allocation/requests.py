@@ -1,6 +1,6 @@
 """Requests for GPUs: resolve names, check counts, and put degraded devices last."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from agent.errors import InputError, closest
 from agent.model.gpu import Gpu
@@ -64,13 +64,13 @@ def check_counts(free: int, required: int, size: int, what: str) -> None:
 
 
 def sound_first(
-    available: Sequence[str], required: Sequence[str], size: int, degraded: Collection[str]
-) -> tuple[Sequence[str], Sequence[str]]:
+    available: Collection[str], required: Collection[str], size: int, degraded: Collection[str]
+) -> tuple[Collection[str], Collection[str]]:
     """Return *available* and *required* narrowed so that the fewest *degraded* ids are chosen.
 
-    Where the healthy ids suffice, degraded ids that are not required are not available.
-    Otherwise every healthy id is required, and the rest is chosen among the degraded ones. An
-    answer to the narrowed request is also an answer to the original one.
+    That is the first term of every policy. Where the healthy ids suffice, degraded ids that are
+    not required are not available. Otherwise every healthy id is required, and the rest is chosen
+    among the degraded ones. An answer to the narrowed request is one to the original, too.
     """
     if not degraded:
         return available, required

@@ -1,6 +1,6 @@
 """The score of a set of GPUs: one pure function per term, and the record of all terms.
 
-A policy compares the terms in its own order (:data:`agent.allocation.rules.TERMS`), the next
+A policy compares the terms in its own order (:func:`agent.allocation.rules.terms_for`), the next
 one only where all before are equal. Sets are tuples of positions in the snapshot, ascending.
 Bandwidths are integers of 0.1 GB/s, so that they compare exactly. They are modelled and only
 rank the sets of one machine. The bandwidth of a set, the first term, has three models:
@@ -15,12 +15,14 @@ from typing import Any
 
 from agent.allocation.facts import Facts
 from agent.allocation.masks import positions
-from agent.allocation.rules import TERMS, Policy
 
 CROSSING_PENALTY = 1
 """Tenths of its bandwidth that a set loses in :func:`set_value` for spanning NUMA nodes, and
 again for spanning sockets. A choice, not a measurement: it is small against any difference in
 bandwidth between sets, and NUMA comes before packing whatever its value."""
+
+FARTHEST_STEPS = 5
+"""The distance SYS in :attr:`Facts.hca_steps`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +30,12 @@ class Score:
     """The terms of a set.
 
     Attributes:
+        degraded: GPUs of the set that are degraded, fewer are better.
         bandwidth_gb_s: modelled bandwidth in one direction, more is better; ``None`` for one
             GPU, which sends nothing.
-        pair_bandwidth_gb_s: sum over all pairs of the set, more is better.
+        counts_as_gb_s: the bandwidth by which the set is compared, the highest of those that
+            count as equal (:func:`agent.allocation.bandwidth.levels`).
+        pair_bandwidth_gb_s: sum over all pairs of the set, as they count; more is better.
         numa_nodes, sockets: how many the set spans, fewer are better; a GPU of unknown
             place counts as a place of its own.
         remainder_value: what the remaining GPUs are worth to later jobs of 2, 4 and 8 GPUs,
@@ -38,13 +43,19 @@ class Score:
         hca_far: GPUs with no HCA on their socket.
         rail_loss: GPUs that cannot have one of their nearest HCAs for themselves.
         hca_distance: sum of the distances to the nearest HCA; PIX is 1, SYS 5.
+        hca_nearness: sum of how near an HCA is: PIX is 5, SYS 1, none on the socket 0. It is
+            compared for one GPU, in place of the three terms before.
         broken_partitions: PCIe switches, or Fabric Manager pairs, whose GPUs were all free
             and of which the set takes only some.
         crowding: sum over the NUMA nodes of the square of the GPUs in use there.
+        reach_gb_s: bandwidth of the GPUs of the set to all GPUs of the node, less is better: the
+            best-connected stay free.
         order: the GPU indices; the lower list wins when all else is equal.
     """
 
+    degraded: int
     bandwidth_gb_s: float | None
+    counts_as_gb_s: float | None
     pair_bandwidth_gb_s: float
     numa_nodes: int
     sockets: int
@@ -52,8 +63,10 @@ class Score:
     hca_far: int
     rail_loss: int
     hca_distance: int
+    hca_nearness: int
     broken_partitions: int
     crowding: int
+    reach_gb_s: float
     order: tuple[int, ...]
 
     def to_plain(self) -> dict[str, Any]:
@@ -61,9 +74,13 @@ class Score:
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**plain, "order": list(self.order)}
 
-    def lost_at(self, better: "Score", terms: Sequence[str] = TERMS[Policy.BEST]) -> str:
-        """Return the first of *terms* in which this score differs from *better*."""
-        return next(name for name in terms if getattr(self, name) != getattr(better, name))
+    def lost_at(self, better: "Score", terms: Sequence[str]) -> str | None:
+        """Return the first of *terms* in which this score differs from *better*; ``None``: none."""
+        return next((name for name in terms if self.figure(name) != better.figure(name)), None)
+
+    def figure(self, name: str) -> Any:
+        """Return the value of the term *name*, by which sets are compared."""
+        return self.counts_as_gb_s if name == "bandwidth_gb_s" else getattr(self, name)
 
 
 def pair_bandwidth(facts: Facts, members: Sequence[int]) -> int:
@@ -94,6 +111,17 @@ def hca_far(facts: Facts, members: Sequence[int]) -> int:
 def hca_distance(facts: Facts, members: Sequence[int]) -> int:
     """Return the sum of the distances of *members* to their nearest HCAs; PIX is 1, SYS 5."""
     return sum(facts.hca_steps[member] for member in members)
+
+
+def reach(facts: Facts, members: Sequence[int]) -> int:
+    """Return the bandwidth of *members* to all GPUs of the node, 0.1 GB/s."""
+    return sum(facts.reach[member] for member in members)
+
+
+def hca_nearness(facts: Facts, members: Sequence[int]) -> int:
+    """Return the sum of how near an HCA is to *members*: PIX 5, SYS 1, 0 off the socket."""
+    near = (m for m in members if facts.hca_steps[m] and not facts.is_far[m])
+    return sum(FARTHEST_STEPS + 1 - facts.hca_steps[member] for member in near)
 
 
 def rail_loss(facts: Facts, members: Sequence[int]) -> int:

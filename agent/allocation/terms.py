@@ -1,13 +1,14 @@
 """The terms of one machine for sets given as masks, as integers of which less is better."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from agent.allocation import score as term
-from agent.allocation.bandwidth import bandwidth, with_measured_pairs
+from agent.allocation.bandwidth import bandwidth, levels, with_measured_pairs
 from agent.allocation.facts import Facts
 from agent.allocation.masks import positions
 from agent.allocation.remainder import Packing, Symmetry
-from agent.allocation.rules import DEFAULT, TERMS, Rules
+from agent.allocation.rules import DEFAULT, Rules, terms_for
 from agent.allocation.score import Score
 from agent.allocation.tree import nearest_tree, remainder_value, tree
 
@@ -28,7 +29,8 @@ class Terms:
     Safe to share between threads: at worst two threads compute the same value.
 
     Attributes:
-        order: the names of the terms, the most important first.
+        modelled: the machine with the bandwidths of the model.
+        facts: the same with hops as they count (:func:`agent.allocation.bandwidth.levels`).
         is_small: every set of the machine can be compared within the time of a request.
         tree: the machine as nested groups; ``None`` where its groups do not nest, or where
             sets were measured, whose bandwidths can be anything.
@@ -36,9 +38,11 @@ class Terms:
     """
 
     def __init__(self, facts: Facts, rules: Rules = DEFAULT) -> None:
-        self.facts = facts = with_measured_pairs(facts, rules.measured)
+        self.modelled = modelled = with_measured_pairs(facts, rules.measured)
         self.rules = rules
-        self.order = TERMS[rules.policy]
+        self._level = level = levels(modelled, rules)
+        hops = tuple(tuple(map(level, row)) for row in modelled.hops)
+        self.facts = facts = replace(modelled, hops=hops)
         is_mesh = not facts.is_switched and any(sum(map(bool, row)) > 1 for row in facts.links)
         self.is_small = len(facts.links) <= (LARGEST_MESH if is_mesh else LARGEST_ENUMERATED)
         has_sets = bool(rules.measured and rules.measured.sets)
@@ -46,9 +50,9 @@ class Terms:
         self.nearest = None if self.tree or self.is_small else nearest_tree(facts)
 
         self._everyone = (1 << len(facts.indices)) - 1
-        self._symmetry = Symmetry(facts, is_known=not has_sets)
-        self._model = bandwidth(facts, rules)
-        self._bandwidths: dict[int, int] = {}
+        self._symmetry = Symmetry(modelled, is_known=not has_sets)
+        self._model = bandwidth(modelled, rules)
+        self._modelled: dict[int, int] = {}
         self._set_terms: Mapping[str, Callable[[int], int]] = {
             "bandwidth_gb_s": lambda mask: -self.bandwidth(mask),
             "pair_bandwidth_gb_s": lambda mask: -term.pair_bandwidth(facts, positions(mask)),
@@ -57,6 +61,8 @@ class Terms:
             "hca_far": lambda mask: term.hca_far(facts, positions(mask)),
             "rail_loss": lambda mask: term.rail_loss(facts, positions(mask)),
             "hca_distance": lambda mask: term.hca_distance(facts, positions(mask)),
+            "hca_nearness": lambda mask: term.hca_nearness(facts, positions(mask)),
+            "reach_gb_s": lambda mask: term.reach(facts, positions(mask)),
         }
         self._known: dict[str, dict[int, int]] = {name: {} for name in self._set_terms}
         self._free_terms: Mapping[str, Figure] = {
@@ -76,6 +82,14 @@ class Terms:
             if root is None
             else lambda left: remainder_value(root, left)
         )
+
+    def order(self, size: int) -> tuple[str, ...]:
+        """Return the names of the terms for requests of *size*, the most important first.
+
+        ``degraded`` is left out: :func:`agent.allocation.requests.sound_first` narrows a request to
+        the sets that are equal in it.
+        """
+        return tuple(name for name in terms_for(self.rules.policy, size) if name != "degraded")
 
     def is_fixed(self, name: str) -> bool:
         """Return whether the term *name* depends on the set alone, not on what else is free."""
@@ -98,20 +112,33 @@ class Terms:
         return of
 
     def bandwidth(self, mask: int) -> int:
+        """Return as what bandwidth a set counts, 0.1 GB/s; 0 for one GPU."""
+        return self._level(self.modelled_bandwidth(mask))
+
+    def modelled_bandwidth(self, mask: int) -> int:
         """Return the modelled bandwidth of a set, 0.1 GB/s; 0 for one GPU."""
-        value = self._bandwidths.get(mask)
+        value = self._modelled.get(mask)
         if value is None:
             like = self._symmetry.canonical(mask)
-            value = self._model(positions(mask)) if like == mask else self.bandwidth(like)
+            value = self._model(positions(mask)) if like == mask else self.modelled_bandwidth(like)
             if self.is_small:  # at most 65,536 sets; on a larger machine memory would only grow
-                self._bandwidths[mask] = value
+                self._modelled[mask] = value
         return value
 
-    def score(self, mask: int, free: int) -> Score:
-        """Return all terms of *mask* when it is taken from *free*."""
+    def score(self, mask: int, free: int, degraded: int = 0) -> Score:
+        """Return all terms of *mask* when it is taken from *free*.
+
+        A *degraded* GPU that is not taken counts as in use in the other terms, unless no other is
+        left: a later job is offered it last.
+        """
         facts, members = self.facts, positions(mask)
+        if free & ~mask & ~degraded:
+            free &= mask | ~degraded
+        is_pair = len(members) > 1
         return Score(
-            bandwidth_gb_s=self.bandwidth(mask) / 10 if len(members) > 1 else None,
+            degraded=(mask & degraded).bit_count(),
+            bandwidth_gb_s=self.modelled_bandwidth(mask) / 10 if is_pair else None,
+            counts_as_gb_s=self.bandwidth(mask) / 10 if is_pair else None,
             pair_bandwidth_gb_s=term.pair_bandwidth(facts, members) / 10,
             numa_nodes=term.numa_nodes(facts, members),
             sockets=term.sockets(facts, members),
@@ -119,8 +146,10 @@ class Terms:
             hca_far=term.hca_far(facts, members),
             rail_loss=term.rail_loss(facts, members),
             hca_distance=term.hca_distance(facts, members),
+            hca_nearness=term.hca_nearness(facts, members),
             broken_partitions=self._broken_partitions(mask, free),
             crowding=self._crowding(mask, free),
+            reach_gb_s=term.reach(facts, members) / 10,
             order=tuple(facts.indices[member] for member in members),
         )
 

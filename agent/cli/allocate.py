@@ -9,13 +9,14 @@ from typing import Any, Protocol
 from agent.allocation.allocator import Allocation, Allocator, Alternative
 from agent.allocation.explain import compared, names
 from agent.allocation.requests import resolve, usable
-from agent.allocation.rules import TERMS, Model, Policy, Rules
+from agent.allocation.rules import Model, Policy, Rules, terms_for
 from agent.cli import output
 from agent.cli.files import STDIO, read_text
 from agent.cli.output import Answer, emit, note
 from agent.cli.parser import Parser, add_output
 from agent.cli.source import add_source, load
 from agent.errors import DecodeError, InputError
+from agent.health.ledger import degraded_at_a_look
 from agent.model.snapshot import Snapshot
 
 SCHEMA = "nodetopo/allocate/v1"
@@ -39,6 +40,7 @@ def add(parser: Parser) -> None:
     for flag, text in (
         ("--available", "GPUs to choose from, by comma (default: all that are not lost)"),
         ("--required", "GPUs that must be among the chosen, by comma"),
+        ("--degraded", "GPUs to choose last, by comma (default: those that look degraded)"),
         ("--why-not", "a set of the same size: also print where it loses"),
     ):
         parser.add_argument(flag, metavar="A,B", action="append", default=[], help=text)
@@ -97,7 +99,10 @@ def run(args: Namespace) -> int:
             )
     request = _request(snapshot, args, Policy.BEST if is_comparison else Policy(args.policy))
     best = request.allocator.allocate(
-        available=request.available, required=request.required, size=request.size
+        available=request.available,
+        required=request.required,
+        size=request.size,
+        degraded=request.degraded,
     )
     emit((_comparison if is_comparison else _allocation)(request, best, args), args)
     return 0
@@ -107,12 +112,20 @@ class DeviceAllocator(Protocol):
     """What :class:`Allocator` and its counterpart for shared GPUs have in common."""
 
     def allocate(
-        self, *, available: Collection[str], required: Collection[str] = (), size: int
+        self,
+        *,
+        available: Collection[str],
+        required: Collection[str] = (),
+        size: int,
+        degraded: Collection[str] = (),
     ) -> Allocation:
         """Return the best set."""
 
     def describe(
-        self, chosen: Collection[str], available: Collection[str] | None = None
+        self,
+        chosen: Collection[str],
+        available: Collection[str] | None = None,
+        degraded: Collection[str] = (),
     ) -> Allocation:
         """Return what a set is worth."""
 
@@ -123,7 +136,7 @@ class Request:
 
     Attributes:
         devices: the GPU id by device id, in device order; equal for whole GPUs.
-        available, required: device ids; *available* in the order given.
+        available, required, degraded: device ids; *available* in the order given.
         terms: the fields of a score in the order in which they are compared.
     """
 
@@ -132,6 +145,7 @@ class Request:
     devices: Mapping[str, str]
     available: tuple[str, ...]
     required: tuple[str, ...]
+    degraded: tuple[str, ...]
     size: int
     terms: tuple[str, ...]
 
@@ -204,7 +218,7 @@ def _request(snapshot: Snapshot, args: Namespace, policy: Policy) -> Request:
         allocator = SharedAllocator(snapshot, devices, rules, spread=spread)
         terms = shared_terms(rules.policy, spread=spread)
     else:
-        allocator, terms = Allocator(snapshot, rules), TERMS[policy]
+        allocator, terms = Allocator(snapshot, rules), terms_for(policy, args.size)
     named = device_ids(snapshot, devices, args.available)
     return Request(
         snapshot=snapshot,
@@ -212,6 +226,11 @@ def _request(snapshot: Snapshot, args: Namespace, policy: Policy) -> Request:
         devices=devices,
         available=named if args.available else tuple(devices),
         required=device_ids(snapshot, devices, args.required),
+        degraded=device_ids(snapshot, devices, args.degraded)
+        if args.degraded
+        else tuple(
+            device for device, gpu in devices.items() if gpu in degraded_at_a_look(snapshot)
+        ),
         size=args.size,
         terms=terms,
     )
@@ -288,14 +307,9 @@ def _allocation(request: Request, best: Allocation, args: Namespace) -> Answer:
     if other is not None:
         verdict = _verdict(request, best, other)
         short += f"not {request.names(other.chosen)}: {verdict}\n"
-        differing = (
-            name
-            for name in request.terms
-            if getattr(other.score, name) != getattr(best.score, name)
-        )
         plain["why_not"] = {
             **_plain_set(other),
-            "lost_at": next(differing, None),
+            "lost_at": other.score.lost_at(best.score, request.terms),
             "verdict": verdict,
         }
     return Answer(plain=plain, table=_table(request, best, other, args), short=short)
@@ -314,7 +328,7 @@ def _other(request: Request, args: Namespace) -> Allocation | None:
     if absent := [device for device in request.required if device not in chosen]:
         missing = ", ".join(map(request.name, absent))
         raise InputError(f"--why-not lacks what is required: {missing}", "add it to the set")
-    return request.allocator.describe(chosen, request.available)
+    return request.allocator.describe(chosen, request.available, request.degraded)
 
 
 def _verdict(request: Request, best: Allocation, other: Allocation | Alternative) -> str:
@@ -344,7 +358,9 @@ def _table(request: Request, best: Allocation, other: Allocation | None, args: N
         text += f"next best\n{output.table(rows, indent=2)}"
     if other is not None:
         text += f"why not {request.names(other.chosen)}\n  {_verdict(request, best, other)}\n"
-        text += _bullets(request.allocator.describe(other.chosen).reasons)
+        text += _bullets(
+            request.allocator.describe(other.chosen, degraded=request.degraded).reasons
+        )
     if args.explain:
         sets: list[Allocation | Alternative] = [best, *best.alternatives]
         sets += [] if other is None else [other]
@@ -388,7 +404,9 @@ def _comparison(request: Request, ours: Allocation, args: Namespace) -> Answer:
     if None in chosen:
         crash = f"it hands out {chosen.count(None)} of {len(chosen)} devices that do not exist"
     elif chosen:
-        theirs = request.allocator.describe([name for name in chosen if name], request.available)
+        theirs = request.allocator.describe(
+            [name for name in chosen if name], request.available, request.degraded
+        )
 
     if crash is not None:
         taken, verdict = "crash", f"it would crash here: {crash}"

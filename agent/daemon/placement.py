@@ -13,7 +13,7 @@ from agent.allocation.bandwidth import with_measured_pairs
 from agent.allocation.explain import Explanation
 from agent.allocation.facts import facts
 from agent.allocation.measured import BandwidthTable, coverage
-from agent.allocation.requests import sound_first, usable
+from agent.allocation.requests import usable
 from agent.allocation.rules import Model, Policy, Rules
 from agent.allocation.shared.allocator import SharedAllocator
 from agent.allocation.shared.explain import SharedExplanation
@@ -117,8 +117,7 @@ class Placement:
         current = self._current
         if current is None:
             return preferred(None, available, required, size)
-        narrowed = sound_first(available, required, size, current.degraded)
-        return preferred(current.allocator, *narrowed, size)
+        return preferred(current.allocator, available, required, size, current.degraded)
 
     def example(self, size: int) -> Allocation | None:
         """Return the best *size* usable devices, all where there are fewer; ``None`` for none."""
@@ -128,7 +127,8 @@ class Placement:
         available = [name for name in current.gpus if current.allocator.knows(name)]
         if not available:
             return None
-        return current.allocator.allocate(available=available, size=min(size, len(available)))
+        size = min(size, len(available))
+        return current.allocator.allocate(available=available, size=size, degraded=current.degraded)
 
     def explain(self, ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
         """Return the keys of the log line for *ids*; what is unknown is ``None``.
@@ -142,20 +142,23 @@ class Placement:
             return {}
         allocator = current.allocator
         if asked is not None:
-            pool, kept = sound_first(asked.available, asked.required, asked.size, current.degraded)
-            available = [name for name in pool if allocator.knows(name)]
-            required = [name for name in kept if name in available]
+            available = [name for name in asked.available if allocator.knows(name)]
+            required = [name for name in asked.required if name in available]
             try:
                 allocation = allocator.allocate(
-                    available=available, required=required, size=asked.size
+                    available=available,
+                    required=required,
+                    size=asked.size,
+                    degraded=current.degraded,
                 )
                 if set(allocation.chosen) != set(ids):  # the snapshot has changed since
-                    allocation = allocator.describe(ids, available)
+                    allocation = allocator.describe(ids, available, current.degraded)
                 return _account(current, allocation, available)
             except InputError:
                 pass  # a device that the snapshot does not know, or knows to be lost
         try:
-            return _account(current, allocator.describe(ids), None)
+            described = allocator.describe(ids, degraded=current.degraded)
+            return _account(current, described, None)
         except InputError as error:
             return {"said": f"not explained: {error.cause}"}
 

@@ -23,7 +23,15 @@ from agent.health.trouble import with_status, with_time
 from agent.model.nvml_event import NvmlEvent, NvmlStatus
 from agent.model.snapshot import Snapshot
 
-__all__ = ["HealthRules", "HealthState", "after_events", "after_look", "after_time", "view"]
+__all__ = [
+    "HealthRules",
+    "HealthState",
+    "after_events",
+    "after_look",
+    "after_time",
+    "degraded_at_a_look",
+    "view",
+]
 
 _CURE = MappingProxyType(
     {
@@ -116,6 +124,15 @@ def view(state: HealthState) -> HealthView:
                 kind=fault.kind,
             )
     return MappingProxyType(verdicts)
+
+
+def degraded_at_a_look(snapshot: Snapshot) -> frozenset[str]:
+    """Return the ids of the GPUs that *snapshot* alone shows to be degraded.
+
+    What only events or an earlier scan show is missing.
+    """
+    state = after_look(HealthState(), snapshot, NvmlStatus(), 0.0, HealthRules())
+    return frozenset(gpu for gpu, health in view(state).items() if health.is_degraded)
 
 
 def worst(faults: Sequence[Fault]) -> Fault | None:

@@ -117,6 +117,12 @@ class Hca:
     char_devices: tuple[str, ...] = ()
 
     @property
+    def is_down(self) -> bool:
+        """Whether no port carries data. A port without a state counts as active, as for NCCL."""
+        states = [port.state for port in self.ports]
+        return bool(states) and all(state not in (None, "ACTIVE") for state in states)
+
+    @property
     def pci_order(self) -> tuple[bool, PciAddress, str]:
         """A sort key: by address, then name; those without a PCI function last."""
         return self.pci is None, self.pci or PciAddress(0, 0, 0, 0), self.name

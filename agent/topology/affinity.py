@@ -1,6 +1,6 @@
 """Which HCAs are nearest to a GPU by nvidia-smi's levels, and which socket holds a NUMA node."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -42,8 +42,10 @@ def hca_closeness(snapshot: Snapshot) -> Mapping[tuple[int, int], Closeness]:
     return nearest
 
 
-def nearest_hcas(snapshot: Snapshot) -> Mapping[int, NearestHcas]:
-    """Return the nearest HCAs by GPU index, by nvidia-smi's levels.
+def nearest_hcas(
+    snapshot: Snapshot, among: Collection[Hca] | None = None
+) -> Mapping[int, NearestHcas]:
+    """Return the nearest HCAs by GPU index, by nvidia-smi's levels; ``None`` means among all.
 
     A GPU of unknown distance to all is left out.
     """
@@ -54,6 +56,7 @@ def nearest_hcas(snapshot: Snapshot) -> Mapping[int, NearestHcas]:
             (distance, hca)
             for position, hca in enumerate(snapshot.hcas or ())
             if (distance := distances.get((gpu.index, position))) is not None
+            and (among is None or hca in among)
         ]
         if known:
             best = min(distance for distance, _ in known)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from agent.allocation.measured import Measured
 from agent.model.gpu import Gpu
+from agent.model.hca import Hca
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import nearest_hcas, socket_of_node
@@ -28,6 +29,12 @@ FAMILY: Mapping[str, int] = MappingProxyType(
 def tenths(gb_s: Fraction) -> int:
     """GB/s in units of 0.1, half up."""
     return floor(gb_s * 10 + Fraction(1, 2))
+
+
+def _is_down(hca: Hca) -> bool:
+    """All its ports are known not to be active."""
+    states = {port.state for port in hca.ports}
+    return bool(states) and not states & {None, "ACTIVE"}
 
 
 class Machine:
@@ -61,6 +68,7 @@ class Machine:
             generation = min(self._generation(one), self._generation(two))
             gen4 = GEN4[50 if distance is None else distance]
             pcie = gen4 * Fraction(2) ** (generation - 4)
+            pcie = min(pcie, self._slot(one), self._slot(two))
             wide = self.links[pair] * self.rates[pair] if self.links[pair] else pcie
             self.hops[pair] = tenths(wide)
 
@@ -90,6 +98,19 @@ class Machine:
     def _generation(self, gpu: Gpu) -> int:
         known = gpu.pcie and (gpu.pcie.max_generation or gpu.pcie.generation)
         return min(max(known, 1), 7) if known else 3
+
+    def _slot(self, gpu: Gpu) -> Fraction:
+        """What the lanes of a GPU carry; the narrowest of the node for one of unknown width."""
+        active = [link for link in self.snapshot.nvlinks or () if link.gpu == gpu.index]
+        beside_cpu = [link for link in active if link.is_active and link.peer_kind == "cpu"]
+        if beside_cpu or (gpu.c2c is not None and gpu.c2c.is_enabled):
+            lanes = 16
+        else:
+            known = [other.pcie.width for other in self.gpus if other.pcie and other.pcie.width]
+            own = gpu.pcie.width if gpu.pcie else None
+            lanes = own or min([*known, 16]) if known else 16
+        whole = GEN4[0] * Fraction(2) ** (self._generation(gpu) - 4)
+        return whole * Fraction(min(lanes, 16), 16)
 
     def _replace(self, measured: Measured | None) -> None:
         for gpus, width in (measured.pairs if measured else {}).items():
@@ -121,7 +142,9 @@ class Machine:
 
     def _rank_hcas(self) -> None:
         """Nearest HCAs of each GPU, whether none is on its socket, and steps to them."""
-        hcas, nearest = list(self.snapshot.hcas or ()), nearest_hcas(self.snapshot)
+        hcas = list(self.snapshot.hcas or ())
+        up = [hca for hca in hcas if not _is_down(hca)]
+        nearest = nearest_hcas(self.snapshot, up)
         self.near: list[set[int]] = []
         self.far: list[bool] = []
         self.steps: list[int] = []
@@ -129,8 +152,8 @@ class Machine:
             found = nearest.get(gpu.index)
             if found is None:
                 self.near.append(set())
-                self.far.append(bool(hcas))
-                self.steps.append(5 if hcas else 0)
+                self.far.append(bool(up))
+                self.steps.append(5 if up else 0)
                 continue
             self.near.append({n for n, hca in enumerate(hcas) if any(hca is h for h in found.hcas)})
             homes = [self._socket(hca.numa_node) for hca in found.hcas if hca.numa_node is not None]

@@ -11,7 +11,7 @@ from heapq import nsmallest
 from itertools import combinations
 from typing import TypeVar
 
-from agent.allocation.rules import DEFAULT, TERMS, Model, Rules
+from agent.allocation.rules import DEFAULT, Model, Rules, terms_for
 from agent.model.snapshot import Snapshot
 from tests.allocation.brute_facts import Machine, tenths
 from tests.allocation.brute_packing import Packing, bits
@@ -55,7 +55,6 @@ class BruteForce:
         return other
 
     def _look_at(self, universe: Collection[int] | None) -> None:
-        self.names = TERMS[self.rules.policy]
         known = self.machine.indices
         self.universe = sorted(known if universe is None else universe)
         self._at = [known.index(index) for index in self.universe]
@@ -70,14 +69,19 @@ class BruteForce:
             "hca_far": lambda mask, _: (mask & self._far).bit_count(),
             "rail_loss": lambda mask, _: self._rail_loss(mask),
             "hca_distance": lambda mask, _: self._hca_distance(mask),
+            "hca_nearness": lambda mask, _: self._hca_nearness(mask),
             "broken_partitions": self._broken,
             "crowding": self._crowding,
+            "reach_gb_s": lambda mask, _: sum(self._reach[member] for member in members(mask)),
         }
 
     def _tabulate(self) -> None:
         machine, at = self.machine, self._at
         self._links = self._within(machine.links)
         self._hops = self._within(machine.hops)
+        self._level = self._levels()
+        self._counted = {pair: self._level.get(hop, hop) for pair, hop in self._hops.items()}
+        self._reach = [sum(hop for p, hop in machine.hops.items() if place in p) for place in at]
         self._rates = self._within(machine.rates)
         self._nodes = _members_of([machine.nodes[place] for place in at])
         self._sockets = _members_of([machine.sockets[place] for place in at])
@@ -92,7 +96,8 @@ class BruteForce:
             frozenset(gpus): width
             for gpus, width in (self.rules.measured.sets if self.rules.measured else {}).items()
         }
-        self.bandwidth = cache(self._bandwidth)
+        self.bandwidth = cache(self._counted_bandwidth)
+        self.real_bandwidth = cache(self._bandwidth)
         self._pair_sum = cache(self._sum_of_pairs)
         self._hca_distance = cache(self._sum_of_steps)
         self._rail_loss = cache(self._without_an_hca)
@@ -108,6 +113,36 @@ class BruteForce:
         }
 
     # --- bandwidth, 0.1 GB/s ---------------------------------------------------------------
+
+    def _levels(self) -> dict[int, int]:
+        """As what each bandwidth of the machine counts: from the top, all within 6 % are one."""
+        machine = self.machine
+        possible = {*machine.hops.values()}
+        measured = self.rules.measured
+        possible.update(measured.sets.values() if measured else ())
+        if not machine.is_switched:
+            at_gpu = [
+                0,
+                *(
+                    sum(n for p, n in machine.links.items() if gpu in p)
+                    for gpu in range(len(machine.gpus))
+                ),
+            ]
+            per_ring = 1 if self.rules.model is Model.RELAY else 2
+            for pair, links in machine.links.items():
+                for count in range(per_ring, max(at_gpu) + 1, per_ring) if links else ():
+                    possible.add(tenths(count * machine.rates[pair]))
+        found: dict[int, int] = {}
+        while possible:
+            top = max(possible)
+            equal = {bandwidth for bandwidth in possible if bandwidth / top >= 0.94}
+            found.update(dict.fromkeys(equal, top))
+            possible -= equal
+        return found
+
+    def _counted_bandwidth(self, mask: int) -> int:
+        bandwidth = self.real_bandwidth(mask)
+        return self._level.get(bandwidth, bandwidth)
 
     def _bandwidth(self, mask: int) -> int:
         """What was measured of the set, or the model."""
@@ -165,7 +200,7 @@ class BruteForce:
     def _sum_of_pairs(self, mask: int) -> int:
         if not mask:
             return 0
-        return self._pair_sum(mask & (mask - 1)) + sum(self._hops[p] for p in _of_lowest(mask))
+        return self._pair_sum(mask & (mask - 1)) + sum(self._counted[p] for p in _of_lowest(mask))
 
     def _worth(self, mask: int) -> int:
         """What a later job gets from a set, 0.01 GB/s: a tenth less for either crossing."""
@@ -176,6 +211,14 @@ class BruteForce:
 
     def _sum_of_steps(self, mask: int) -> int:
         return sum(self.machine.steps[self._at[member]] for member in members(mask))
+
+    def _hca_nearness(self, mask: int) -> int:
+        """From 5 for an HCA on the same switch to 1 for one on the socket; 0 for none there."""
+        places = [self._at[member] for member in members(mask)]
+        near = [
+            place for place in places if self.machine.steps[place] and not self.machine.far[place]
+        ]
+        return sum(6 - self.machine.steps[place] for place in near)
 
     def _without_an_hca(self, mask: int) -> int:
         """GPUs that cannot have a nearest HCA each.
@@ -207,6 +250,10 @@ class BruteForce:
         everyone = self.machine.nodes
         return sum((everyone.count(node) - left.get(node, 0)) ** 2 for node in set(everyone))
 
+    def _names(self, size: int) -> tuple[str, ...]:
+        """The terms by which sets of the size are compared; none is degraded, the last is order."""
+        return terms_for(self.rules.policy, size)[1:-1]
+
     # --- the answer ------------------------------------------------------------------------
 
     def mask(self, indices: Iterable[int]) -> int:
@@ -220,7 +267,7 @@ class BruteForce:
     def best(self, free: int, required: int, size: int) -> int:
         """The best set; of those that are equal so far only the best in the next term stay."""
         left = list(_sets(free, required, size))
-        for name in self.names[:-1]:
+        for name in self._names(size):
             if len(left) == 1:
                 return left[0]
             term, sign = self.terms[name], -1 if name in MORE_IS_BETTER else 1
@@ -231,7 +278,7 @@ class BruteForce:
 
     def first(self, free: int, required: int, size: int, count: int) -> list[tuple[int, ...]]:
         """The *count* best sets, best first, as indices."""
-        signed = [(-1 if n in MORE_IS_BETTER else 1, self.terms[n]) for n in self.names[:-1]]
+        signed = [(-1 if n in MORE_IS_BETTER else 1, self.terms[n]) for n in self._names(size)]
 
         def key(mask: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
             return tuple(sign * term(mask, free) for sign, term in signed), self.indices(mask)
@@ -241,7 +288,11 @@ class BruteForce:
     def plain(self, mask: int, free: int) -> dict[str, object]:
         """The score of a set as the answer prints it: GB/s, and indices."""
         shown: dict[str, object] = {name: term(mask, free) for name, term in self.terms.items()}
-        shown["bandwidth_gb_s"] = self.bandwidth(mask) / 10 if mask & (mask - 1) else None
+        has_bandwidth = mask & (mask - 1)
+        shown["degraded"] = 0
+        shown["bandwidth_gb_s"] = self.real_bandwidth(mask) / 10 if has_bandwidth else None
+        shown["counts_as_gb_s"] = self.bandwidth(mask) / 10 if has_bandwidth else None
+        shown["reach_gb_s"] = self.terms["reach_gb_s"](mask, free) / 10
         shown["pair_bandwidth_gb_s"] = self._pair_sum(mask) / 10
         shown["remainder_value"] = self._packing.total(free ^ mask) / 100
         return {**shown, "order": list(self.indices(mask))}
@@ -250,7 +301,7 @@ class BruteForce:
         """Every term of a set in the order of the policy, so that less is better."""
         plain = self.plain(mask, free)
         plain["bandwidth_gb_s"] = self.bandwidth(mask) / 10
-        signed = ((n, plain[n]) for n in self.names[:-1])
+        signed = ((n, plain[n]) for n in self._names(mask.bit_count()))
         return (
             *(-v if n in MORE_IS_BETTER else v for n, v in signed if isinstance(v, int | float)),
             self.indices(mask),

@@ -4,7 +4,7 @@ from itertools import combinations
 import pytest
 
 from agent.allocation.bandwidth import bandwidth as model
-from agent.allocation.bandwidth import with_measured_pairs
+from agent.allocation.bandwidth import levels, with_measured_pairs
 from agent.allocation.facts import facts
 from agent.allocation.measured import Measured
 from agent.allocation.rules import Model, Rules
@@ -186,3 +186,23 @@ def test_a_slower_link_slows_the_rings_of_a_mesh() -> None:
 def test_what_was_measured_on_gpus_that_are_gone_is_left_out() -> None:
     found = Measured(pairs={frozenset((0, 9)): 400}, sets={frozenset((0, 1, 9)): 400})
     assert bandwidth(node(numa=[0, 0]), 0, 1, rules=Rules(measured=found)) == 18.0
+
+
+def test_bandwidths_within_six_percent_count_as_the_highest_of_them() -> None:
+    known = facts(node(numa=[0, 0, 1], links={(0, 1): 17, (1, 2): 18}))
+    level = levels(known, Rules())
+    assert [level(n) for n in (4500, 4250, 180, 140)] == [4500, 4500, 180, 140]
+
+
+def test_equal_bandwidths_are_divided_from_the_highest_down() -> None:
+    sets = {frozenset({gpu, gpu + 1}): n for gpu, n in enumerate((1000, 950, 940, 939, 890, 880))}
+    rules = Rules(measured=Measured(sets=sets))
+    level = levels(facts(node(numa=[0] * 7)), rules)
+    assert [level(n) for n in sets.values()] == [1000, 1000, 1000, 939, 939, 880]
+
+
+def test_a_mesh_counts_the_bandwidths_of_its_rings_too() -> None:
+    """Four rings of 50 GB/s each are more than any hop of the machine, 100 GB/s."""
+    triangle = {(0, 1): 4, (1, 2): 4, (0, 2): 4}
+    known = facts(node(numa=[0] * 3, links=triangle, nvlink_version=3))
+    assert levels(known, Rules())(1900) == 2000

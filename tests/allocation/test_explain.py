@@ -10,7 +10,7 @@ from agent.allocation.bandwidth import with_measured_pairs
 from agent.allocation.explain import TERM, Explanation, compared
 from agent.allocation.facts import facts
 from agent.allocation.measured import Measured
-from agent.allocation.rules import TERMS, Model, Policy, Rules
+from agent.allocation.rules import TERMS, Model, Policy, Rules, terms_for
 from agent.allocation.shared.terms import SharedScore
 from agent.allocation.terms import Terms
 from agent.machines.bundled import machine
@@ -244,9 +244,9 @@ def test_gpus_in_mig_mode_are_named() -> None:
 
 
 def test_every_term_that_can_decide_has_a_name() -> None:
-    compared_anywhere = {name for terms in TERMS.values() for name in terms}
+    compared_anywhere = {name for policy in Policy for n in (1, 2) for name in terms_for(policy, n)}
     own = set(SharedScore.__dataclass_fields__)
-    assert (compared_anywhere | own) - {"order"} == set(TERM)
+    assert (compared_anywhere | own) - {"order", "counts_as_gb_s"} == set(TERM)
 
 
 def test_an_account_holds_every_key_and_nulls_for_what_is_unknown() -> None:

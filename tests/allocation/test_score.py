@@ -76,7 +76,9 @@ def test_the_terms_of_a_score_are_flat_in_json_and_in_order() -> None:
         available=["GPU-00000140-0000-4000-8000-000000000000"], size=1
     )
     assert answer.score.to_plain() == {
+        "degraded": 0,
         "bandwidth_gb_s": None,
+        "counts_as_gb_s": None,
         "pair_bandwidth_gb_s": 0.0,
         "numa_nodes": 1,
         "sockets": 1,
@@ -84,8 +86,10 @@ def test_the_terms_of_a_score_are_flat_in_json_and_in_order() -> None:
         "hca_far": 0,
         "rail_loss": 0,
         "hca_distance": 0,
+        "hca_nearness": 0,
         "broken_partitions": 0,
         "crowding": 8,
+        "reach_gb_s": 46.0,
         "order": [0],
     }
 

@@ -1,12 +1,16 @@
 """`nodetopo allocate`: policies, models, tables, and a set that somebody else would take."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from agent.machines.bundled import machine
+from agent.model.codec import encode
+from agent.model.gpu import RemappedRows
 from tests.cli.conftest import Cli
 
 DGX = ("allocate", "--machine", "dgx-1v")
@@ -59,7 +63,7 @@ def test_the_scores_are_printed_in_the_order_of_the_policy(cli: Cli) -> None:
     arguments = ("--size", "2", "--policy", "nic-required", "--explain")
     out = cli(*DGX, *arguments).out
     terms = [line.split()[0] for line in out.partition("scores\n")[2].splitlines()[1:]]
-    assert terms[:4] == ["hca_far", "rail_loss", "hca_distance", "bandwidth_gb_s"]
+    assert terms[:5] == ["degraded", "hca_far", "rail_loss", "hca_distance", "bandwidth_gb_s"]
 
 
 def test_the_first_line_says_what_it_was_judged_by(cli: Cli) -> None:
@@ -176,3 +180,19 @@ def test_completion_knows_the_words(cli: Cli) -> None:
     script = cli("completion", "bash").out
     assert "words='best numa-first packed distributed nic-required nvidia'" in script
     assert "words='ring relay table'" in script
+
+
+def test_degraded_gpus_are_those_of_the_flag_or_those_that_look_degraded(
+    cli: Cli, tmp_path: Path
+) -> None:
+    request = ("--size", "1", "--available", "0,1")
+    assert answer(cli, *request)["indices"] == [0]
+    assert answer(cli, *request, "--degraded", "0")["indices"] == [1]
+
+    node = machine("dgx-1v")
+    rows = RemappedRows(correctable=0, uncorrectable=1, is_pending=True, has_failed=False)
+    first = replace(node.gpus[0], remapped_rows=rows)
+    path = tmp_path / "snapshot.json"
+    path.write_text(encode(replace(node, gpus=(first, *node.gpus[1:]))), "utf-8")
+    found = json.loads(cli("allocate", "--snapshot", str(path), *request, "-o", "json").out)
+    assert found["indices"] == [1]

@@ -9,10 +9,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from agent.allocation.allocator import Allocator
-from agent.allocation.bandwidth import relay_bandwidth, ring_bandwidth
-from agent.allocation.facts import NVLINK_MB_S, OLDEST_PCIE, PCIE_GEN4_GB_S, facts
+from agent.allocation.bandwidth import (
+    EQUAL_SHARE,
+    LARGEST_COUNTED,
+    relay_bandwidth,
+    ring_bandwidth,
+)
+from agent.allocation.facts import FULL_WIDTH, NVLINK_MB_S, OLDEST_PCIE, PCIE_GEN4_GB_S, facts
 from agent.allocation.remainder import JOB_WEIGHTS
-from agent.allocation.rules import TERMS, Policy
+from agent.allocation.rules import Policy, terms_for
 from agent.allocation.score import CROSSING_PENALTY, Score
 from agent.allocation.terms import LARGEST_ENUMERATED, LARGEST_MESH
 from tests.allocation.peer_vectors import Gpus, Step, Vector, vectors
@@ -22,7 +27,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "internals" / "placement.md"
 
 MEANING: Mapping[str, str] = MappingProxyType(
     {
-        "bandwidth_gb_s": "GB/s of the set by its model; more is better",
+        "degraded": "GPUs of the set that are degraded; less is better",
+        "bandwidth_gb_s": "GB/s of the set by its model, as it counts; more is better",
+        "counts_as_gb_s": "the bandwidth that it counts as, up to 6 % more",
         "pair_bandwidth_gb_s": "GB/s of all its pairs added up; more is better",
         "numa_nodes": "NUMA nodes that the set spans; from here on less is better, but for one",
         "sockets": "CPU sockets that it spans",
@@ -30,8 +37,10 @@ MEANING: Mapping[str, str] = MappingProxyType(
         "hca_far": "GPUs with no HCA on their socket",
         "rail_loss": "GPUs that cannot have one of their nearest HCAs for themselves",
         "hca_distance": "steps to the nearest HCA added up: PIX 1, PXB 2, PHB 3, NODE 4, SYS 5",
+        "hca_nearness": "for one GPU, in place of these three: PIX 5, ... SYS 1, off the socket 0",
         "broken_partitions": "PCIe-switch or Fabric-Manager pairs that were whole and would not be",
         "crowding": "sum over NUMA nodes of the square of the GPUs in use there",
+        "reach_gb_s": "GB/s of the set to all GPUs of the node, so that the best joined stay free",
         "order": "the list of GPU numbers; the lower one wins",
     },
 )
@@ -67,8 +76,11 @@ def terms() -> str:
 
 
 def _place(term: str, policy: Policy) -> str:
-    order = TERMS[policy]
-    return str(order.index(term) + 1) if term in order else "-"
+    order = terms_for(policy, 2)
+    if term in order:
+        return str(order.index(term) + 1)
+    of_one = terms_for(policy, 1)
+    return f"{of_one.index(term) + 1} for one" if term in of_one else "-"
 
 
 def dgx_1v() -> str:
@@ -92,6 +104,21 @@ def constants() -> str:
                 "ring over a PCIe class, generation 4 x16, GB/s",
                 f"{pcie}; each generation doubles them",
                 "model: 24 is 31.5 less protocol, the rest keeps the order; doubling is PCI-SIG's",
+            ),
+            (
+                "lanes of a GPU if unknown on the whole node",
+                FULL_WIDTH,
+                "the form factors of data-centre GPUs",
+            ),
+            (
+                "share of a bandwidth that counts as all of it",
+                f"{EQUAL_SHARE} %",
+                "17 of 18 NVLinks; a driver's line rate against payload",
+            ),
+            (
+                "GPUs of a set whose rings in a mesh are all counted (`LARGEST_COUNTED`)",
+                f"{LARGEST_COUNTED}; a larger set counts one ring if any closes",
+                "no larger mesh has been built (DGX-1)",
             ),
             ("PCIe generation if unknown", OLDEST_PCIE, "NVIDIA driver release notes"),
             ("weight of later jobs", weights, "sizes: Philly, Helios, PAI; weights: a choice"),

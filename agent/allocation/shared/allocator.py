@@ -14,7 +14,7 @@ from itertools import islice
 from agent.allocation.allocator import ALTERNATIVES, Allocation, Alternative
 from agent.allocation.explain import MORE_IS_BETTER, Explanation
 from agent.allocation.facts import Facts, facts
-from agent.allocation.requests import check_counts, usable
+from agent.allocation.requests import check_counts, sound_first, usable
 from agent.allocation.rules import DEFAULT, Rules
 from agent.allocation.score import Score
 from agent.allocation.shared.counts import (
@@ -69,7 +69,7 @@ class SharedAllocator:
         )
         self._totals = tuple(map(len, self._devices.of_gpu))
         self._search = search_for(self._leaves, len(self._devices.gpu))
-        whole = Explanation(snapshot, self._leaves.terms.facts, rules)
+        whole = Explanation(snapshot, self._leaves.terms.modelled, rules)
         is_mig = self._leaves.is_isolated and not any(SEPARATOR in name for name in devices)
         what = "MIG instance" if is_mig else "replica"
         self._explanation = SharedExplanation(whole, self._leaves, what)
@@ -79,7 +79,7 @@ class SharedAllocator:
     @property
     def facts(self) -> Facts:
         """All of the machine that answers depend on, except which GPUs are lost."""
-        return self._leaves.terms.facts
+        return self._leaves.terms.modelled
 
     @property
     def explanation(self) -> SharedExplanation:
@@ -91,11 +91,17 @@ class SharedAllocator:
         self._search.prepare()
 
     def allocate(
-        self, *, available: Collection[str], required: Collection[str] = (), size: int
+        self,
+        *,
+        available: Collection[str],
+        required: Collection[str] = (),
+        size: int,
+        degraded: Collection[str] = (),
     ) -> Allocation:
-        """Return the best *size* of *available* that contain *required*; both are ids.
+        """Return the best *size* of *available* that contain *required*; all are ids.
 
-        The answer does not depend on the order of either. Its *indices* are the GPUs touched.
+        The answer does not depend on the order of any. Its *indices* are the GPUs touched. As few
+        *degraded* devices as possible are chosen.
         The alternatives are other sets of GPUs; where only sets that load the GPUs more are
         left, the first of them is exact and the others are near it.
 
@@ -103,13 +109,17 @@ class SharedAllocator:
             InputError: an id is unknown, or no such set exists.
         """
         self._check(available, required, size)
-        pool = self._pool(available, required, size)
+        offered, kept = sound_first(available, required, size, degraded)
+        pool = self._pool(offered, kept, size)
         ways = list(islice(self._ranked(pool), 1 + ALTERNATIVES))
-        names = [self._devices.lowest(way, set(available), set(required)) for way in ways]
-        return self._allocation(ways, names, pool, is_optimal=self._search.is_exact)
+        names = [self._devices.lowest(way, set(offered), set(kept)) for way in ways]
+        return self._allocation(ways, names, pool, degraded, is_optimal=self._search.is_exact)
 
     def describe(
-        self, chosen: Collection[str], available: Collection[str] | None = None
+        self,
+        chosen: Collection[str],
+        available: Collection[str] | None = None,
+        degraded: Collection[str] = (),
     ) -> Allocation:
         """Return the score of *chosen*, whoever chose it, and the next best set.
 
@@ -124,19 +134,21 @@ class SharedAllocator:
         taken = self._devices.counted(chosen)
         names = tuple(sorted(set(chosen), key=self.rank))
         if available is None:
-            return self._allocation([taken], [names], None, is_optimal=False)
-        pool = self._pool(available, (), size)
-        ours = self._score(taken, pool)
+            return self._allocation([taken], [names], None, degraded, is_optimal=False)
+        pool, bad = self._pool(available, (), size), self._devices.on_gpus(degraded)
+        offered, kept = sound_first(available, (), size, degraded)
+        ours = self._score(taken, pool, bad)
         others = [
-            (way, self._devices.lowest(way, set(available), set()))
-            for way in islice(self._ranked(pool), 2)
-            if self._key(ours) != self._key(self._score(way, pool))
+            (way, self._devices.lowest(way, set(offered), set(kept)))
+            for way in islice(self._ranked(self._pool(offered, kept, size)), 2)
+            if self._key(ours) != self._key(self._score(way, pool, bad))
         ][:1]
-        is_best = not others or self._key(ours) <= self._key(self._score(others[0][0], pool))
+        is_best = not others or self._key(ours) <= self._key(self._score(others[0][0], pool, bad))
         return self._allocation(
             [taken, *(way for way, _ in others)],
             [names, *(ids for _, ids in others)],
             pool,
+            degraded,
             is_optimal=is_best and self._search.is_exact,
         )
 
@@ -191,17 +203,19 @@ class SharedAllocator:
             seen = set(map(_touched, ways))
             near = (mask for mask in neighbours(pool, _touched(ways[0])) if mask not in seen)
             others = (taken_evenly(pool, mask) for mask in near)
-            yield from sorted(others, key=lambda way: self._key(self._score(way, pool)))
+            yield from sorted(others, key=lambda way: self._key(self._score(way, pool, 0)))
 
     def _allocation(
         self,
         ways: Sequence[Counts],
         names: Sequence[tuple[str, ...]],
         pool: Pool | None,
+        degraded: Collection[str],
         *,
         is_optimal: bool,
     ) -> Allocation:
-        scores = [self._score(way, pool) for way in ways]
+        bad = self._devices.on_gpus(degraded)
+        scores = [self._score(way, pool, bad) for way in ways]
         return Allocation(
             chosen=names[0],
             indices=scores[0].order,
@@ -213,7 +227,7 @@ class SharedAllocator:
                     chosen=ids,
                     indices=other.order,
                     score=other,
-                    lost_at=other.lost_at(scores[0], self._leaves.order),
+                    lost_at=other.lost_at(scores[0], self._leaves.order) or "order",
                 )
                 for ids, other in zip(names[1:], scores[1:], strict=True)
             ),
@@ -221,12 +235,14 @@ class SharedAllocator:
             engine=self._search.name,
         )
 
-    def _score(self, taken: Counts, pool: Pool | None) -> SharedScore:
+    def _score(self, taken: Counts, pool: Pool | None, degraded: int) -> SharedScore:
+        """Return the score of the devices *taken*, by GPU; *degraded* is a mask of GPUs."""
         mask = _touched(taken)
         whole = self._leaves.terms.score(mask, mask if pool is None else mask | pool.idle)
         known = {field.name: getattr(whole, field.name) for field in fields(Score)}
+        known["degraded"] = sum(n for gpu, n in enumerate(taken) if degraded >> gpu & 1)
         if self._leaves.is_isolated:
-            known |= {"bandwidth_gb_s": None, "pair_bandwidth_gb_s": 0.0}
+            known |= {"bandwidth_gb_s": None, "counts_as_gb_s": None, "pair_bandwidth_gb_s": 0.0}
         return SharedScore(
             **known,
             gpus=mask.bit_count(),
@@ -239,7 +255,7 @@ class SharedAllocator:
         )
 
     def _key(self, score: SharedScore) -> tuple[object, ...]:
-        values = ((name, getattr(score, name)) for name in self._leaves.order)
+        values = ((name, score.figure(name)) for name in self._leaves.order)
         return tuple(-(v or 0) if name in MORE_IS_BETTER else v for name, v in values)
 
     def _check(self, available: Collection[str], required: Collection[str], size: int) -> None:

@@ -58,6 +58,10 @@ class Devices:
             counts[self.gpu[name]] += 1
         return tuple(counts)
 
+    def on_gpus(self, names: Iterable[str]) -> int:
+        """Return the GPUs that *names* are devices of, as a mask; unknown names are left out."""
+        return sum(1 << gpu for gpu in {self.gpu[name] for name in names if name in self.gpu})
+
     def lowest(
         self,
         taken: Sequence[int],

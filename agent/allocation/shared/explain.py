@@ -52,8 +52,10 @@ class SharedExplanation:
         else:
             theirs = scores[1]
             lost = theirs.lost_at(ours, order)
-            a, b = getattr(theirs, lost) or 0, getattr(ours, lost) or 0
-            is_better = lost != "order" and (a > b) == (lost in MORE_IS_BETTER)
+            is_better = False
+            if lost not in (None, "order"):
+                a, b = theirs.figure(lost) or 0, ours.figure(lost) or 0
+                is_better = (a > b) == (lost in MORE_IS_BETTER)
             kind = "better is" if is_better else "next best"
             lines.append(f"{kind} {names(theirs.order)}: {compared(ours, theirs, order)}")
 

@@ -24,6 +24,9 @@ FEWEST_GPUS = ("gpus",)
 LEAST_LOAD = ("load", "doubled")
 """What distributing compares first."""
 
+FEWEST_DEGRADED = ("degraded",)
+"""What is compared before all else."""
+
 _WHOLE = ("idle_gpus", "left")
 
 _PACKED: Mapping[Policy, tuple[str, ...]] = MappingProxyType(
@@ -52,16 +55,19 @@ def shared_terms(policy: Policy, *, spread: bool) -> tuple[str, ...]:
     """
     spread = policy is Policy.DISTRIBUTED or (spread and policy is not Policy.PACKED)
     if spread:
-        return _DISTRIBUTED.get(policy, _DISTRIBUTED[Policy.DISTRIBUTED])
-    return _PACKED.get(policy, _PACKED[Policy.PACKED])
+        order = _DISTRIBUTED.get(policy, _DISTRIBUTED[Policy.DISTRIBUTED])
+    else:
+        order = _PACKED.get(policy, _PACKED[Policy.PACKED])
+    return (*FEWEST_DEGRADED, *order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedScore(Score):
     """The terms of a set of devices: those of the GPUs it touches, and those of sharing.
 
-    The fields of :class:`Score` are about the GPUs touched; *remainder_value*,
-    *broken_partitions* and *crowding* count idle GPUs as free and are not compared. ``None`` in
+    The fields of :class:`Score` are about the GPUs touched, but *degraded* counts devices.
+    *remainder_value*, *broken_partitions* and *crowding* count idle GPUs as free and are not
+    compared. ``None`` in
     *load*, *idle_gpus* and *left* means that it is not known what else was free.
 
     Attributes:
@@ -99,12 +105,12 @@ class Leaves:
     @property
     def is_spread(self) -> bool:
         """Whether the devices are distributed rather than packed."""
-        return self.order[: len(LEAST_LOAD)] == LEAST_LOAD
+        return LEAST_LOAD[0] in self.order
 
     @property
     def of_the_set(self) -> tuple[str, ...]:
         """The terms by which GPU sets differ that are equal in what is compared first."""
-        first = (*FEWEST_GPUS, *LEAST_LOAD, "order")
+        first = (*FEWEST_DEGRADED, *FEWEST_GPUS, *LEAST_LOAD, "order")
         return tuple(name for name in self.order if name not in first)
 
     def bandwidth(self, mask: int) -> int:
