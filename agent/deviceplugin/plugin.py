@@ -255,7 +255,7 @@ class DevicePlugin:
             self._kubelet = kubelet
             self._competitors.forget_losses()
             for registrar in self._registrars:
-                registrar.kubelet_changed(now, is_present=kubelet is not None)
+                registrar.kubelet_changed(now, kubelet)
 
         competitor = self._competitors.look()
         if competitor == self._competitor:

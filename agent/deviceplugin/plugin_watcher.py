@@ -38,9 +38,9 @@ class PluginWatcherRegistrar(Registrar):
         self._announcer: Announcer | None = None  # of the current socket
         self._streams_before = 0
 
-    def kubelet_changed(self, now: float, *, is_present: bool) -> None:
+    def kubelet_changed(self, now: float, kubelet: sockets.Identity | None) -> None:
         """Only reset the delays: the next kubelet finds the socket by itself."""
-        del now, is_present
+        del now, kubelet
         self._backoff.reset()
 
     def check_streams(self, now: float) -> bool:

@@ -249,8 +249,8 @@ class Registrar(ABC):
         self._server = self._accepted = None
 
     @abstractmethod
-    def kubelet_changed(self, now: float, *, is_present: bool) -> None:
-        """React to a kubelet that started or stopped."""
+    def kubelet_changed(self, now: float, kubelet: sockets.Identity | None) -> None:
+        """React to a kubelet that started, with the socket *kubelet*, or stopped: ``None``."""
 
     @abstractmethod
     def withdraw(self) -> None:
@@ -310,12 +310,20 @@ class KubeletSocketRegistrar(Registrar):
 
     def _prepare(self) -> None:
         socket = self.directory / sockets.KUBELET_SOCKET
+        self._kubelet_socket = socket
         self._client = RegistrationClient(socket, self._deadlines.register_s)
         self._has_kubelet = False
+        self._registered_with: sockets.Identity | None = None
 
-    def kubelet_changed(self, now: float, *, is_present: bool) -> None:
-        """Register with the new kubelet at once."""
-        self._has_kubelet = is_present
+    def kubelet_changed(self, now: float, kubelet: sockets.Identity | None) -> None:
+        """Register with the new kubelet at once, unless that was done before it was noticed.
+
+        It was where the kubelet removed our socket, which is replaced and registered immediately. A
+        second registration would leave two streams open.
+        """
+        self._has_kubelet = kubelet is not None
+        if self._accepted is not None and kubelet is not None and kubelet == self._registered_with:
+            return
         self._accepted = None
         self._backoff.reset()
         self._next_attempt = now
@@ -337,6 +345,7 @@ class KubeletSocketRegistrar(Registrar):
             self._note(f"no {sockets.KUBELET_SOCKET} in {self.directory} — {cure}")
             return False
         streams_opened = server.streams.opened
+        self._registered_with = sockets.identity(self._kubelet_socket)  # before: it may change
         try:
             is_new = self._client.register(self._resource, server.path.name)
         except UnreadableError as error:

@@ -15,6 +15,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from agent.deviceplugin import sockets
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
@@ -157,7 +158,7 @@ def test_a_directory_deleted_under_its_mount_needs_a_new_container_only_without_
     plugin.start()
     assert eventually(lambda: is_watched(plugin))
 
-    shutil.rmtree(socket_dir)
+    assert eventually(lambda: _is_removed(socket_dir))
     socket_dir.mkdir()
     assert eventually(lambda: plugin.state.endpoint is None)
     assert (plugin.state.is_detached, plugin.state.stream_count) == (False, 1)
@@ -165,6 +166,12 @@ def test_a_directory_deleted_under_its_mount_needs_a_new_container_only_without_
 
     kubelet.stop()
     assert eventually(lambda: plugin.state.is_detached)
+
+
+def _is_removed(directory: Path) -> bool:
+    """Try to remove *directory*; the plugin may make a socket in it meanwhile."""
+    shutil.rmtree(directory, ignore_errors=True)
+    return not directory.exists()
 
 
 def test_many_restarts_of_the_kubelet_are_no_warnings(
@@ -180,6 +187,29 @@ def test_many_restarts_of_the_kubelet_are_no_warnings(
             kubelet.wait_registered(WAIT_S)
     assert [line for line in logs if line["log_level"] not in ("debug", "info")] == []
     assert len([line for line in logs if line["event"] == "resource registered"]) >= RESTARTS
+
+
+def test_a_kubelet_that_was_registered_with_before_it_was_noticed_is_not_asked_again(
+    start_kubelet: StartKubelet, opened: ExitStack, socket_dir: Path
+) -> None:
+    log = structlog.get_logger()
+    servicer = GpuServicer(RESOURCE, first, PluginSettings(), log, GENEROUS)
+    registrar = KubeletSocketRegistrar(RESOURCE, socket_dir, servicer, log, GENEROUS)
+    opened.callback(registrar.stop)
+    opened.callback(servicer.close)
+    servicer.update(GPUS)
+    path = socket_dir / sockets.KUBELET_SOCKET
+    for count in (1, 2):
+        kubelet = start_kubelet()
+        if count == 1:
+            registrar.kubelet_changed(0.0, sockets.identity(path))
+        registrar.check_socket(0.0)
+        assert registrar.register(0.0)
+        kubelet.wait_registered(WAIT_S)
+        registrar.kubelet_changed(0.0, sockets.identity(path))
+        assert not registrar.register(0.0)
+        assert registrar.registrations == count
+        kubelet.stop()
 
 
 def test_a_registration_that_fails_for_long_is_one_warning_with_cause_and_cure(
@@ -210,12 +240,12 @@ def test_a_registration_that_fails_for_long_is_one_warning_with_cause_and_cure(
 
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(socket_dir / "kubelet.sock"))
-        registrar.kubelet_changed(600, is_present=True)
+        registrar.kubelet_changed(600, sockets.identity(socket_dir / sockets.KUBELET_SOCKET))
         assert pass_by(range(600, 660)) == []
         assert "the kubelet did not register" in (registrar.last_problem or "")
 
         opened.enter_context(FakeKubelet(socket_dir, deadlines=GENEROUS))
-        registrar.kubelet_changed(660, is_present=True)
+        registrar.kubelet_changed(660, sockets.identity(socket_dir / sockets.KUBELET_SOCKET))
         assert pass_by(range(660, 662)) == []
         assert [line["event"] for line in logs if "registered" in line["event"]] == [
             "resource registered"
