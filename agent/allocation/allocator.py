@@ -263,10 +263,11 @@ def preferred(
     """Return exactly ``min(size, distinct available)`` ids of *available* for any request.
 
     This answers the kubelet, which rejects a pod on an error, drops surplus devices and adds
-    missing ones at random (kubelet v1.34 ``devicesToAllocate``). Those of *required* that are
-    available are kept; of too many, the first in device order. As few *degraded* ids as possible
-    are chosen: that is the first term of every policy. GPUs that the snapshot does not know, or
-    knows to be lost, come last. Without an allocator the order is that of ids.
+    missing ones in the order of its Go maps (kubelet v1.36.3 ``devicesToAllocate``). Those of
+    *required* that are available are kept; of too many, the first in device order. As few
+    *degraded* ids as possible are chosen: that is the first term of every policy. GPUs that the
+    snapshot does not know, or knows to be lost, come last. Without an allocator the order is that
+    of ids.
     """
     if degraded and allocator is not None:
         available, required = sound_first(available, required, size, degraded)

@@ -2,8 +2,8 @@
 
 The policy divides *all* free GPUs into sets of the requested size, in the way with the most
 points, and hands out the best set of that division (go-gpuallocator v0.6.0). Of equals the first
-wins, so the answer depends on the order of the list; the kubelet's is random. Its answers and
-crashes are compared with those of the Go library in tests/bench.
+wins, so the answer depends on the order of the list; :mod:`agent.simulate.kubelet_order` has the
+kubelet's. Its answers and crashes are compared with those of the Go library in tests/bench.
 """
 
 from collections.abc import Mapping, Sequence

@@ -10,9 +10,11 @@ from typing import Protocol
 
 from agent.allocation.best_effort import LARGEST, BestEffort, PeerPanics, pair_scores, set_scores
 from agent.allocation.masks import positions
+from agent.allocation.requests import usable
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 from agent.simulate.jobs import Uniform
+from agent.simulate.kubelet_order import KubeletOrder
 
 HAMI_LARGEST = 16
 """GPUs up to which the rule is imitated; HAMi looks at every set, 12,870 for 8 of 16."""
@@ -84,11 +86,32 @@ class FirstFit:
         return tuple(sorted(offered)[:size])
 
 
-class Random:
-    """Take GPUs at random, as the kubelet does where a plugin has no preference.
+class Kubelet:
+    """Take GPUs as the kubelet does where a plugin has no preference.
 
-    It iterates over a Go map, whose order is random (kubelet v1.34.0, devicesToAllocate).
+    These are the first that a range over its Go map yields (kubelet v1.36.3, devicesToAllocate):
+    on a node of up to eight GPUs neighbours by number.
     """
+
+    crashes = 0
+
+    def __init__(self, snapshot: Snapshot, source: Uniform) -> None:
+        self._order = kubelet_order(snapshot, source)
+
+    def __call__(self, offered: Sequence[int], size: int) -> tuple[int, ...]:
+        """Return the first *size* of the list, whatever the order of *offered*."""
+        return self._order(offered)[:size]
+
+
+def kubelet_order(snapshot: Snapshot, source: Uniform) -> KubeletOrder:
+    """Return the kubelet's lists of the GPUs of *snapshot* that are not lost, as positions."""
+    lives = set(usable(snapshot))
+    healthy = [position for position, gpu in enumerate(snapshot.gpus) if gpu.id in lives]
+    return KubeletOrder(healthy, source)
+
+
+class Random:
+    """Take GPUs at random; every set is equally likely."""
 
     crashes = 0
 
@@ -96,21 +119,21 @@ class Random:
         self._source = source
 
     def __call__(self, offered: Sequence[int], size: int) -> tuple[int, ...]:
-        """Return *size* GPUs; every set is equally likely."""
+        """Return *size* GPUs."""
         # Sorted first: the same seed gives the same answer for every order of the list.
         left = sorted(offered)
         return tuple(left.pop(int(self._source.random() * len(left))) for _ in range(size))
 
 
 class Nvidia:
-    """NVIDIA's policy; where it crashes, the kubelet's choice: any GPUs.
+    """NVIDIA's policy; where it crashes, what the kubelet takes without it.
 
     Attributes:
         crashes: answers with a device that does not exist, and panics. Both end NVIDIA's
             device plugin.
     """
 
-    def __init__(self, snapshot: Snapshot, source: Uniform, *, is_shuffled: bool) -> None:
+    def __init__(self, snapshot: Snapshot, source: Uniform, *, is_sorted: bool) -> None:
         if len(snapshot.gpus) > LARGEST:
             raise InputError(
                 f"NVIDIA's policy is not imitated for {len(snapshot.gpus)} GPUs: it needs "
@@ -118,13 +141,13 @@ class Nvidia:
                 f"compare with it on a machine of at most {LARGEST}",
             )
         self._policy = BestEffort(snapshot)
-        self._any = Random(source)
-        self._is_shuffled = is_shuffled
+        self._kubelet = Kubelet(snapshot, source)
+        self._is_sorted = is_sorted
         self.crashes = 0
 
     def __call__(self, offered: Sequence[int], size: int) -> tuple[int, ...]:
         """Return its answer to *offered* in the kubelet's order, or by number."""
-        order = self._any(offered, len(offered)) if self._is_shuffled else sorted(offered)
+        order = sorted(offered) if self._is_sorted else self._kubelet(offered, len(offered))
         try:
             answer = self._policy.choose(order, (), size)
         except PeerPanics:
@@ -133,18 +156,19 @@ class Nvidia:
         if len(chosen) == len(answer):
             return chosen
         self.crashes += 1
-        return self._any(offered, size)
+        return self._kubelet(offered, size)
 
 
 RIVALS: Mapping[str, Factory] = MappingProxyType(
     {
-        "nvidia": lambda snapshot, source: Nvidia(snapshot, source, is_shuffled=True),
-        "nvidia-sorted": lambda snapshot, source: Nvidia(snapshot, source, is_shuffled=False),
+        "nvidia": lambda snapshot, source: Nvidia(snapshot, source, is_sorted=False),
+        "nvidia-sorted": lambda snapshot, source: Nvidia(snapshot, source, is_sorted=True),
         "hami": lambda snapshot, _: Hami(snapshot),
         "first-fit": lambda _, __: FirstFit(),
+        "kubelet": Kubelet,
         "random": lambda _, source: Random(source),
     },
 )
-"""The rules by name. ``nvidia`` gets its list as the kubelet sends it, in random order, and
-``nvidia-sorted`` by number. A factory raises ``InputError`` where the rule cannot run on the
-machine."""
+"""The rules by name. ``nvidia`` gets its list as the kubelet sends it
+(:mod:`agent.simulate.kubelet_order`), and ``nvidia-sorted`` by number. A factory raises
+``InputError`` where the rule cannot run on the machine."""

@@ -11,14 +11,19 @@ from agent.allocation.facts import facts
 from agent.allocation.score import Score
 from agent.allocation.terms import Terms
 from agent.model.snapshot import Snapshot
-from agent.simulate.rivals import RIVALS
+from agent.simulate.rivals import RIVALS, kubelet_order
 from tests.bench.peer import Answer, Peer, Request
 from tests.bench.placement_states import State, mask_of
 
-SHUFFLED = "go-gpuallocator, list shuffled as the kubelet does"
+KUBELET = "go-gpuallocator, list in the kubelet's order"
 SORTED = "go-gpuallocator, list sorted"
 BASELINES: Mapping[str, str] = MappingProxyType(
-    {"hami": "HAMi's rule", "first-fit": "first-fit", "random": "random"}
+    {
+        "hami": "HAMi's rule",
+        "first-fit": "first-fit",
+        "kubelet": "the kubelet alone",
+        "random": "random",
+    }
 )
 
 
@@ -104,8 +109,11 @@ def _answers(
     snapshot: Snapshot, peer: Peer, asked: Sequence[State], random: Random
 ) -> Iterator[tuple[str, list[int | None]]]:
     """Yield the name of each rule and its answers, as masks; ``None`` is a crash."""
-    shuffled = [tuple(random.sample(state.free, len(state.free))) for state in asked]
-    orders = {SHUFFLED: shuffled, SORTED: [state.free for state in asked]}
+    order = kubelet_order(snapshot, random)
+    orders = {
+        KUBELET: [order(state.free) for state in asked],
+        SORTED: [state.free for state in asked],
+    }
     for rule, lists in orders.items():
         requests = [Request(free, state.size) for free, state in zip(lists, asked, strict=True)]
         yield rule, [_mask(answer) for answer in peer.ask_all(requests)]

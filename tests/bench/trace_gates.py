@@ -24,7 +24,7 @@ SEEDS = tuple(range(1, 11))
 JOBS = 6_000
 
 OURS = "best"
-RIVALS = ("nvidia", "nvidia-sorted", "hami", "first-fit", "random")
+RIVALS = ("nvidia", "nvidia-sorted", "hami", "first-fit", "kubelet", "random")
 POLICIES = (OURS, *RIVALS)
 TRACES = ("philly", "helios-venus", "helios-saturn", "pai", "mixed")
 

@@ -1,5 +1,6 @@
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from random import Random
 
@@ -56,10 +57,28 @@ def test_random_takes_every_set_about_as_often() -> None:
     assert all(900 < count < 1100 for count in counts.values())
 
 
-def test_nvidia_in_the_kubelets_order_gives_one_gpu_at_random() -> None:
+def test_the_kubelet_alone_takes_neighbours_by_number_where_there_are_up_to_eight() -> None:
+    counts = drawn(rival("kubelet", machine("dgx-1v")), (1, 3, 4, 6), 2, 4000)
+    assert set(counts) == {(1, 3), (3, 4), (4, 6), (1, 6)}
+
+
+def test_the_kubelet_alone_takes_any_pair_of_ten() -> None:
+    pairs = set()
+    for seed in range(20):
+        pairs |= set(drawn(rival("kubelet", bench_machine("pcie-10"), seed), (1, 3, 4, 6), 2, 20))
+    assert len(pairs) == 6
+
+
+def test_the_kubelet_offers_no_lost_gpu() -> None:
+    snapshot = machine("dgx-1v")
+    lost = replace(snapshot, gpus=(replace(snapshot.gpus[0], is_lost=True), *snapshot.gpus[1:]))
+    assert set(rival("kubelet", lost)(range(1, 8), 7)) == set(range(1, 8))
+
+
+def test_nvidia_in_the_kubelets_order_gives_the_first_gpu_of_a_rotation() -> None:
     counts = drawn(rival("nvidia", machine("dgx-1v")), (1, 3, 4, 6), 1, 4000)
     assert len(counts) == 4
-    assert all(900 < count < 1100 for count in counts.values())
+    assert all(750 < count < 1250 for count in counts.values())
 
 
 def test_nvidia_in_sorted_order_gives_the_first_gpu() -> None:
@@ -72,14 +91,14 @@ def test_nvidia_in_sorted_order_gives_what_its_policy_gives() -> None:
     assert rival("nvidia-sorted", snapshot)((5, 4, 2, 0), 2) == expected == (4, 5)
 
 
-def test_a_device_that_does_not_exist_is_a_crash_and_becomes_a_random_choice() -> None:
+def test_a_device_that_does_not_exist_is_a_crash_and_becomes_the_kubelets_choice() -> None:
     choose = rival("nvidia-sorted", machine("dgx-a100"))
     counts = drawn(choose, PADDED, 3, 300)
     assert choose.crashes == 300
-    assert len(counts) == 10
+    assert set(counts) == {(0, 2, 4), (2, 4, 5), (4, 5, 6), (0, 5, 6), (0, 2, 6)}
 
 
-def test_a_panic_is_a_crash_and_becomes_a_random_choice() -> None:
+def test_a_panic_is_a_crash_and_becomes_the_kubelets_choice() -> None:
     choose = rival("nvidia-sorted", half_down(bench_machine("issue-546"), gpu=0, links=12))
     assert len(drawn(choose, (0, 2, 3), 2, 100)) == 3
     assert choose.crashes == 100

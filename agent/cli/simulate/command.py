@@ -38,7 +38,7 @@ def add(parser: Parser) -> None:
         action="append",
         default=[],
         help="ours: best, numa-first, packed, distributed, nic-required; others': nvidia, "
-        "nvidia-sorted, hami, first-fit, random; or all. They are compared with the first "
+        "nvidia-sorted, hami, first-fit, kubelet, random; or all. They are compared with the first "
         "(default: best and the others')",
     )
     trace.add_argument(

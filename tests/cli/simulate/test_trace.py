@@ -38,7 +38,7 @@ MESH = node(
     },
 )
 """A mesh too large to look at every set: of 4 GPUs some set has more than what is found first."""
-RIVALS = ["nvidia", "nvidia-sorted", "hami", "first-fit", "random"]
+RIVALS = ["nvidia", "nvidia-sorted", "hami", "first-fit", "kubelet", "random"]
 
 
 def _policies(text: str) -> list[str]:

@@ -1,0 +1,3 @@
+module nodetopo/bench/map_order
+
+go 1.26
