@@ -125,12 +125,14 @@ def count_at(parent: Object, field: str, at: str) -> int | None:
 def amounts(parent: Object, field: str, at: str) -> dict[str, int]:
     """Return resource → amount: CPU in millicores, everything else in its base unit.
 
+    None is an amount of zero, as Go reads ``null``.
+
     Raises:
         DecodeError: it is no object of quantities of at least zero.
     """
     inner, path = object_at(parent, field, at), path_of(at, field)
     return {
-        str(name): amount(value, f"{path}.{name}", is_cpu=name == "cpu")
+        str(name): 0 if value is None else amount(value, f"{path}.{name}", is_cpu=name == "cpu")
         for name, value in inner.items()
     }
 

@@ -27,6 +27,7 @@ metadata: {name: two-gpus}
 spec:
   containers:
   - name: main
+    image: registry.example/train
     resources: {limits: {nvidia.com/gpu: 2, cpu: 4, memory: 4Gi}}
 """
 

@@ -24,6 +24,7 @@ metadata: {{name: {name}, namespace: ml}}
 spec:
   containers:
   - name: work
+    image: x
     resources:
       limits: {{cpu: 4, memory: 8Gi, nvidia.com/gpu: {gpus}}}
 ---
@@ -147,7 +148,10 @@ def test_the_worked_example_of_the_page_is_what_is_printed(cli: Cli, tmp_path: P
 def test_hostile_names_do_not_steer_the_terminal(cli: Cli, tmp_path: Path) -> None:
     hostile = WIDE.replace("name: work", 'name: "w\\x1b[31mork"')
 
-    assert "\x1b" not in _admit(cli, tmp_path, hostile).out
+    outcome = _admit(cli, tmp_path, hostile)
+
+    assert outcome.code == 2
+    assert "\x1b" not in outcome.out + outcome.err
 
 
 @pytest.mark.parametrize(

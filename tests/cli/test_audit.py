@@ -21,8 +21,10 @@ metadata: {name: train, namespace: ml}
 spec:
   template:
     spec:
+      restartPolicy: Never
       containers:
       - name: main
+        image: x
         resources:
           limits: {nvidia.com/gpu: 2}
 ---
@@ -32,6 +34,7 @@ metadata: {name: good, namespace: ml}
 spec:
   containers:
   - name: main
+    image: x
     resources:
       limits: {cpu: 4, memory: 8Gi, nvidia.com/gpu: 1}
 """

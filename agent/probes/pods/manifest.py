@@ -1,24 +1,34 @@
 """The pods that a manifest would create, as the API server would complete them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 from agent.errors import DecodeError, InputError, closest
-from agent.formats.fields import Object, count_at, dig, object_at, path_of, unexpected
+from agent.formats.fields import (
+    Object,
+    count_at,
+    dig,
+    mappings,
+    object_at,
+    path_of,
+    text,
+    unexpected,
+)
 from agent.formats.yaml import load_all
 from agent.model.pod import Pod
+from agent.probes.pods.checked import Kind, check_object, check_spec, check_template, kind_of
 from agent.probes.pods.defaults import (
     LIMIT_RANGE,
     Defaults,
-    check_amounts,
-    check_limits,
+    created,
     defaulted,
     defaults_from_object,
 )
 from agent.probes.pods.objects import pod_from_object
+from agent.probes.pods.resources import check_resources, exact_amounts, exact_pod
 
 MAX_BYTES = 1 << 20
 """Largest manifest read; the API server accepts objects of 1.5 MiB at most."""
@@ -172,11 +182,27 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
 """Kinds whose pods are described in another object, or by a program → what to give instead."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _Planned:
+    """A pod that a document would create.
+
+    Attributes:
+        stated: its amounts as :mod:`agent.probes.pods.resources` checks them, not yet completed.
+        path: where in the document it is.
+        title: of the document.
+    """
+
+    pod: Pod
+    stated: Pod
+    path: str
+    title: str = ""
+
+
 @dataclass(slots=True)
 class _Contents:
     """What the documents held so far; of those without a pod the kinds, in order."""
 
-    pods: list[Pod] = field(default_factory=list)
+    pods: list[_Planned] = field(default_factory=list)
     others: dict[str, None] = field(default_factory=dict)
     ranges: list[Defaults] = field(default_factory=list)
     cures: list[str] = field(default_factory=list)
@@ -190,8 +216,9 @@ def pods_from_manifest(text: str) -> tuple[Pod, ...]:
     known here. Documents that carry no pod, such as a Service, are skipped.
 
     Raises:
-        InputError: not YAML, no pod in it, a field that cannot be used, or resources that the
-            API server refuses; the text names the document and the field.
+        InputError: not YAML, no pod in it, a field that cannot be used, or something that the
+            API server refuses, in the document or in the pods that it would create; the text
+            names the document and the field.
     """
     if len(text) > MAX_BYTES:
         raise InputError(f"the manifest is larger than {MAX_BYTES >> 20} MiB", "split it")
@@ -201,26 +228,49 @@ def pods_from_manifest(text: str) -> tuple[Pod, ...]:
         raise InputError(f"the manifest cannot be used: {error}", "correct it") from None
     contents = _Contents()
     for number, document in enumerate(documents, start=1):
+        names = (dig(document, "kind"), dig(document, "metadata", "name"))
+        title = " ".join(it[:_SHOWN] for it in names if it and isinstance(it, str))
+        title = f"document {number} ({title})" if title else f"document {number}"
+        before = len(contents.pods)
         try:
             _read(document, contents)
         except DecodeError as error:
-            names = (dig(document, "kind"), dig(document, "metadata", "name"))
-            title = " ".join(it[:_SHOWN] for it in names if it and isinstance(it, str))
-            where = f"document {number} ({title})" if title else f"document {number}"
-            cure = error.cure or "correct the manifest"
-            raise InputError(f"{where}: {DecodeError(error.path, error.problem)}", cure) from None
+            raise _unusable(title, error) from None
+        for planned in contents.pods[before:]:
+            planned.title = title
     if not contents.pods:
         kinds = [kind[:_SHOWN] for kind in contents.others]
         more = ", …" if len(kinds) > _KINDS_SHOWN else ""
         instead = f"only {', '.join(kinds[:_KINDS_SHOWN])}{more}" if kinds else "it is empty"
         cure = contents.cures[0] if contents.cures else f"give one of: {', '.join(PLACES)}"
         raise InputError(f"no pod in the manifest, {instead}", cure)
-    pods = []
-    for pod in contents.pods:
-        ranges = (it for it in contents.ranges if it.namespace == pod.namespace)
-        pods.append(defaulted(pod, ranges))
-        check_limits(pods[-1])
-    return tuple(pods)
+    return tuple(_completed(planned, contents.ranges) for planned in contents.pods)
+
+
+def _completed(planned: _Planned, ranges: Iterable[Defaults]) -> Pod:
+    """Return the pod as the API server would store it.
+
+    Raises:
+        InputError: it refuses what the pod requests.
+    """
+    own = [it for it in ranges if it.namespace == planned.pod.namespace]
+    exact = [
+        replace(it, requests=exact_amounts(it.requests), limits=exact_amounts(it.limits))
+        for it in own
+    ]
+    try:
+        check_resources(created(planned.stated, exact))
+    except DecodeError as error:
+        whose = " (of its pods)" if planned.pod.owner_kind else ""
+        path = path_of(planned.path, error.path) if planned.path else error.path
+        placed = DecodeError(path, f"{error.problem}{whose}", error.cure)
+        raise _unusable(planned.title, placed) from None
+    return defaulted(planned.pod, own)
+
+
+def _unusable(title: str, error: DecodeError) -> InputError:
+    cure = error.cure or "correct the manifest"
+    return InputError(f"{title}: {DecodeError(error.path, error.problem)}", cure)
 
 
 def _read(document: Any, contents: _Contents, expected: str | None = None) -> None:
@@ -233,16 +283,22 @@ def _read(document: Any, contents: _Contents, expected: str | None = None) -> No
     is_volcano = kind == "Job" and str(document.get("apiVersion")).startswith(VOLCANO)
     if kind.endswith(_LIST) and isinstance(document.get("items"), list):
         for position, item in enumerate(document["items"]):
+            at, before = f"items[{position}]", len(contents.pods)
             try:
                 _read(item, contents, kind.removesuffix(_LIST) or None)
             except DecodeError as error:
-                raise error.under(f"items[{position}]") from None
+                raise error.under(at) from None
+            for planned in contents.pods[before:]:
+                planned.path = path_of(at, planned.path) if planned.path else at
     elif kind == LIMIT_RANGE:
         contents.others[kind] = None
         contents.ranges.append(defaults_from_object(document))
     elif places := VOLCANO_JOB if is_volcano else PLACES.get(kind, ()):
-        for place in places:
-            contents.pods.extend(_pod(document, kind, it) for it in templates(document, place))
+        found = [template for place in places for template in templates(document, place)]
+        known = None if is_volcano else kind_of({"kind": kind, **document})
+        if known is not None:
+            check_object({"kind": kind, **document}, known)
+        contents.pods.extend(_planned(document, kind, it, known) for it in found)
         if len(contents.pods) > MAX_PODS:
             raise DecodeError("", f"more than {MAX_PODS} pods", "split the manifest")
     elif kind in ELSEWHERE:
@@ -288,11 +344,27 @@ class Template:
     replicas: int | None
 
 
-def _pod(document: Object, kind: str, template: Template) -> Pod:
+def _planned(document: Object, kind: str, template: Template, known: Kind | None) -> _Planned:
+    """Return the pod of *template*; *known* is the kind if it is one of Kubernetes itself."""
+    spec = template.content["spec"]
     if not template.path:
-        check_amounts(template.content["spec"])
-        return pod_from_object(document)
-    inner = object_at(template.content, "metadata", template.path)
+        metadata = object_at(document, "metadata", "")
+        check_spec(spec, "spec", is_pod=True, is_stored=bool(metadata.get("uid")))
+        stated = exact_pod(spec, "spec")
+        return _Planned(pod=pod_from_object(document), stated=stated, path="")
+    at = template.path
+    claims: tuple[str, ...] = ()
+    if kind == "StatefulSet":
+        claims = tuple(
+            text(item, "metadata", "name") or ""
+            for item in mappings(document, "spec", "volumeClaimTemplates")
+        )
+    if known is not None:
+        check_template(template.content, at, known)
+    check_spec(spec, f"{at}.spec", is_pod=False, is_whole=known is not None, claims=claims)
+    stated = exact_pod(spec, f"{at}.spec")
+    check_resources(stated)
+    inner = object_at(template.content, "metadata", at)
     own = object_at(document, "metadata", "")
     metadata = {key: own.get(key) for key in ("name", "generateName", "namespace")}
     if template.role and isinstance(metadata["name"], str):
@@ -300,12 +372,13 @@ def _pod(document: Object, kind: str, template: Template) -> Pod:
     # A template has no name: its pods are named after the controller.
     metadata["annotations"] = inner.get("annotations")
     try:
-        check_amounts(template.content["spec"])
-        pod = pod_from_object({"metadata": metadata, "spec": template.content["spec"]})
+        pod = pod_from_object({"metadata": metadata, "spec": spec})
     except DecodeError as error:
         is_inside = not error.path.startswith("metadata")
-        raise error.under(template.path) if is_inside else error from None
-    return replace(pod, owner_kind=kind, replicas=template.replicas)
+        raise error.under(at) if is_inside else error from None
+    return _Planned(
+        pod=replace(pod, owner_kind=kind, replicas=template.replicas), stated=stated, path=""
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

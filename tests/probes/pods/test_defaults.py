@@ -22,12 +22,12 @@ metadata: {name: p}
 spec:
   resources: {limits: {cpu: 8, memory: 8Gi}}
   initContainers:
-  - {name: early, resources: {requests: {cpu: 5}}}
-  - {name: side, restartPolicy: Always, resources: {requests: {cpu: 1}}}
-  - {name: late, resources: {requests: {cpu: 3}}}
+  - {name: early, image: x, resources: {requests: {cpu: 5}}}
+  - {name: side, image: x, restartPolicy: Always, resources: {requests: {cpu: 1}}}
+  - {name: late, image: x, resources: {requests: {cpu: 3}}}
   containers:
-  - {name: a, resources: {requests: {cpu: 2}, limits: {nvidia.com/gpu: 1}}}
-  - {name: b, resources: {requests: {cpu: 1}}}
+  - {name: a, image: x, resources: {requests: {cpu: 2}, limits: {nvidia.com/gpu: 1}}}
+  - {name: b, image: x, resources: {requests: {cpu: 1}}}
 """
     )
     assert (pod.requests, pod.limits) == (
@@ -44,8 +44,8 @@ metadata: {name: p}
 spec:
   resources: {requests: {cpu: 4}}
   containers:
-  - {name: a, resources: {requests: {cpu: 1}, limits: {hugepages-2Mi: 4Mi}}}
-  - {name: b, resources: {limits: {hugepages-2Mi: 2Mi, memory: 1Gi}}}
+  - {name: a, image: x, resources: {requests: {cpu: 1}, limits: {hugepages-2Mi: 4Mi}}}
+  - {name: b, image: x, resources: {limits: {hugepages-2Mi: 2Mi, memory: 1Gi}}}
 """
     )
     assert (pod.requests, pod.limits) == (
@@ -57,7 +57,7 @@ spec:
 def test_pod_level_requests_without_limits_are_left_alone() -> None:
     pod = read(
         "{kind: Pod, metadata: {name: p}, spec: {resources: {requests: {cpu: 4}},"
-        " containers: [{name: a, resources: {requests: {memory: 1Gi}}}]}}"
+        " containers: [{name: a, image: x, resources: {requests: {memory: 1Gi}}}]}}"
     )
     assert (pod.requests, pod.limits) == ({"cpu": 4000}, {})
 
@@ -75,7 +75,10 @@ spec:
     max: {memory: 4Gi, nvidia.com/gpu: 1}
     min: {ephemeral-storage: 9}
 """
-BARE = "---\n{kind: Pod, metadata: {name: p, namespace: ml}, spec: {containers: [{name: c}]}}"
+BARE = (
+    "---\n{kind: Pod, metadata: {name: p, namespace: ml},"
+    " spec: {containers: [{name: c, image: x}]}}"
+)
 
 
 def test_a_limit_range_gives_what_a_container_does_not_state() -> None:
@@ -115,7 +118,9 @@ def test_a_limit_range_that_cannot_be_read_is_refused() -> None:
 
 
 def test_a_class_fixed_before_the_last_completion_is_kept() -> None:
-    pages = "resources: {limits: {hugepages-2Mi: 2Mi}}, containers:"
-    pod = read(RANGE + BARE.replace("containers:", pages))
-    assert (pod.requests or {}).keys() == {"hugepages-2Mi", "cpu", "memory"}
+    spec = "{limits: [{type: Container, defaultRequest: {cpu: 1}}]}"
+    given = f"{{kind: LimitRange, metadata: {{name: r, namespace: ml}}, spec: {spec}}}\n"
+    whole = "resources: {limits: {memory: 0}}, containers:"
+    pod = read(given + BARE.replace("containers:", whole))
+    assert pod.requests == {"memory": 0, "cpu": 1000}
     assert pod.qos_class == "BestEffort"

@@ -15,18 +15,22 @@ metadata: {name: train, namespace: ml}
 spec:
   initContainers:
   - name: fetch
+    image: x
     resources: {requests: {cpu: 500m}}
   - name: proxy
+    image: x
     restartPolicy: Always
     resources: {limits: {cpu: 1, memory: 64Mi}}
   containers:
   - name: app
+    image: x
     resources:
       requests: {memory: 1Gi}
       limits: {cpu: "16", memory: 64Gi, nvidia.com/gpu: 4}
 """
 
 
+SPEC = '{"containers": [{"name": "c", "image": "x"}]}'
 RANGE = "{kind: LimitRange, metadata: {name: r}, spec: {limits: []}}"
 NO_USE = "the manifest cannot be used"
 BOMB = "a: &a [x]\n" + "\n".join(
@@ -36,7 +40,7 @@ BOMB = "a: &a [x]\n" + "\n".join(
 
 def pod_with(resources: str) -> str:
     return (
-        "{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, resources: "
+        "{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: x, resources: "
         + resources
         + "}]}}"
     )
@@ -50,11 +54,17 @@ def test_a_pod_is_read_with_its_requests_defaulted_from_limits() -> None:
             namespace="ml",
             name="train",
             containers=(
-                plain_container(name="fetch", kind=ContainerKind.INIT, requests={"cpu": 500}),
                 plain_container(
-                    name="proxy", kind=ContainerKind.SIDECAR, requests=proxy, limits=proxy
+                    name="fetch", image="x", kind=ContainerKind.INIT, requests={"cpu": 500}
                 ),
-                plain_container(requests={**limits, "memory": GIB}, limits=limits),
+                plain_container(
+                    name="proxy",
+                    image="x",
+                    kind=ContainerKind.SIDECAR,
+                    requests=proxy,
+                    limits=proxy,
+                ),
+                plain_container(image="x", requests={**limits, "memory": GIB}, limits=limits),
             ),
         ),
     )
@@ -63,11 +73,11 @@ def test_a_pod_is_read_with_its_requests_defaulted_from_limits() -> None:
 def test_documents_and_lists_are_read_in_order_and_a_service_is_passed_over() -> None:
     text = (
         "---\n{kind: Service, metadata: {name: s}}\n---\n---\n"
-        "{kind: List, items: [{kind: Pod, metadata: {name: a}, spec: {}},"
-        " {kind: Pod, metadata: {generateName: b-}, spec: {}}]}\n---\n"
-        "{kind: Pod, metadata: {name: c}, spec: {}}\n"
+        "{kind: List, items: [{kind: Pod, metadata: {name: a}, spec: SPEC},"
+        " {kind: Pod, metadata: {generateName: b-}, spec: SPEC}]}\n---\n"
+        "{kind: Pod, metadata: {name: c}, spec: SPEC}\n"
     )
-    assert [pod.name for pod in pods_from_manifest(text)] == ["a", "b-*", "c"]
+    assert [pod.name for pod in pods_from_manifest(text.replace("SPEC", SPEC))] == ["a", "b-*", "c"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +88,8 @@ def test_documents_and_lists_are_read_in_order_and_a_service_is_passed_over() ->
         ("{cpu: 2}", {"cpu": 2000}),
         ("{cpu: 100u}", {"cpu": 1}),
         ("{memory: 1e3}", {"memory": 1000}),
-        ("{hugepages-2Mi: 4Mi}", {"hugepages-2Mi": 4 << 20}),
+        ("{hugepages-2Mi: 4Mi, cpu: 1}", {"hugepages-2Mi": 4 << 20, "cpu": 1000}),
+        ("{nvidia.com/gpu: }", {"nvidia.com/gpu": 0}),
     ],
 )
 def test_quantities_are_read_as_kubernetes_writes_them(
@@ -90,19 +101,23 @@ def test_quantities_are_read_as_kubernetes_writes_them(
 
 def test_the_items_of_a_typed_list_need_not_say_their_kind() -> None:
     text = (
-        "{kind: PodList, items: [{metadata: {name: a}, spec: {}, status: {qosClass: Burstable}}]}"
+        "{kind: PodList, items: [{metadata: {name: a}, spec: SPEC, status: {qosClass: Burstable}}]}"
     )
-    (pod,) = pods_from_manifest(text)
+    (pod,) = pods_from_manifest(text.replace("SPEC", SPEC))
     assert (pod.name, pod.qos_class) == ("a", "Burstable")
 
 
 def test_json_is_a_manifest_too() -> None:
-    (pod,) = pods_from_manifest('{\t"kind": "Pod", "metadata": {"name": "a"}, "spec": {}}')
+    (pod,) = pods_from_manifest(
+        '{\t"kind": "Pod", "metadata": {"name": "a"}, "spec": ' + SPEC + "}"
+    )
     assert pod.name == "a"
 
 
 def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
-    (pod,) = pods_from_manifest("{kind: Pod, metadata: {name: p}, spec: {resources: {}}}")
+    (pod,) = pods_from_manifest(
+        "{kind: Pod, metadata: {name: p}, spec: {resources: {}, containers: [{name: c, image: x}]}}"
+    )
     assert (pod.requests, pod.limits) == ({}, {})
 
 
@@ -143,14 +158,17 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
             "document 1 (Fleet): kind: cannot read the pods of kind Fleet — give the pods ",
         ),
         ("kind: Pod", "document 1 (Pod): spec: missing, or not an object — "),
-        ("{kind: Pod, spec: {}}", "document 1 (Pod): metadata.name: missing — "),
+        (
+            "{kind: Pod, spec: {}}",
+            "document 1 (Pod): metadata.name: the API server refuses this: Required value — ",
+        ),
         (
             "{kind: Job, metadata: {name: j}, spec: {}}",
             "document 1 (Job j): spec.template: missing, or not an object — ",
         ),
         (
-            "{kind: Job, metadata: {name: j}, spec: {template: {spec: {containers: 3}}}}",
-            "document 1 (Job j): spec.template.spec.containers: expected a list, found int — ",
+            "{kind: PodTemplate, metadata: {name: j}, template: {spec: {containers: 3}}}",
+            "document 1 (PodTemplate j): template.spec.containers: expected a list, found int — ",
         ),
         (
             pod_with("{limits: {cpu: lots}}"),
@@ -158,7 +176,7 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
         ),
         (
             pod_with("{limits: {cpu: -1}}"),
-            "document 1 (Pod p): spec.containers[0].resources.limits.cpu: a negative amount: -1",
+            "document 1 (Pod p): spec.containers[0].resources.limits.cpu: the API server ",
         ),
         (
             pod_with("{limits: {cpu: true}}"),
@@ -181,7 +199,7 @@ def test_empty_pod_level_resources_are_kept_apart_from_none() -> None:
             "no pod in the manifest, only TrainJob — a TrainJob does not hold its pods: give the ",
         ),
         (
-            "{kind: List, items: [" + "{kind: Pod, metadata: {name: p}, spec: {}}," * 1001 + "]}",
+            "{kind: List, items: [" + "{kind: Pod, metadata: {name: p}, spec: SPEC}," * 1001 + "]}",
             "document 1 (List): items[1000]: more than 1000 pods — split the manifest",
         ),
         ("#" * (1 << 20) + "#", "the manifest is larger than 1 MiB — split it"),
@@ -192,5 +210,5 @@ def test_a_manifest_that_cannot_be_used_names_the_document_and_the_field(
     text: str, message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        pods_from_manifest(text)
+        pods_from_manifest(text.replace("SPEC", SPEC))
     assert str(caught.value).startswith(message)

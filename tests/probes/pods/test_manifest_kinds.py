@@ -7,7 +7,9 @@ from agent.model.pod import Pod
 from agent.probes.pods.manifest import pods_from_manifest
 from tests.probes.pods.pod_facts import plain_container, plain_pod
 
-POD = "{spec: {containers: [{name: app}]}}"
+POD = "{metadata: {labels: {a: b}}, spec: {containers: [{name: app, image: x}]}}"
+JOB = POD.replace("spec: {", "spec: {restartPolicy: Never, ")
+SELECTOR = "selector: {matchLabels: {a: b}}"
 RAY = """
   headGroupSpec: {template: POD}
   workerGroupSpecs:
@@ -18,13 +20,15 @@ RAY_PODS = [("x-head", None), ("x-gpu", 8), ("x-cpu", None)]
 
 
 def read(kind: str, rest: str) -> tuple[Pod, ...]:
-    return pods_from_manifest(f"kind: {kind}\nmetadata: {{name: x}}\n{rest.replace('POD', POD)}")
+    for word, text in (("POD", POD), ("JOB", JOB), ("SELECTOR", SELECTOR)):
+        rest = rest.replace(word, text)
+    return pods_from_manifest(f"kind: {kind}\nmetadata: {{name: x}}\n{rest}")
 
 
 def named(kind: str, rest: str) -> list[tuple[str, int | None]]:
     pods = read(kind, rest)
     assert {pod.owner_kind for pod in pods} == {kind}
-    assert all(pod.containers == (plain_container(),) for pod in pods)
+    assert all(pod.containers == (plain_container(image="x"),) for pod in pods)
     return [(pod.name, pod.replicas) for pod in pods]
 
 
@@ -32,22 +36,28 @@ def named(kind: str, rest: str) -> list[tuple[str, int | None]]:
     ("kind", "rest", "replicas"),
     [
         ("PodTemplate", "template: POD", None),
-        ("Deployment", "spec: {replicas: 3, template: POD}", 3),
-        ("Deployment", "spec: {template: POD}", None),
-        ("StatefulSet", "spec: {replicas: 0, template: POD}", 0),
-        ("ReplicaSet", "spec: {replicas: 3, template: POD}", 3),
+        ("Deployment", "spec: {replicas: 3, SELECTOR, template: POD}", 3),
+        ("Deployment", "spec: {SELECTOR, template: POD}", None),
+        ("StatefulSet", "spec: {replicas: 0, SELECTOR, template: POD}", 0),
+        ("ReplicaSet", "spec: {replicas: 3, SELECTOR, template: POD}", 3),
         ("ReplicationController", "spec: {replicas: 3, template: POD}", 3),
         ("Rollout", "spec: {replicas: 3, template: POD}", 3),
-        ("DaemonSet", "spec: {template: POD}", None),
-        ("Job", "spec: {parallelism: 8, completions: 16, template: POD}", 8),
-        ("CronJob", "spec: {jobTemplate: {spec: {parallelism: 8, template: POD}}}", 8),
+        ("DaemonSet", "spec: {SELECTOR, template: POD}", None),
+        ("Job", "spec: {parallelism: 8, completions: 16, template: JOB}", 8),
+        (
+            "CronJob",
+            "spec: {schedule: '@daily', jobTemplate: {spec: {parallelism: 8, template: JOB}}}",
+            8,
+        ),
     ],
     ids=range(10),
 )
 def test_the_template_of_a_controller_is_a_pod_named_after_it(
     kind: str, rest: str, replicas: int | None
 ) -> None:
-    pod = plain_pod(name="x", containers=(plain_container(),), owner_kind=kind, replicas=replicas)
+    pod = plain_pod(
+        name="x", containers=(plain_container(image="x"),), owner_kind=kind, replicas=replicas
+    )
     assert read(kind, rest) == (pod,)
 
 
@@ -106,10 +116,9 @@ def test_the_templates_of_an_operator_s_job_are_pods_named_after_their_role(
 
 
 def test_a_template_has_its_own_annotations_and_the_document_s_namespace() -> None:
-    template = (
-        "{metadata: {namespace: no, annotations: {k8s.v1.cni.cncf.io/networks: ib}}, spec: {}}"
-    )
+    template = "{metadata: {namespace: no, annotations: {k8s.v1.cni.cncf.io/networks: ib}}, SPEC}"
     text = f"{{kind: Job, metadata: {{name: x, namespace: ml}}, spec: {{template: {template}}}}}"
+    text = text.replace("SPEC", "spec: {restartPolicy: Never, containers: [{name: c, image: x}]}")
     (pod,) = pods_from_manifest(text)
     assert (pod.namespace, pod.name, pod.has_other_devices) == ("ml", "x", True)
 
