@@ -20,12 +20,14 @@ class Refusal(Exception):  # noqa: N818 - an outcome, caught where the pod is ad
 
     Attributes:
         reason, message: as the kubelet writes them into the pod's status.
+        words: *message* for a person; the same unless it counts bytes or millicores.
     """
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, words: str | None = None) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.words = words or message
 
     @classmethod
     def unexpected(cls, problem: str) -> Self:

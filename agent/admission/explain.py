@@ -43,7 +43,7 @@ def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
     if refusal is None:
         return
     if refusal.reason != TOPOLOGY_AFFINITY_ERROR or node.topology is None:
-        yield refusal.message
+        yield refusal.words
         if _OF_MEMORY in refusal.message:
             yield _GROUPS
         return

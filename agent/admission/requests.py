@@ -11,9 +11,11 @@ from agent.model.kubernetes import GIB, MIB, MILLICORES, quantity
 from agent.model.pod import Amounts, Container, ContainerKind, Pod, at_once
 from agent.model.qos import HUGE_PAGES, QosClass, asks_as_a_pod
 
-_SUFFIXES = ("", "Ki", "Mi", "Gi")
+_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti")
 _STEP = 1024
 """From one suffix to the next."""
+_MEBI = 2
+"""The suffix from which on a size is short enough to be written exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +85,25 @@ def pinned_memory(pod: Pod, container: Container) -> dict[str, int]:
 
 
 def amount_text(name: str, amount: int) -> str:
-    """Return an *amount* of the resource *name* as in a manifest, exact to the last byte."""
+    """Return an *amount* of the resource *name* as in a manifest.
+
+    It is exact where it is a whole number of MiB, as all amounts that are suggested are; other
+    sizes have four digits.
+    """
     if name == "cpu":
         return f"{amount}m" if amount % MILLICORES else str(amount // MILLICORES)
     if not is_memory(name):
         return str(amount)
-    power = 0
-    while amount and power < len(_SUFFIXES) - 1 and amount % _STEP == 0:
-        amount, power = amount // _STEP, power + 1
-    return f"{amount}{_SUFFIXES[power]}"
+    rest, power = amount, 0
+    while rest and power < len(_SUFFIXES) - 2 and rest % _STEP == 0:
+        rest, power = rest // _STEP, power + 1
+    return f"{rest}{_SUFFIXES[power]}" if power >= _MEBI else size_text(amount)
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes with four digits, in the largest binary unit that it fills."""
+    power = min(max(size.bit_length() - 1, 0) // 10, len(_SUFFIXES) - 1)
+    return f"{size / _STEP**power:.4g}{_SUFFIXES[power]}"
 
 
 def unit_of(name: str, amount: int) -> str:

@@ -10,7 +10,7 @@ from agent.admission.errors import Missing, Refusal, check_nodes
 from agent.admission.hints import MAX_NODE
 from agent.admission.memory_manager import MemoryManager, memory_manager_of
 from agent.admission.merge import NONE, POLICIES, SCOPES, TopologyManager
-from agent.admission.requests import is_memory
+from agent.admission.requests import amount_text, is_memory, unit_of
 from agent.admission.state import ActivePods, active_pods, choice, flag, number
 from agent.model.kubelet import KubeletSettings
 from agent.model.pod import Pod, at_once, summed
@@ -98,7 +98,13 @@ class NodeManagers:
             if rest is not None and requests[name] and requests[name] > rest:
                 used = self.room.requested.get(name, 0)
                 problem = f"Node didn't have enough resource: {name}, requested: {requests[name]}"
-                raise Refusal(f"OutOf{name}", f"{problem}, used: {used}, capacity: {rest + used}")
+                message = f"{problem}, used: {used}, capacity: {rest + used}"
+                wanted, capacity = amount_text(name, requests[name]), amount_text(name, rest + used)
+                words = (
+                    f"the pod requests {wanted}{unit_of(name, requests[name])}, and pods that run "
+                    f"here request {amount_text(name, used)} of {capacity}"
+                )
+                raise Refusal(f"OutOf{name}", message, words)
         room = replace(self.room, requested=summed(self.room.requested, requests))
         return replace(self, room=room)
 

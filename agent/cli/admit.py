@@ -32,9 +32,6 @@ _MARKS = {True: ("✓", "32", "admitted"), False: ("✗", "31", "rejected"), Non
 
 _INDENT = "    "
 
-_UNITS = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
-"""Bytes, the largest first."""
-
 
 def add(parser: Parser) -> None:
     """Add the flags."""
@@ -162,10 +159,11 @@ def _grants(container: "ContainerAdmission") -> Iterator[tuple[str, str]]:
         yield "hint", text
     if len(container.cpus):
         yield "CPUs", str(container.cpus)
+    from agent.admission.requests import size_text  # noqa: PLC0415 - as in `run`
+
     for name, ids in container.devices.items():
         if ids:
             yield name, ", ".join(ids)
     for memory in container.memory:
-        unit, suffix = next((unit for unit in _UNITS if memory.size >= unit[0]), (1, ""))
         nodes = "+".join(map(str, memory.numa_nodes))
-        yield memory.kind, f"{memory.size / unit:.4g}{suffix} of NUMA {nodes}"
+        yield memory.kind, f"{size_text(memory.size)} of NUMA {nodes}"

@@ -176,6 +176,19 @@ def test_less_is_offered_where_all_requests_together_are_too_much() -> None:
     )
 
 
+def test_sizes_are_in_units_that_people_read() -> None:
+    full = replace(node(), node_status=NodeStatus(allocatable={"cpu": 9000, "memory": 20 * GIB}))
+    shared = replace(container(cpus=2, more={"memory": 24 * 10**9}), limits={})
+    found = _changed(full, shared)
+
+    assert found.why[-1] == (
+        "the pod requests 22.35Gi of memory, and pods that run here request 0 of 20Gi"
+    )
+    assert found.changes == ("container work: 20Gi of memory instead of 22.35Gi",)
+    assert found.message is not None
+    assert "requested: 24000000000, used: 0, capacity: 21474836480" in found.message
+
+
 def test_both_may_have_to_shrink() -> None:
     changes = _changed(node(), container(gpus=1, cpus=20, gib=40)).changes
 
