@@ -50,8 +50,8 @@ class ContainerAdmission:
         exclusive_cpus: the number of CPUs that it gets exclusively.
         hints: of all managers, by resource; in scope ``pod``, the pod's.
         merged: the merged hint; ``None`` under policy ``none``.
-        cpus, devices, memory: what it would be given; of devices that are alike for the kubelet,
-            those that their plugin prefers.
+        cpus, devices, memory: what it would be given, nothing if its pod is rejected; of devices
+            that are alike for the kubelet, those that their plugin prefers.
         why: sentences without full stop.
     """
 
@@ -214,12 +214,12 @@ def _answer(
         containers=tuple(
             ContainerAdmission(
                 name=it.container.name,
-                exclusive_cpus=it.exclusive_cpus,
+                exclusive_cpus=0 if refusal else it.exclusive_cpus,
                 hints=it.hints,
                 merged=it.merged,
-                cpus=it.cpus,
-                devices=dict(it.devices),
-                memory=it.memory,
+                cpus=CpuSet() if refusal else it.cpus,
+                devices={} if refusal else dict(it.devices),
+                memory=() if refusal else it.memory,
                 why=tuple(explain.of_container(it)),
             )
             for it in outcome.containers

@@ -283,3 +283,16 @@ def test_sums_are_checked_after_alignment() -> None:
         "Node didn't have enough resource: cpu, requested: 10000, used: 20500, capacity: 30000",
     )
     assert ask(full, container(cpus=9, gib=2)).admitted
+
+
+def test_a_rejected_pod_is_given_nothing() -> None:
+    """The first container had its devices when the second was refused."""
+    found = ask(
+        node(), container("first", gpus=2, cpus=2, gib=2), container("wide", gpus=6, cpus=4, gib=8)
+    )
+
+    assert found.admitted is False
+    assert [
+        (one.exclusive_cpus, len(one.cpus), one.devices, one.memory) for one in found.containers
+    ] == [(0, 0, {}, ())] * 2
+    assert found.containers[0].hints[GPU]

@@ -127,11 +127,24 @@ def test_as_yaml_it_holds_the_same(cli: Cli, tmp_path: Path) -> None:
     assert yaml.safe_load(_admit(cli, tmp_path, FITS + WIDE, "-o", "yaml").out) == as_json
 
 
-def test_a_rejection_that_nothing_helps_says_so(cli: Cli, tmp_path: Path) -> None:
-    nothing_left = _POD.format(name="all", gpus=8) * 2
-    outcome = _admit(cli, tmp_path, nothing_left, "--policy", "none")
+def test_what_the_api_server_refuses_is_exit_status_2_in_one_line(cli: Cli, tmp_path: Path) -> None:
+    whole = "spec:\n  resources: {limits: {cpu: 8, nvidia.com/gpu: 4}}"
+    outcome = _admit(cli, tmp_path, FITS.replace("spec:", whole, 1))
 
-    assert "    → no single change was found that would admit it\n" in outcome.out
+    assert (outcome.code, outcome.out) == (2, "")
+    (line,) = outcome.err.splitlines()
+    assert "pods.yaml: document 1 (Pod fits): spec.resources.limits.nvidia.com/gpu: " in line
+    assert line.endswith(" — state it in the resources of a container")
+
+
+def test_a_rejection_lists_nothing_as_given(cli: Cli, tmp_path: Path) -> None:
+    first = "containers:\n  - {name: first, image: x, resources: {limits: {cpu: 2, memory: 1Gi}}}"
+    outcome = _admit(cli, tmp_path, WIDE.replace("containers:", first))
+
+    assert outcome.code == 1
+    assert "        hint  " in outcome.out
+    assert "of NUMA" not in outcome.out
+    assert "CPUs  " not in outcome.out
 
 
 def test_the_worked_example_of_the_page_is_what_is_printed(cli: Cli, tmp_path: Path) -> None:
