@@ -22,9 +22,9 @@ from typing import Any
 
 from agent.admission import explain
 from agent.admission.device_manager import Preference, lowest_first
-from agent.admission.errors import Missing
+from agent.admission.errors import Missing, Refusal
 from agent.admission.hints import Hint, Hints
-from agent.admission.scope import admit_pod
+from agent.admission.scope import PodOutcome, admit_pod
 from agent.admission.snapshot import NodeManagers, managers_of
 from agent.model.kubelet_state import HeldMemory
 from agent.model.numa import CpuSet
@@ -36,7 +36,8 @@ SCHEMA = "nodetopo/admit/v1"
 """Of an admission as JSON; docs/reference/schema/admit.json describes it."""
 
 MOST_CONTAINERS = 500
-"""Containers of all pods together that are computed: ten seconds on eight NUMA nodes."""
+"""Containers of all pods together that are computed: ten seconds on eight NUMA nodes. As many are
+computed at most where replicas are counted."""
 
 _POD_MANAGERS = "PodLevelResourceManagers"
 """Feature gate, off by default up to 1.37, that pins pods with pod-level resources."""
@@ -74,8 +75,11 @@ class PodAdmission:
         admitted: ``None`` where an input is missing.
         reason, message: as the kubelet would write them into its status; ``None`` unless rejected.
         missing: what a verdict would need.
-        changes: each of which alone would make it fit, smallest first; filled by
-            :func:`agent.admission.suggestions.with_changes`.
+        changes: each of which alone would make it fit, smallest first, or where none does, pairs
+            of changes; filled by :func:`agent.admission.suggestions.with_changes`.
+        replicas: how many such pods the manifest requests; ``None`` where it does not say.
+        admitted_replicas: how many of them the node takes, one after the other; ``None`` without a
+            verdict, where none are requested, and where there are more than can be counted.
     """
 
     namespace: str
@@ -88,6 +92,8 @@ class PodAdmission:
     why: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    replicas: int | None = None
+    admitted_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +114,8 @@ def admit(
 ) -> Admission:
     """Admit *pods* one after the other, each on what those before it left.
 
+    Of a pod with replicas as many are admitted as the node takes.
+
     Args:
         snapshot: the node with its kubelet and the pods that it runs. A running pod with the uid of
             one of *pods* holds nothing.
@@ -125,10 +133,11 @@ def admit(
     if sum(len(pod.containers) for pod in pods) > MOST_CONTAINERS:
         missing += (f"an answer for more than {MOST_CONTAINERS} containers at once",)
     answers: list[PodAdmission] = []
+    most = most_replicas(pods)
     for number, pod in enumerate(classified):
         unknown = (*missing, *_unknown_of(snapshot, pod))
         if node is not None and not unknown:
-            answer, node = _answer(node, pod, uid_of(pod, number), prefer)
+            answer, node = _answer(node, pod, uid_of(pod, number), prefer, most)
         else:
             answer = PodAdmission(
                 namespace=pod.namespace,
@@ -136,6 +145,7 @@ def admit(
                 qos=pod.qos_class,
                 admitted=None,
                 missing=unknown,
+                replicas=pod.replicas,
             )
             # What this pod would leave for the pods after it is not known either.
             missing = missing or (f"the verdict on {pod.namespace}/{pod.name}",)
@@ -163,6 +173,48 @@ def uid_of(pod: Pod, number: int) -> str:
     return pod.uid or f"{pod.namespace}/{pod.name}#{number}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """A pod and its replicas after the managers.
+
+    Attributes:
+        first: what becomes of the first.
+        node: the managers after all that are admitted.
+        admitted: how many are; ``None`` where not all were tried.
+        refusal: of the first that is not admitted, if any.
+    """
+
+    first: PodOutcome
+    node: NodeManagers
+    admitted: int | None
+    refusal: Refusal | None
+
+
+def most_replicas(pods: Sequence[Pod]) -> int:
+    """Return how many replicas of each of *pods* are tried."""
+    return max(MOST_CONTAINERS // max(sum(len(pod.containers) for pod in pods), 1), 1)
+
+
+def admit_replicas(
+    node: NodeManagers, pod: Pod, uid: str, prefer: Preference, most: int
+) -> Replicas:
+    """Admit *pod* and its replicas, at most *most* in all, on *node*, which stays as it is."""
+    first = outcome = admit_pod(node, pod, uid, prefer)
+    wanted, admitted = max(pod.replicas or 1, 1), 0
+    while outcome.refusal is None and admitted < wanted:
+        node, admitted = outcome.node, admitted + 1
+        if admitted == min(wanted, most):
+            break
+        outcome = admit_pod(node, pod, f"{uid}#{admitted}", prefer)
+    is_known = outcome.refusal is not None or admitted == wanted
+    return Replicas(
+        first=first,
+        node=node,
+        admitted=admitted if is_known else None,
+        refusal=outcome.refusal,
+    )
+
+
 def to_plain(admission: Admission) -> dict[str, Any]:
     """Return *admission* as dictionaries and lists, in fixed order."""
     return {
@@ -180,6 +232,8 @@ def to_plain(admission: Admission) -> dict[str, Any]:
                 "missing": list(pod.missing),
                 "why": list(pod.why),
                 "changes": list(pod.changes),
+                "replicas": pod.replicas,
+                "admitted_replicas": pod.admitted_replicas,
                 "containers": [_plain_container(container) for container in pod.containers],
             }
             for pod in admission.pods
@@ -199,11 +253,18 @@ def _unknown_of(snapshot: Snapshot, pod: Pod) -> Iterator[str]:
 
 
 def _answer(
-    node: NodeManagers, pod: Pod, uid: str, prefer: Preference
+    node: NodeManagers, pod: Pod, uid: str, prefer: Preference, most: int
 ) -> tuple[PodAdmission, NodeManagers]:
-    """Return the answer for *pod*, and the managers as they are afterwards."""
-    outcome = admit_pod(node, pod, uid, prefer)
+    """Return the answer for *pod*, and the managers as they are afterwards.
+
+    A rejected pod is given nothing, whatever the managers had set aside for its first containers.
+    """
+    found = admit_replicas(node, pod, uid, prefer, most)
+    outcome = found.first
     refusal = outcome.refusal
+    why = [*explain.of_pod(pod, outcome)]
+    if refusal is None and found.refusal is not None:
+        why.append(f"the next replica is rejected: {found.refusal.reason}: {found.refusal.words}")
     answer = PodAdmission(
         namespace=pod.namespace,
         name=pod.name,
@@ -224,9 +285,11 @@ def _answer(
             )
             for it in outcome.containers
         ),
-        why=tuple(explain.of_pod(pod, outcome)),
+        why=tuple(why),
+        replicas=pod.replicas,
+        admitted_replicas=found.admitted if pod.replicas else None,
     )
-    return answer, outcome.node
+    return answer, found.node
 
 
 def _plain_container(container: ContainerAdmission) -> dict[str, Any]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _EPILOG = (
     "The pods of the manifest come one after the other; each finds what those before it left. "
-    "A controller counts as one of its pods. Exit status: 0 all are admitted, 1 one is rejected, "
+    "Of a controller as many replicas come as fit; it is admitted if one does. Exit status: 0 all "
+    "are admitted, 1 one is rejected, 2 the manifest cannot be used, or the API server refuses it, "
     "3 something is missing for a verdict. It takes the kubelet's settings, its state files or "
     "PodResources socket, and the running pods; nothing is changed."
 )
@@ -148,6 +149,9 @@ def _head(pod: "PodAdmission", style: Style) -> str:
     mark, colour, word = _MARKS[pod.admitted]
     name = clean(f"{pod.namespace}/{pod.name}")
     verdict = f"{word}: {clean(pod.reason)}" if pod.reason else word
+    replicas, admitted = pod.replicas, pod.admitted_replicas
+    if replicas is not None and admitted is not None and 0 < admitted < replicas:
+        verdict = f"{word}: {admitted} of {replicas} replicas"
     text = "the verdict is not known" if pod.admitted is None else verdict
     qos = f" ({clean(pod.qos)})" if pod.qos else ""
     return f"{style.paint(mark, colour)} {name}{qos} {text}"

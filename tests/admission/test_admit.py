@@ -296,3 +296,36 @@ def test_a_rejected_pod_is_given_nothing() -> None:
         (one.exclusive_cpus, len(one.cpus), one.devices, one.memory) for one in found.containers
     ] == [(0, 0, {}, ())] * 2
     assert found.containers[0].hints[GPU]
+
+
+@pytest.mark.parametrize(("replicas", "admitted"), [(1, 1), (2, 2), (3, 2), (1 << 31, 2)])
+def test_as_many_replicas_are_counted_as_the_node_takes(replicas: int, admitted: int) -> None:
+    job = replace(pod("job", container(gpus=4, cpus=4, gib=8)), replicas=replicas)
+    (found,) = admit(node(), [job]).pods
+
+    assert (found.admitted, found.replicas, found.admitted_replicas) == (True, replicas, admitted)
+    refused = f"the next replica is rejected: TopologyAffinityError: {_TEXT}"
+    assert (found.why[-1:] == (refused,)) is (replicas > 2)
+
+
+def test_the_pods_behind_replicas_find_what_these_left() -> None:
+    job = replace(pod("job", container(gpus=4, cpus=4, gib=8)), replicas=2)
+    found = admit(node(), [job, pod("late", container(gpus=1, cpus=2, gib=2))]).pods
+
+    assert [it.admitted for it in found] == [True, False]
+
+
+def test_no_replica_of_a_rejected_pod_is_admitted() -> None:
+    wide = replace(pod("job", container(gpus=6, cpus=4, gib=8)), replicas=3)
+
+    assert admit(node(), [wide]).pods[0].admitted_replicas == 0
+    assert ask(node(), container(gpus=1)).admitted_replicas is None
+    none = replace(pod("job", container(gpus=1)), replicas=0)
+    assert admit(node(), [none]).pods[0].admitted_replicas is None
+
+
+def test_replicas_without_end_are_not_counted() -> None:
+    """Nothing limits a pod that requests nothing."""
+    idle = replace(pod("idle", container()), replicas=10**6)
+
+    assert admit(node(), [idle]).pods[0].admitted_replicas is None

@@ -127,6 +127,36 @@ def test_as_yaml_it_holds_the_same(cli: Cli, tmp_path: Path) -> None:
     assert yaml.safe_load(_admit(cli, tmp_path, FITS + WIDE, "-o", "yaml").out) == as_json
 
 
+_DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: serve, namespace: ml}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: serve}}}}
+  template:
+    metadata: {{labels: {{app: serve}}}}
+    spec:
+      containers:
+      - name: work
+        image: x
+        resources:
+          limits: {{cpu: 4, memory: 8Gi, nvidia.com/gpu: 4}}
+"""
+
+
+def test_a_deployment_that_fits_in_part_says_how_much(cli: Cli, tmp_path: Path) -> None:
+    part = _admit(cli, tmp_path, _DEPLOYMENT.format(replicas=3))
+    whole = _admit(cli, tmp_path, _DEPLOYMENT.format(replicas=2), "-o", "short")
+
+    assert part.code == 0
+    assert "✓ ml/serve (Guaranteed) admitted: 2 of 3 replicas\n" in part.out
+    assert "    the next replica is rejected: TopologyAffinityError: " in part.out
+    assert whole.out == "✓ ml/serve (Guaranteed) admitted\n"
+    as_json = json.loads(_admit(cli, tmp_path, _DEPLOYMENT.format(replicas=3), "-o", "json").out)
+    assert [(pod["replicas"], pod["admitted_replicas"]) for pod in as_json["pods"]] == [(3, 2)]
+
+
 def test_what_the_api_server_refuses_is_exit_status_2_in_one_line(cli: Cli, tmp_path: Path) -> None:
     whole = "spec:\n  resources: {limits: {cpu: 8, nvidia.com/gpu: 4}}"
     outcome = _admit(cli, tmp_path, FITS.replace("spec:", whole, 1))
