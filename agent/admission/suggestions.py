@@ -1,5 +1,8 @@
 """The smallest changes with which a rejected pod would be admitted, each of them tried.
 
+Where no single change is enough, pairs of them are tried: two amounts, an amount and a setting of
+the kubelet, or two settings.
+
 The answer for a container changes at few amounts of a resource only: at what a set of NUMA nodes
 has free, and at what the largest sets of each size have installed, beyond which a request takes
 more nodes. The nearest amount that would be admitted is one of these or the next beyond, so no
@@ -8,9 +11,19 @@ others need be tried.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from agent.admission.admit import Admission, PodAdmission, admit, classed, uid_of
+from agent.admission.admit import (
+    Admission,
+    PodAdmission,
+    admit,
+    admit_replicas,
+    classed,
+    most_replicas,
+    uid_of,
+)
 from agent.admission.device_manager import Preference, lowest_first
+from agent.admission.errors import Missing
 from agent.admission.merge import NONE, POLICIES, SCOPES
 from agent.admission.requests import amount_text, grain_of, pinned_memory, unit_of, whole_cpus
 from agent.admission.scope import admit_pod
@@ -28,6 +41,9 @@ every set of NUMA nodes or CPU of the machine; a usual pod takes a tenth of them
 MOST_STEPS = 64
 """Amounts that are tried in one direction, the nearest; a machine has this many only where every
 set of its NUMA nodes has another number free."""
+
+MOST_PAIRS = 4
+"""Pairs of changes that are offered for one pod."""
 
 _WHOLE_CORES = "full-pcpus-only"
 
@@ -53,17 +69,26 @@ def with_changes(
         return admission
     node = managers_of(snapshot, pods)
     search = _Search(node, prefer)
+    most = most_replicas(pods)
+    # Those that were admitted come before a rejected pod, and no others need be tried.
+    pods = [
+        replace(pod, replicas=answer.admitted_replicas or 1)
+        for answer, pod in zip(admission.pods, pods, strict=True)
+    ]
     of_settings = search.settings(snapshot, pods)
     answers: list[PodAdmission] = []
     for number, (answer, pod) in enumerate(zip(admission.pods, pods, strict=True)):
         seen, uid = classed(snapshot, pod), uid_of(pod, number)
         if answer.admitted is False:
-            changes = (*search.amounts(node, seen, uid), *of_settings[number])
-            answers.append(replace(answer, changes=changes))
+            amounts = search.amounts(node, seen, uid)
+            changes = [*(variant.text for variant in amounts), *of_settings[number]]
+            if not of_settings[number] and not any(it.is_single for it in amounts):
+                changes = search.pairs(node, snapshot, pods, number, amounts)
+            answers.append(replace(answer, changes=tuple(changes)))
             continue
         answers.append(answer)
         if answer.admitted:
-            node = admit_pod(node, seen, uid, prefer).node
+            node = admit_replicas(node, seen, uid, prefer, most).node
     return replace(admission, pods=tuple(answers))
 
 
@@ -76,8 +101,8 @@ class _Search:
         cpus = len(node.cpus.layout.cpus) if node.cpus is not None else 0
         self._tries = WORK // (sets + cpus)
 
-    def amounts(self, node: NodeManagers, pod: Pod, uid: str) -> list[str]:
-        """Return the changes of amounts that are enough, of each series the first."""
+    def amounts(self, node: NodeManagers, pod: Pod, uid: str) -> list["Variant"]:
+        """Return the changes of amounts that are enough, the smallest first, one of each series."""
         enough: list[Variant] = []
         for series in variants(node, pod):
             for variant in series:
@@ -88,19 +113,97 @@ class _Search:
                     break
             if self._tries < len(pod.containers):
                 break
-        return [variant.text for variant in sorted(enough, key=lambda variant: variant.size)]
+        return sorted(enough, key=lambda variant: variant.size)
 
     def settings(self, snapshot: Snapshot, pods: Sequence[Pod]) -> list[list[str]]:
         """Return for each pod other settings of the kubelet under which it is admitted."""
         texts: list[list[str]] = [[] for _ in pods]
-        containers = sum(len(pod.containers) for pod in pods)
-        for text, settings in _other_settings(snapshot):
+        containers = _containers(pods)
+        for setting in _other_settings(snapshot):
             if not self._pays(containers):
                 break
-            changed = admit(replace(snapshot, kubelet=settings), pods, prefer=self._prefer)
+            changed = admit(setting.of(snapshot), pods, prefer=self._prefer)
             for number, answer in enumerate(changed.pods):
-                texts[number] += [text] if answer.admitted else []
+                texts[number] += [setting.text] if answer.admitted else []
         return texts
+
+    def pairs(
+        self,
+        node: NodeManagers,
+        snapshot: Snapshot,
+        pods: Sequence[Pod],
+        number: int,
+        aligned: Sequence["Variant"],
+    ) -> list[str]:
+        """Return pairs of changes that are enough for the pod at *number*.
+
+        Pairs of amounts come first, the smallest first, and with them those that are known to be
+        *aligned*; then those with settings of the kubelet, which give up least first.
+        """
+        pod, uid = classed(snapshot, pods[number]), uid_of(pods[number], number)
+        amounts: list[Variant | _Pair] = [*aligned, *self._pairs_of_amounts(node, pod, uid)]
+        found = [pair.text for pair in sorted(amounts, key=lambda pair: pair.size)]
+        found += self._pairs_with_settings(snapshot, pods, number)
+        return found[:MOST_PAIRS]
+
+    def _pairs_of_amounts(self, node: NodeManagers, pod: Pod, uid: str) -> list["_Pair"]:
+        """Return the smallest pair of each two resources or containers, the smallest first."""
+        cost = len(pod.containers)
+        pairs: list[_Pair] = []
+        if self._tries < cost:
+            return pairs
+        for first in chain.from_iterable(variants(node, pod)):
+            if not first.is_single:
+                continue
+            for series in variants(node, first.pod):
+                if not self._pays(cost):
+                    break
+                pairs += (
+                    _Pair(first, second)
+                    for second in series
+                    if second.is_single and first.touched < second.touched
+                )
+            if self._tries < cost:
+                break
+        enough: dict[object, _Pair] = {}
+        for pair in sorted(pairs, key=lambda pair: pair.size):
+            touched = (pair.first.touched, pair.second.touched)
+            if touched in enough or not self._pays(cost):
+                continue
+            if admit_pod(node, pair.second.pod, uid, self._prefer).refusal is None:
+                enough[touched] = pair
+            if len(enough) == MOST_PAIRS:
+                break
+        return list(enough.values())
+
+    def _pairs_with_settings(
+        self, snapshot: Snapshot, pods: Sequence[Pod], number: int
+    ) -> Iterator[str]:
+        """Yield an amount with each other setting, and pairs of settings."""
+        before = _containers(pods[: number + 1])
+        for first in _other_settings(snapshot):
+            if not self._pays(before):
+                return
+            changed = first.of(snapshot)
+            try:
+                node = managers_of(changed, pods)
+            except Missing:  # the kubelet does not start with it
+                continue
+            most = most_replicas(pods)
+            for position, pod in enumerate(pods[:number]):
+                uid = uid_of(pod, position)
+                seen = classed(changed, pod)
+                node = admit_replicas(node, seen, uid, self._prefer, most).node
+            pod, uid = classed(changed, pods[number]), uid_of(pods[number], number)
+            amounts = filter(lambda variant: variant.is_single, self.amounts(node, pod, uid))
+            if amount := next(amounts, None):
+                yield f"{amount.text}, and {first.text}"
+            for second in _other_settings(changed):
+                if second.place <= first.place or not self._pays(before):
+                    continue
+                both = admit(second.of(changed), pods[: number + 1], prefer=self._prefer)
+                if both.pods[number].admitted:
+                    yield f"{first.text}, and {second.text}"
 
     def _pays(self, containers: int) -> bool:
         """Return whether as many can still be tried, and count them."""
@@ -109,7 +212,29 @@ class _Search:
         return can_pay
 
 
-def _other_settings(snapshot: Snapshot) -> Iterator[tuple[str, KubeletSettings]]:
+def _containers(pods: Sequence[Pod]) -> int:
+    """Return how many containers *pods* and their replicas have."""
+    return sum(len(pod.containers) * (pod.replicas or 1) for pod in pods)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """Other settings of the kubelet.
+
+    Attributes:
+        place: of the setting that differs, those that give up least first.
+    """
+
+    place: int
+    text: str
+    settings: KubeletSettings
+
+    def of(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with these settings."""
+        return replace(snapshot, kubelet=self.settings)
+
+
+def _other_settings(snapshot: Snapshot) -> Iterator[_Setting]:
     """Yield other settings of the kubelet, those that give up least first."""
     settings = snapshot.kubelet
     assert settings is not None
@@ -117,14 +242,14 @@ def _other_settings(snapshot: Snapshot) -> Iterator[tuple[str, KubeletSettings]]
     if flag(settings.cpu_manager_options, _WHOLE_CORES):
         options = {**(settings.cpu_manager_options or {}), _WHOLE_CORES: "false"}
         text = f"the kubelet's cpuManagerPolicyOptions without {_WHOLE_CORES}"
-        yield text, replace(settings, cpu_manager_options=options)
+        yield _Setting(0, text, replace(settings, cpu_manager_options=options))
     for other in SCOPES if policy != NONE else ():
         if other != scope:
             text = f"the kubelet's topologyManagerScope {other} instead of {scope}"
-            yield text, replace(settings, topology_manager_scope=other)
+            yield _Setting(1, text, replace(settings, topology_manager_scope=other))
     for other in reversed(POLICIES[: POLICIES.index(policy)] if policy in POLICIES else ()):
         text = f"the kubelet's topologyManagerPolicy {other} instead of {policy}"
-        yield text, replace(settings, topology_manager_policy=other)
+        yield _Setting(2, text, replace(settings, topology_manager_policy=other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +258,39 @@ class Variant:
 
     Attributes:
         size: how much it differs, as a share of what was requested.
+        touched: position of the container, and resource, of each amount that differs.
     """
 
     pod: Pod
     text: str
     size: float
+    touched: tuple[tuple[int, str], ...]
+
+    @property
+    def is_single(self) -> bool:
+        """Whether only one amount differs."""
+        return len(self.touched) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two variants, the second of the first one's pod."""
+
+    first: Variant
+    second: Variant
+
+    @property
+    def size(self) -> float:
+        """How much both differ together."""
+        return self.first.size + self.second.size
+
+    @property
+    def text(self) -> str:
+        """Both, with the container's name once where it is the same."""
+        second = self.second.text
+        if self.first.touched[0][0] == self.second.touched[0][0]:
+            second = second.partition(": ")[2]
+        return f"{self.first.text}, and {second}"
 
 
 def variants(node: NodeManagers, pod: Pod) -> Iterator[Iterable[Variant]]:
@@ -159,12 +312,14 @@ def _of_one(pod: Pod, container: Container, name: str, amount: int) -> Variant:
         f"container {container.name}: {amount_text(name, amount)}{unit_of(name, amount)} "
         f"instead of {amount_text(name, requested)}",
         abs(amount - requested) / requested,
+        ((pod.containers.index(container), name),),
     )
 
 
 def _of_both(node: NodeManagers, pod: Pod, container: Container) -> Iterator[Variant]:
     """Yield the pod with CPUs and memory that take the same number of NUMA nodes."""
     cpu, memory = (breakpoints(node, pod, container, name) for name in ("cpu", "memory"))
+    position = pod.containers.index(container)
     for count in cpu.free.keys() & memory.free.keys():
         cpus, size = cpu.taking(count), memory.taking(count)
         if cpus is None or size is None or cpus == cpu.requested or size == memory.requested:
@@ -177,6 +332,7 @@ def _of_both(node: NodeManagers, pod: Pod, container: Container) -> Iterator[Var
             f"so that both take {count} NUMA node{'s' * (count > 1)}",
             abs(cpus - cpu.requested) / cpu.requested
             + abs(size - memory.requested) / memory.requested,
+            ((position, "cpu"), (position, "memory")),
         )
 
 
@@ -235,7 +391,8 @@ class Breakpoints:
     def taking(self, count: int) -> int | None:
         """Return the amount nearest to the requested one that takes *count* NUMA nodes, if any."""
         least = self._up(self.installed.get(count - 1, 0) + 1)
-        most = self._down(max(self.free[count]))
+        top = max(self.free[count])
+        most = self._down(top if self.room is None else min(top, self.room))
         return min(max(self.requested, least), most) if least <= most else None
 
     @property

@@ -136,7 +136,7 @@ def answer(admission: "Admission", node: str | None, style: Style) -> Answer:
             lines += output.table(_grants(container), indent=2 * len(_INDENT)).splitlines()
         changes = pod.changes
         if pod.admitted is False and not changes:
-            changes = ("no single change was found that would admit it",)
+            changes = ("neither one change nor two were found that would admit it",)
         lines += [f"{_INDENT}→ {clean(text)}" for text in changes]
     return Answer(
         plain=to_plain(admission),
@@ -159,12 +159,12 @@ def _head(pod: "PodAdmission", style: Style) -> str:
 
 def _grants(container: "ContainerAdmission") -> Iterator[tuple[str, str]]:
     """Yield what a container would get, kind and amount; sizes with four digits."""
+    from agent.admission.requests import size_text  # noqa: PLC0415 - as in `run`
+
     for text in container.why:
         yield "hint", text
     if len(container.cpus):
         yield "CPUs", str(container.cpus)
-    from agent.admission.requests import size_text  # noqa: PLC0415 - as in `run`
-
     for name, ids in container.devices.items():
         if ids:
             yield name, ", ".join(ids)

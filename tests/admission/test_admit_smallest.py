@@ -113,8 +113,17 @@ def test_every_change_alone_is_enough(number: int) -> None:
             assert _is_admitted(*_applied(seen, asked, change)), change
 
 
-def _applied(seen: Snapshot, asked: Pod, change: str) -> tuple[Snapshot, Pod]:
-    """Do what a person would who reads *change*."""
+def _applied(seen: Snapshot, asked: Pod, changes: str) -> tuple[Snapshot, Pod]:
+    """Do what a person would who reads a change, or two."""
+    container = ""
+    for change in changes.split(", and "):
+        container = change.partition(": ")[0] if change.startswith("container ") else container
+        named = change if change.startswith(("container ", "the ")) else f"{container}: {change}"
+        seen, asked = _with_one(seen, asked, named)
+    return seen, asked
+
+
+def _with_one(seen: Snapshot, asked: Pod, change: str) -> tuple[Snapshot, Pod]:
     if change.startswith("the kubelet's "):
         return _with_settings(seen, change), asked
     found = re.fullmatch(r"container (\S+): (.*) instead of .*", change)
@@ -137,6 +146,41 @@ def _with_settings(seen: Snapshot, change: str) -> Snapshot:
     options = dict(seen.kubelet.cpu_manager_options or {})
     del options[change.rpartition(" ")[2]]
     return replace(seen, kubelet=replace(seen.kubelet, cpu_manager_options=options))
+
+
+_FAR = {"cpu": 34, GPU: 9, "memory": 70}
+"""More than the node has; memory in GiB."""
+
+
+@pytest.mark.parametrize("number", range(1, _CASES, 2))
+def test_no_smaller_pair_of_amounts_is_enough(number: int) -> None:
+    """Two resources are beyond the machine, so that no single change is enough."""
+    random = Random(number)
+    seen = _random_node(random)
+    first, second = random.sample(sorted(_FAR), 2)
+    amounts = {
+        first: _FAR[first] * _UNITS[first],
+        second: (_FAR[second] + random.randint(0, 4)) * _UNITS[second],
+    }
+    asked = pod("job", replace(container(), requests=amounts, limits=amounts))
+    changes = with_changes(seen, admit(seen, [asked]), [asked]).pods[0].changes
+
+    for change in changes:
+        assert _is_admitted(*_applied(seen, asked, change)), change
+
+    def size(pod: Pod) -> float:
+        requests = pod.containers[0].requests or {}
+        return sum(1 - requests[name] / amounts[name] for name in amounts)
+
+    offered = [it for it in changes if "the kubelet" not in it]
+    least = min((size(_applied(seen, asked, it)[1]) for it in offered), default=2.0)
+    smaller = (
+        _with(_with(asked, "work", first, one), "work", second, other)
+        for one in range(_UNITS[first], amounts[first], _UNITS[first])
+        for other in range(_UNITS[second], amounts[second], _UNITS[second])
+        if 2 - one / amounts[first] - other / amounts[second] < least - 1e-9
+    )
+    assert not [pod.containers for pod in smaller if _is_admitted(seen, pod)], changes
 
 
 @pytest.mark.parametrize("number", range(_CASES))

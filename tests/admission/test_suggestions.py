@@ -239,6 +239,34 @@ def test_in_scope_pod_what_the_other_containers_take_is_counted() -> None:
     )
 
 
+def test_two_changes_are_offered_where_no_single_one_is_enough() -> None:
+    single = node(
+        topology_manager_policy="single-numa-node",
+        cpu_manager_options={"full-pcpus-only": "true"},
+    )
+    policy = "the kubelet's topologyManagerPolicy"
+    options = "the kubelet's cpuManagerPolicyOptions without full-pcpus-only"
+
+    assert _changed(single, container(gpus=6, cpus=3, gib=8)).changes == (
+        "container work: 2 CPUs instead of 3, and 4 nvidia.com/gpu instead of 6",
+        f"container work: 4 nvidia.com/gpu instead of 6, and {options}",
+        f"{options}, and {policy} best-effort instead of single-numa-node",
+        f"{options}, and {policy} none instead of single-numa-node",
+    )
+
+
+def test_two_containers_may_have_to_change() -> None:
+    two = (container("a", gpus=9, cpus=2, gib=4), container("b", gpus=10, cpus=2, gib=4))
+
+    assert _changed(node(topology_manager_policy="none"), *two).changes == (
+        f"container a: 4 {GPU} instead of 9, and container b: 4 {GPU} instead of 10",
+    )
+
+
+def test_a_pair_is_not_offered_beside_a_single_change() -> None:
+    assert not any(", and " in change for change in _changed(node(), _WIDE).changes)
+
+
 def test_the_search_for_changes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hostile pod has thousands of containers, and a manifest a thousand pods."""
     played = 0

@@ -177,6 +177,13 @@ def test_a_rejection_lists_nothing_as_given(cli: Cli, tmp_path: Path) -> None:
     assert "CPUs  " not in outcome.out
 
 
+def test_a_rejection_that_nothing_helps_says_so(cli: Cli, tmp_path: Path) -> None:
+    nothing_left = _POD.format(name="all", gpus=8) * 2
+    outcome = _admit(cli, tmp_path, nothing_left, "--policy", "none")
+
+    assert "    → neither one change nor two were found that would admit it\n" in outcome.out
+
+
 def test_the_worked_example_of_the_page_is_what_is_printed(cli: Cli, tmp_path: Path) -> None:
     page = (_DOCS / "admit.md").read_text("utf-8")
     manifest = tmp_path / "trainer.yaml"
