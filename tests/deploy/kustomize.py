@@ -1,5 +1,6 @@
 """As much of ``kubectl kustomize`` as ``deploy/daemonset`` uses, to see what would be applied."""
 
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ _NAMED_BY = {
 }
 """What tells the items of a list apart (``x-kubernetes-patch-merge-key`` of apps/v1)."""
 
-_KNOWN = {"apiVersion", "kind", "labels", "resources", "components", "patches"}
+_KNOWN = {"apiVersion", "kind", "labels", "resources", "components", "patches", "images"}
 
 
 def render(folder: Path, *components: Path) -> list[Object]:
@@ -40,7 +41,27 @@ def _render(folder: Path, below: list[Object]) -> list[Object]:
         found = _render(folder / name, found)
     for patch in plan.get("patches", ()):
         _patch(found, patch)
+    set_images(found, plan.get("images", ()))
     return found
+
+
+def set_images(objects: Iterable[Object], images: Iterable[Mapping[str, str]]) -> None:
+    """Give the containers of *objects* the names and tags that *images* of a plan say.
+
+    An image is found by the name that it has without its tag
+    (kubernetes-sigs/kustomize, api/internal/image).
+    """
+    by_name = {one["name"]: one for one in images}
+    for found in objects:
+        template = found.get("spec", {}).get("template", {})
+        for container in template.get("spec", {}).get("containers", ()):
+            place, slash, last = container["image"].rpartition("/")
+            name, _, tag = last.partition(":")
+            name = place + slash + name
+            if change := by_name.get(name):
+                assert set(change) <= {"name", "newName", "newTag"}, change
+                tag = change.get("newTag", tag)
+                container["image"] = change.get("newName", name) + (f":{tag}" if tag else "")
 
 
 def documents(path: Path) -> list[Any]:

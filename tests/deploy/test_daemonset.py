@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-import agent
 from tests.deploy.kustomize import documents
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "daemonset"
@@ -155,7 +154,3 @@ def test_a_probe_asks_where_the_agent_answers(probe: str, path: str) -> None:
 def test_a_restart_of_the_kubelet_does_not_make_the_pod_unready() -> None:
     probe = container()["readinessProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 30  # seconds
-
-
-def test_the_image_is_of_this_version() -> None:
-    assert container()["image"] == f"nodetopo:{agent.__version__}"

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import yaml
 
+from tests.deploy.kustomize import set_images
 from tests.lab.api import Api, Object
 from tests.lab.granted import wait_granted
 
@@ -26,13 +27,13 @@ _COLLECTIONS = {
 
 
 def manifests(directory: Path = BASE) -> tuple[Object, ...]:
-    """Return the objects of a kustomization of ``resources``, ``namespace`` and ``labels``.
+    """Return the objects of a kustomization of resources, namespace, labels and images.
 
     Raises:
         AssertionError: it uses more of kustomize than the lab renders.
     """
     plan = yaml.safe_load((directory / "kustomization.yaml").read_text("utf-8"))
-    beyond = set(plan) - {"apiVersion", "kind", "resources", "namespace", "labels"}
+    beyond = set(plan) - {"apiVersion", "kind", "resources", "namespace", "labels", "images"}
     assert not beyond, f"the lab does not render {sorted(beyond)} of {directory}"
     found = [document for name in plan["resources"] for document in _load(directory / name)]
     for document in found:
@@ -41,6 +42,7 @@ def manifests(directory: Path = BASE) -> tuple[Object, ...]:
             place["labels"] = {**place.get("labels", {}), **entry["pairs"]}
         if "namespace" in plan and "{namespace}" in _COLLECTIONS[document["kind"]]:
             place["namespace"] = plan["namespace"]
+    set_images(found, plan.get("images", ()))
     return tuple(found)
 
 
