@@ -240,7 +240,10 @@ class Daemon:
         from agent.daemon.pod_loops import pod_loops  # noqa: PLC0415 - see above
 
         components.pod_loops = pod_loops(
-            components.settings, components.store, components.overrides
+            components.settings,
+            components.store,
+            components.overrides,
+            lambda: components.plugins.absences,
         )
         for name, loop in components.pod_loops.loops():
             self._group.start(name, loop)

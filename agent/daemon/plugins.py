@@ -16,7 +16,7 @@ from agent.daemon.plugin_plan import PluginPlan
 from agent.daemon.state_files import KnownGpus
 from agent.deviceplugin import sockets
 from agent.deviceplugin.devices import Minors, remembered
-from agent.deviceplugin.plugin import DevicePlugin, PluginState
+from agent.deviceplugin.plugin import Absence, DevicePlugin, PluginState
 from agent.deviceplugin.resources import (
     Offer,
     Refusal,
@@ -108,6 +108,11 @@ class PluginSet:
     def states(self) -> Mapping[str, PluginState]:
         """The state of each plugin, by resource."""
         return {name: served.plugin.state for name, served in self._served.items()}
+
+    @property
+    def absences(self) -> Mapping[str, tuple[Absence, ...]]:
+        """When no kubelet had the devices of a resource from us, by resource."""
+        return {name: served.plugin.absences for name, served in self._served.items()}
 
     @property
     def is_registered(self) -> bool:

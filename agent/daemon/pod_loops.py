@@ -8,7 +8,7 @@ from agent.daemon.alignment_loop import AlignmentLoop
 from agent.daemon.audit_loop import AuditLoop
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.loops import Loop
-from agent.daemon.rejections_loop import RejectionsLoop
+from agent.daemon.rejections_loop import Absences, RejectionsLoop, no_absences
 from agent.publish.events import PodEventPublisher
 from agent.store import SnapshotStore
 
@@ -35,8 +35,16 @@ class PodLoops:
             yield "pod events", self.events.run
 
 
-def pod_loops(settings: Settings, store: SnapshotStore, overrides: OverridesFile) -> PodLoops:
-    """Return the loops that *settings* ask for; the machine comes from *store*."""
+def pod_loops(
+    settings: Settings,
+    store: SnapshotStore,
+    overrides: OverridesFile,
+    absences: Absences = no_absences,
+) -> PodLoops:
+    """Return the loops that *settings* ask for; the machine comes from *store*.
+
+    *absences* says when the device plugin of a resource was down.
+    """
     writes = settings.publish_pod_events or settings.explain_rejections
     events = PodEventPublisher(settings.kubeconfig, settings.node_name) if writes else None
     measures = settings.measure_pods or settings.publish_pod_events
@@ -45,7 +53,7 @@ def pod_loops(settings: Settings, store: SnapshotStore, overrides: OverridesFile
         audit=AuditLoop(settings, store, overrides) if settings.audit_node else None,
         alignment=AlignmentLoop(settings, store, post=post) if measures else None,
         rejections=(
-            RejectionsLoop(settings, store, post=events.post)
+            RejectionsLoop(settings, store, post=events.post, absences=absences)
             if events is not None and settings.explain_rejections
             else None
         ),

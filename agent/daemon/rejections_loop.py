@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 import structlog
 
 from agent.admission.admit import admit
+from agent.admission.errors import TOPOLOGY_AFFINITY_ERROR
 from agent.admission.suggestions import with_changes
 from agent.config.settings import Settings
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import RunningPods
+from agent.deviceplugin.plugin import Absence
 from agent.errors import AgentError, DecodeError
 from agent.kubeapi.pods import joined, pods_of_node
 from agent.model.pod import Pod
@@ -51,16 +53,36 @@ grows with their square."""
 POLL_S = 1.0
 """How often the loop looks for pods."""
 
+SECOND = timedelta(seconds=1)
+"""A pod's times are whole seconds (k8s.io/apimachinery, meta/v1, Time.MarshalJSON)."""
+
 Post = Callable[[PodEvent], None]
 """Takes Events and never blocks."""
 
+Absences = Callable[[], Mapping[str, Sequence[Absence]]]
+"""Returns when no kubelet had the devices of a resource from us, by resource."""
+
+_NOT_REGISTERED = "cannot allocate unregistered device {},"
+_NO_HEALTHY = "cannot allocate unhealthy devices {},"
+"""What the kubelet writes of a resource whose plugin it has not had since its start, and of one
+whose plugin it lost or whose devices are all Unhealthy (kubernetes 1.36
+pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate; before the comma of
+pkg/kubelet/cm/admission/errors.go)."""
+
 
 class _Rejected(NamedTuple):
-    """A pod that waits for its explanation, after *attempts* that nobody answered."""
+    """A pod that waits for its explanation, after *attempts* that nobody answered.
+
+    *at* is when the kubelet rejected it, ``None`` if its status does not say.
+    """
 
     pod: Pod
     uid: str
+    at: datetime | None
     attempts: int = 0
+
+
+_WHEN = "when the kubelet rejected the pod"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +93,36 @@ class Explanation:
     missing: tuple[str, ...] = ()
 
 
-def explain(snapshot: Snapshot, pod: Pod) -> Explanation:
-    """Return why the node of *snapshot* rejects *pod*, and what would make it fit."""
+class Period(NamedTuple):
+    """A time in which no kubelet had the devices of a resource from us; *until* as in Absence."""
+
+    since: datetime
+    until: datetime | None
+
+    def holds(self, second: datetime) -> bool:
+        """Return whether any of the *second* that begins then is in the period."""
+        is_begun = self.since < second + SECOND
+        return is_begun and (self.until is None or second <= self.until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """A device plugin that was down when a pod was rejected, or *may have been*."""
+
+    text: str
+    is_certain: bool = True
+
+
+def no_absences() -> Mapping[str, Sequence[Absence]]:
+    """Return that nothing is known of device plugins."""
+    return {}
+
+
+def explain(snapshot: Snapshot, pod: Pod, outage: Outage | None = None) -> Explanation:
+    """Return why the node of *snapshot* rejects *pod*, and what would make it fit.
+
+    *outage* is that of a device plugin when the pod was rejected; ``None`` if there was none.
+    """
     if len(pod.containers) > MOST_CONTAINERS:
         return Explanation(text=None, missing=(f"time for {len(pod.containers)} containers",))
     admission = admit(snapshot, (pod,))
@@ -80,12 +130,57 @@ def explain(snapshot: Snapshot, pod: Pod) -> Explanation:
     if result.admitted is None:
         return Explanation(text=None, missing=result.missing)
     if result.admitted:
-        why = "by now the kubelet would admit it: what it lacked was given back meanwhile"
+        cause = "what it lacked is available again" if outage is None else outage.text
+        why = f"by now the kubelet would admit it: {cause}"
     else:
         why = "; ".join(result.why) or result.message or "no reason found"
+        if outage is not None and outage.is_certain:
+            why = f"{outage.text}. Now: {why}"
         if result.changes:
             why += f". Any one of these would make it fit: {'; '.join(result.changes)}"
     return Explanation(text=f"{pod.status_reason}: {why}")
+
+
+def outage_of(
+    pod: Pod, at: datetime | None, absences: Mapping[str, Sequence[Period]]
+) -> Outage | None:
+    """Return which device plugin was down when the kubelet rejected *pod*; ``None`` if none was.
+
+    The kubelet's message decides where it names the devices. The Topology Manager's is the same
+    for devices without a plugin as for devices that are taken: there the times decide.
+
+    Args:
+        pod: with its ``status_reason`` and ``status_message``.
+        at: when it was rejected, in whole seconds; ``None`` if that is not known.
+        absences: when no kubelet had the devices of a resource from us, by resource, the earliest
+            first.
+    """
+    message = pod.status_message or ""
+    for resource in dict.fromkeys(name for one in pod.containers for name in one.limits or ()):
+        periods = absences.get(resource, ())
+        down = Outage(text=f"the device plugin of {resource} was down {_WHEN}")
+        if _NOT_REGISTERED.format(resource) in message:
+            return down
+        is_named = _NO_HEALTHY.format(resource) in message
+        if not is_named and (pod.status_reason != TOPOLOGY_AFFINITY_ERROR or not periods):
+            continue
+        if at is not None and any(period.holds(at) for period in periods):
+            return down
+        is_earlier = at is None or not periods or at < periods[0].since
+        if is_named and is_earlier:
+            problem = "its device plugin was down, or all devices were Unhealthy"
+            return Outage(
+                text=f"the kubelet had no healthy {resource} when it rejected the pod: {problem}"
+            )
+        if is_named:
+            return Outage(text=f"all {resource} were Unhealthy {_WHEN}")
+        if at is not None and is_earlier:
+            problem = "its device plugin may have been down"
+            return Outage(
+                text=f"it was rejected before this agent offered {resource}: {problem}",
+                is_certain=False,
+            )
+    return None
 
 
 class RejectionsLoop(PeriodicLoop):
@@ -104,6 +199,7 @@ class RejectionsLoop(PeriodicLoop):
         *,
         post: Post,
         read: Callable[[Snapshot], Snapshot] | None = None,
+        absences: Absences = no_absences,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -114,7 +210,8 @@ class RejectionsLoop(PeriodicLoop):
             store: where the machine comes from.
             post: takes Events.
             read: puts the pods into a snapshot; ``None`` for those of *settings*.
-            clock: for pauses.
+            absences: when our device plugins were down.
+            clock: for pauses; monotonic, as that of *absences*.
             now: the time that pods are stamped with.
         """
         self._settings = settings
@@ -122,6 +219,7 @@ class RejectionsLoop(PeriodicLoop):
         self._post = post
         self._pods = RunningPods(settings)
         self._read = read or self._with_specified_pods
+        self._absences = absences
         self._clock = clock
         self._now = now
         self._waiting: deque[_Rejected] = deque()
@@ -144,13 +242,14 @@ class RejectionsLoop(PeriodicLoop):
         if len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
         metadata, status = pod_object.get("metadata") or {}, pod_object.get("status") or {}
-        at = _time(status.get("startTime")) or _time(metadata.get("creationTimestamp"))
+        rejected_at = _time(status.get("startTime"))
+        at = rejected_at or _time(metadata.get("creationTimestamp"))
         if at is not None and self._now() - at > NEWS:
             return
         if len(self._waiting) >= WAITING:
             self._waiting.popleft()
             self.given_up += 1
-        self._waiting.append(_Rejected(pod, pod.uid))
+        self._waiting.append(_Rejected(pod, pod.uid, rejected_at))
 
     def step(self) -> float:
         """Explain one pod, if one waits and it is time; return the seconds until the next step."""
@@ -163,7 +262,8 @@ class RejectionsLoop(PeriodicLoop):
         try:
             snapshot = self._read(current.snapshot)
             is_answered = snapshot.offer is not None
-            explanation = explain(snapshot, rejected.pod)
+            outage = outage_of(rejected.pod, rejected.at, self._periods())
+            explanation = explain(snapshot, rejected.pod, outage)
         except AgentError as error:
             is_answered = False
             explanation = Explanation(text=None, missing=(str(error),))
@@ -202,6 +302,21 @@ class RejectionsLoop(PeriodicLoop):
                 uid=uid,
             )
         )
+
+    def _periods(self) -> dict[str, list[Period]]:
+        """Return when our device plugins were down, by resource."""
+        now, now_s = self._now(), self._clock()
+
+        def at(monotonic_s: float) -> datetime:
+            return now - timedelta(seconds=now_s - monotonic_s)
+
+        return {
+            resource: [
+                Period(at(one.since_s), None if one.until_s is None else at(one.until_s))
+                for one in absences
+            ]
+            for resource, absences in self._absences().items()
+        }
 
     def _with_specified_pods(self, snapshot: Snapshot) -> Snapshot:
         """Return *snapshot* with the running pods, and with the uids and specs of all pods.

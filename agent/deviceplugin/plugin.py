@@ -7,8 +7,9 @@ devices, and where the directory cannot be watched, it is asked every :data:`POL
 :mod:`agent.deviceplugin.conflict` describes how other plugins are treated.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -40,6 +41,23 @@ SELDOM_S = 5.0
 LOOK_S = 0.5
 """How often everything is looked at although the directory shows no change: a process that is
 killed leaves its socket file. Half of the second within which a dead competitor is replaced."""
+
+
+MOST_ABSENCES = 16
+"""Times without a kubelet that are remembered; whoever asks looks back ten minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absence:
+    """A time in which no kubelet watched the devices, to within :data:`SETTLED_S`.
+
+    Attributes:
+        since_s: its begin on the monotonic clock; the first begins with the plugin.
+        until_s: its end; ``None`` while it lasts.
+    """
+
+    since_s: float
+    until_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +136,7 @@ class DevicePlugin:
         )
         self._competitor: CompetingPlugin | None = None
         self._retry_at = 0.0
+        self._absences: deque[Absence] = deque([Absence(since_s=monotonic())], MOST_ABSENCES)
         self._registrars: list[Registrar] = []
         if registration is not Registration.WATCHER:
             self._registrars.append(
@@ -155,6 +174,11 @@ class DevicePlugin:
             or next((text for one in registrars if (text := one.last_problem)), None),
             conflict=competitor.sentence(self._resource) if competitor else None,
         )
+
+    @property
+    def absences(self) -> tuple[Absence, ...]:
+        """When no kubelet had the devices from this plugin, the earliest first."""
+        return tuple(self._absences)
 
     def start(self) -> None:
         """Serve and register in the background, as soon as the directory allows; call it once.
@@ -224,6 +248,7 @@ class DevicePlugin:
                         self._retry_at = now + RETRY_S
                 if self._servicer.devices:
                     self._register(now)
+                self._note_absence(monotonic())
                 self._changes.wait(SETTLED_S if is_followed and self._is_settled else POLL_S)
         finally:
             self._changes.close()
@@ -237,6 +262,15 @@ class DevicePlugin:
         if not self._servicer.devices or self._competitor is not None:
             return True
         return all(one.is_registered and one.streams_open for one in self._registrars)
+
+    def _note_absence(self, now: float) -> None:
+        """Remember since when, and until when, no kubelet watches the devices."""
+        last = self._absences[-1]
+        is_watched = any(one.streams_open for one in self._registrars)
+        if is_watched and last.until_s is None:
+            self._absences[-1] = replace(last, until_s=now)
+        elif not is_watched and last.until_s is not None:
+            self._absences.append(Absence(since_s=now))
 
     def _register(self, now: float) -> None:
         """Register, or yield to a competing plugin until the next retry."""

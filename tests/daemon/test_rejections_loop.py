@@ -20,6 +20,7 @@ from agent.daemon.rejections_loop import (
     RejectionsLoop,
     explain,
 )
+from agent.deviceplugin.plugin import Absence
 from agent.errors import UnreadableError
 from agent.machines.bundled import machine
 from agent.model.kubelet import KubeletSettings
@@ -85,6 +86,7 @@ class Played:
     seconds: float = 0.0
     reads: int = 0
     posted: list[PodEvent] = field(default_factory=list)
+    absences: tuple[Absence, ...] = ()
 
     def __post_init__(self) -> None:
         self.store = SnapshotStore()
@@ -94,6 +96,7 @@ class Played:
             self.store,
             post=self.posted.append,
             read=self.read,
+            absences=lambda: {GPU: self.absences} if self.absences else {},
             clock=lambda: self.seconds,
             now=lambda: NOON + timedelta(seconds=self.seconds),
         )
@@ -149,6 +152,106 @@ def test_the_explanation_ends_with_what_would_make_it_fit() -> None:
     assert "best-effort" in changes
     admitted = explain(replace(H100, kubelet=wider), pod).text or ""
     assert admitted.startswith("TopologyAffinityError: by now the kubelet would admit it")
+
+
+def told_of(
+    *absences: Absence,
+    reason: str = "TopologyAffinityError",
+    message: str | None = None,
+    at: str | None = "2026-11-21T11:59:59Z",
+    node: Snapshot = H100,
+) -> str:
+    """Return the Event at noon on a pod of two GPUs that the node has room for.
+
+    *absences* are on the monotonic clock, which is 0 at noon.
+    """
+    agent = Played(node=node, absences=absences)
+    status = {**rejected()["status"], "reason": reason, "message": message, "startTime": at}
+    agent.rejections.take(rejected(gpus=2, status=status))
+    agent.run(1)
+    (event,) = agent.posted
+    return event.message
+
+
+DOWN = "the device plugin of nvidia.com/gpu was down when the kubelet rejected the pod"
+MAY_BE_DOWN = "its device plugin may have been down"
+EITHER = "its device plugin was down, or all devices were Unhealthy"
+ADMITTED = "by now the kubelet would admit it: "
+
+
+def allocate(problem: str) -> str:
+    return f"Pod was rejected: Allocate failed due to {problem} {GPU}, which is unexpected"
+
+
+NO_HEALTHY = allocate("no healthy devices present; cannot allocate unhealthy devices")
+
+
+@pytest.mark.parametrize(
+    ("absences", "cause"),
+    [
+        ([], "what it lacked is available again"),
+        ([Absence(since_s=-60, until_s=-0.5)], DOWN),
+        ([Absence(since_s=-60)], DOWN),
+        ([Absence(since_s=-90, until_s=-60), Absence(since_s=-0.2)], DOWN),  # 11:59:59.8
+        ([Absence(since_s=-90, until_s=-60)], "what it lacked is available again"),
+        ([Absence(since_s=-90, until_s=-60), Absence(since_s=0.5)], "what it lacked is available"),
+        (
+            [Absence(since_s=5, until_s=9)],
+            f"it was rejected before this agent offered {GPU}: {MAY_BE_DOWN}",
+        ),
+    ],
+    ids=["unknown", "down", "still", "since that second", "up", "down later", "before the start"],
+)
+def test_a_pod_that_was_rejected_while_the_plugin_was_down_is_told_so(
+    absences: list[Absence], cause: str
+) -> None:
+    assert told_of(*absences).startswith(f"TopologyAffinityError: {ADMITTED}{cause}")
+
+
+@pytest.mark.parametrize(
+    ("absences", "message", "cause"),
+    [
+        ([], allocate("cannot allocate unregistered device"), DOWN),
+        ([Absence(since_s=-60)], NO_HEALTHY, DOWN),
+        (
+            [Absence(since_s=-90, until_s=-60)],
+            NO_HEALTHY,
+            f"all {GPU} were Unhealthy when the kubelet rejected the pod",
+        ),
+        (
+            [],
+            NO_HEALTHY,
+            f"the kubelet had no healthy {GPU} when it rejected the pod: {EITHER}",
+        ),
+        # The kubelet counted free devices, so it had the plugin.
+        (
+            [Absence(since_s=-60)],
+            allocate("requested number of devices unavailable for"),
+            "what it lacked is available again",
+        ),
+        ([], NO_HEALTHY.replace(GPU, f"{GPU}.shared"), "what it lacked is available again"),
+    ],
+    ids=["unregistered", "down", "unhealthy", "either", "taken", "another resource"],
+)
+def test_what_the_kubelet_wrote_decides(absences: list[Absence], message: str, cause: str) -> None:
+    told = told_of(*absences, reason="UnexpectedAdmissionError", message=message)
+    assert told == f"UnexpectedAdmissionError: {ADMITTED}{cause}"
+
+
+def test_without_a_time_nothing_is_said_of_the_plugin() -> None:
+    told = told_of(Absence(since_s=-60), at=None)
+    assert told.endswith("what it lacked is available again")
+
+
+def test_while_the_plugin_is_still_down_the_event_says_both() -> None:
+    told = told_of(Absence(since_s=-60), node=replace(H100, offer=NodeOffer(devices=())))
+    assert told.startswith(f"TopologyAffinityError: {DOWN}. Now: under policy single-numa-node")
+    assert told.endswith(f"2 {GPU}: fewer are free")
+
+
+def test_a_pod_that_does_not_fit_is_not_told_what_may_have_been() -> None:
+    early = replace(H100, offer=NodeOffer(devices=()))
+    assert "may have been" not in told_of(Absence(since_s=5, until_s=9), node=early)
 
 
 def test_a_pod_is_explained_once_however_often_it_is_seen() -> None:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from time import monotonic
 
 import grpc
 import pytest
@@ -40,6 +41,26 @@ def test_the_kubelet_learns_the_resource_its_endpoint_and_its_devices(
     view = kubelet.wait_registered(WAIT_S)
     (endpoint,) = own_sockets(socket_dir)
     assert view == ResourceView(resource=RESOURCE, endpoint=endpoint, devices=as_listed(GPUS))
+
+
+def test_the_times_without_a_kubelet_are_remembered(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin
+) -> None:
+    before = monotonic()
+    plugin = start_plugin()
+    (first_absence,) = plugin.absences
+    assert before <= first_absence.since_s <= monotonic()
+    assert first_absence.until_s is None
+    kubelet = start_kubelet()
+    assert eventually(lambda: plugin.absences[0].until_s is not None)
+    kubelet.stop()
+    assert eventually(lambda: len(plugin.absences) == 2)
+    known, lost = plugin.absences
+    assert known.until_s is not None
+    assert lost.since_s >= known.until_s >= known.since_s
+    assert lost.until_s is None
+    start_kubelet()
+    assert eventually(lambda: plugin.absences[1].until_s is not None)
 
 
 def test_the_state_tells_where_the_plugin_stands(

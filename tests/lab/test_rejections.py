@@ -18,6 +18,8 @@ from tests.lab.waiting import wait_for
 pytestmark = pytest.mark.lab
 
 REASON = "RejectionExplained"
+MAY_BE_DOWN = "its device plugin may have been down"
+EITHER = "its device plugin was down, or all devices were Unhealthy"
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +130,42 @@ def test_a_pod_that_was_refused_for_another_reason_is_left_alone(audited: Audite
         assert (rejections.explained, rejections.given_up) == (1, 0)
     assert pods.get("stray")["status"]["reason"] == "NodeAffinity"
     assert audited.told("stray", REASON) == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "reason", "cause"),
+    [
+        (
+            "h100",
+            "TopologyAffinityError",
+            f"it was rejected before this agent offered {GPU}: {MAY_BE_DOWN}",
+        ),
+        (
+            "v100",
+            "UnexpectedAdmissionError",
+            f"the kubelet had no healthy {GPU} when it rejected the pod: {EITHER}",
+        ),
+    ],
+)
+def test_a_pod_that_was_rejected_while_the_daemon_was_down_is_told_so(
+    cluster: Cluster,
+    kubeconfig: Path,
+    request: pytest.FixtureRequest,
+    *,
+    machine: str,
+    reason: str,
+    cause: str,
+) -> None:
+    node: Node = request.getfixturevalue(machine)
+    node.agent.kill()
+    wait_for("the kubelet lost the plugin", lambda: not node.healthy(GPU), evidence=node.logs)
+    cluster.pods.create(guaranteed("early", node.name, {"cpu": 1, "memory": "64Mi", GPU: 2}))
+    cluster.pods.wait_phase("early", "Failed")
+    assert cluster.pods.get("early")["status"]["reason"] == reason
+    node.agent.start(("--explain-rejections", "--kubeconfig", str(kubeconfig)))
+    told = AuditedNode(cluster, node, kubeconfig)
+    wait_for("the pod is told why", lambda: told.told("early", REASON), evidence=node.logs)
+    (event,) = told.told("early", REASON)
+    assert event["message"] == f"{reason}: by now the kubelet would admit it: {cause}"
+    node.agent.kill()  # without the rights of the others
+    node.agent.start()
