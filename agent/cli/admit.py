@@ -54,7 +54,7 @@ def add(parser: Parser) -> None:
         help=f"topologyManagerScope: {' or '.join(SCOPES)}",
     )
     add_output(parser)
-    add_source(parser, pods=True)
+    add_source(parser)
     parser.set_defaults(run=run)
 
 

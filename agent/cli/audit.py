@@ -20,7 +20,7 @@ def add(parser: Parser) -> None:
     pods.add_argument("--pod", metavar="NS/NAME", help="check this pod only")
     pods.add_argument("--manifest", metavar="FILE", help="check the pods of a manifest instead")
     add_output(parser)
-    add_source(parser, pods=True)
+    add_source(parser)
     parser.set_defaults(run=run)
 
 

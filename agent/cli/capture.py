@@ -37,7 +37,7 @@ def add(parser: Parser) -> None:
         "--scrub", action="store_true", help="replace what identifies node, devices and pods"
     )
     add_style(parser)
-    add_source(parser, pods=True)
+    add_source(parser)
     parser.set_defaults(run=run)
 
 

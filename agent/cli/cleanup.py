@@ -8,7 +8,7 @@ from agent.cli import output
 from agent.cli.labels import add_places
 from agent.cli.output import Answer, emit, note, progress
 from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_settings, resolved
+from agent.cli.source import add_node, resolved
 from agent.errors import InputError
 from agent.publish.labels.cleanup import Cleaned, clean
 from agent.publish.labels.output import NODE, OUTPUTS, LabelOutput
@@ -29,7 +29,7 @@ def add(parser: Parser) -> None:
     )
     add_output(parser)
     add_places(parser)
-    add_settings(parser, ("node_name",), "node")
+    add_node(parser)
     parser.set_defaults(run=run)
 
 

@@ -1,18 +1,16 @@
 """Where a command about the whole cluster has its Nodes from: the API server, or a file."""
 
 import json
-import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from agent.cli.files import read_text
 from agent.cli.output import progress
 from agent.cli.parser import Parser
+from agent.cli.source import KUBECONFIG_HELP, settings
 from agent.cluster.kinds import Selector, selector
 from agent.cluster.node import ClusterNode, cluster_node
-from agent.config import Resolved
 from agent.errors import DecodeError, InputError
 from agent.formats.yaml import YAML_ERRORS
 from agent.kubeapi.client import Api
@@ -107,10 +105,6 @@ def _yaml(name: str, text: str) -> list[Any]:
         raise InputError(f"{name}: not YAML: {told}", _CURE) from None
 
 
-_HOME_CONFIG = Path("~/.kube/config")
-"""Where ``kubectl`` looks at last."""
-
-
 def add_cluster_source(parser: Parser) -> None:
     """Add the flags that choose the Nodes."""
     group = parser.add_argument_group("cluster", "default: the cluster that kubectl would ask")
@@ -120,7 +114,7 @@ def add_cluster_source(parser: Parser) -> None:
         metavar="FILE",
         help="`kubectl get nodes -o json` (or yaml), - for stdin; nothing else is asked",
     )
-    source.add_argument("--kubeconfig", metavar="FILE", help="how to reach the API server")
+    source.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)
     group.add_argument(
         "--selector",
         metavar="K=V,…",
@@ -146,30 +140,12 @@ def load_nodes(args: Namespace) -> tuple[ClusterNode, ...]:
 
 
 def api(args: Namespace) -> Callable[[], Api] | None:
-    """Return what connects to the API server; ``None`` where a file takes its place.
-
-    As ``kubectl`` does, but for a pod's own account before the file in the home directory:
-    ``--kubeconfig``, ``NODETOPO_KUBECONFIG``, ``KUBECONFIG``, the pod's, ``~/.kube/config``.
-    """
+    """Return what connects to the API server; ``None`` where a file takes its place."""
     if args.nodes is not None:
         return None
     from agent.kubeapi.apply import connection  # noqa: PLC0415 - structlog, 0.2 s
 
-    return connection(_kubeconfig(args.kubeconfig))
-
-
-def _kubeconfig(flag: str | None) -> Path | None:
-    """Return the kubeconfig to use; ``None`` for the account of the pod."""
-    environment = os.environ
-    settings = Resolved.of(flags={}, environment=environment).settings
-    if flag is not None:
-        return Path(flag)
-    if settings.kubeconfig is not None:
-        return settings.kubeconfig
-    if environment.get("KUBECONFIG"):
-        return Path(environment["KUBECONFIG"])
-    home = _HOME_CONFIG.expanduser()
-    return home if not environment.get("KUBERNETES_SERVICE_HOST") and home.exists() else None
+    return connection(settings(args).kubeconfig)
 
 
 def _from_api(args: Namespace, wanted: Selector) -> tuple[ClusterNode, ...]:

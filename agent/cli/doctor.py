@@ -11,7 +11,7 @@ from agent.cli.files import STDIO, read_text
 from agent.cli.health import add_only
 from agent.cli.output import emit, progress, warn
 from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_settings, settings
+from agent.cli.source import add_node, add_settings, settings
 from agent.cluster.cluster import Cluster, Topology
 from agent.cluster.demands import demands
 from agent.cluster.doctor.rule import ClusterArea, ClusterRule
@@ -59,7 +59,8 @@ def add(parser: Parser) -> None:
     add("--live", action="store_true", help="hold the labels of this node against its NVML")
     add_output(parser)
     add_cluster_source(parser)
-    add_settings(parser, ("label_prefix", "node_name"), "labels")
+    add_settings(parser, ("label_prefix",), "labels")
+    add_node(parser, without=("kubeconfig",))  # that of the cluster
     parser.set_defaults(run=run)
 
 

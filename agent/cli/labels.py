@@ -20,7 +20,7 @@ def add(parser: Parser) -> None:
 
 def add_places(parser: Parser) -> None:
     """Add the flags of `publish` and `cleanup` that choose outputs."""
-    add_settings(parser, ("label_outputs", "nfd_file", "namespace", "kubeconfig"), "outputs")
+    add_settings(parser, ("label_outputs", "nfd_file", "namespace"), "outputs")
 
 
 def add_rules(parser: Parser, *more: str) -> None:

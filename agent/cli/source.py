@@ -2,6 +2,8 @@
 
 import os
 from argparse import SUPPRESS, BooleanOptionalAction, Namespace
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.cli.files import STDIO, read_text
@@ -16,14 +18,26 @@ from agent.model.snapshot import Snapshot
 if TYPE_CHECKING:  # a file or a bundled machine needs no settings, and these load half the agent
     from agent.config import Resolved, Settings
 
-_ROOTS = ("sysfs_root", "procfs_root", "host_root", "nvml_library", "node_name")
-_PODS = (
+NODE_SETTINGS = (
+    "sysfs_root",
+    "procfs_root",
+    "host_root",
+    "nvml_library",
+    "node_name",
     "kubeconfig",
     "pod_resources_socket",
     "kubelet_url",
     "kubelet_ca_file",
     "kubelet_insecure_tls",
 )
+"""Those that every command of a node takes as flags, though not each needs all of them."""
+
+KUBECONFIG_HELP = "how to reach the API server; default as kubectl's"
+"""Of ``--kubeconfig``; the daemon, whose default is another, has words of its own."""
+
+_HOME_CONFIG = Path("~/.kube/config")
+"""Where ``kubectl`` looks at last."""
+
 VARIABLES = "NODETOPO_"
 """Begins every variable that is a setting: ``agent.config.settings.PREFIX``, without loading it."""
 
@@ -35,8 +49,8 @@ _FLAGS = (
 """The flags that take a file, and what they expect in it."""
 
 
-def add_source(parser: Parser, *, pods: bool = False) -> None:
-    """Add the flags that choose the source; *pods* adds those that find running pods."""
+def add_source(parser: Parser) -> None:
+    """Add the flags that choose the source, and those of the live node."""
     group = parser.add_argument_group("source", "default: the live node")
     source = group.add_mutually_exclusive_group()
     source.add_argument("--snapshot", metavar="FILE", help="a captured snapshot, - for stdin")
@@ -55,7 +69,13 @@ def add_source(parser: Parser, *, pods: bool = False) -> None:
         metavar="FILE",
         help="an NCCL topology (NCCL_TOPO_DUMP_FILE), - for stdin",
     )
-    add_settings(parser, _ROOTS + (_PODS if pods else ()), "live node")
+    add_node(parser)
+
+
+def add_node(parser: Parser, *, without: tuple[str, ...] = ()) -> None:
+    """Add the flags of the live node; *without* those that the command adds by itself."""
+    names = tuple(name for name in NODE_SETTINGS if name not in without)
+    add_settings(parser, names, "live node")
 
 
 def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
@@ -68,14 +88,13 @@ def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
     for name in names:
         option = options()[name]
         flag = f"--{key(name)}"
+        text = KUBECONFIG_HELP if name == "kubeconfig" else option.help
         if option.metavar == "BOOL":
             group.add_argument(
-                flag, dest=name, action=BooleanOptionalAction, default=SUPPRESS, help=option.help
+                flag, dest=name, action=BooleanOptionalAction, default=SUPPRESS, help=text
             )
         else:
-            group.add_argument(
-                flag, dest=name, metavar=option.metavar, default=SUPPRESS, help=option.help
-            )
+            group.add_argument(flag, dest=name, metavar=option.metavar, default=SUPPRESS, help=text)
 
 
 def given(args: Namespace) -> dict[str, object]:
@@ -93,13 +112,28 @@ def is_configured(args: Namespace, name: str) -> bool:
 def resolved(args: Namespace) -> "Resolved":
     """Return the daemon's settings and their origins, as flags and its variables give them.
 
+    The API server is reached as ``kubectl`` does, but for a pod's own account before the file in
+    the home directory: ``--kubeconfig``, ``NODETOPO_KUBECONFIG``, ``KUBECONFIG``, the pod's
+    account, ``~/.kube/config``.
+
     Raises:
         InputError: one of them is invalid.
     """
     from agent.config import Resolved  # noqa: PLC0415 - as above
 
     flags = {name: value for name, value in given(args).items() if value is not None}
-    return Resolved.of(flags=flags, environment=os.environ)
+    found = Resolved.of(flags=flags, environment=os.environ)
+    if found.settings.kubeconfig is not None:
+        return found
+    return replace(found, settings=replace(found.settings, kubeconfig=_usual_kubeconfig()))
+
+
+def _usual_kubeconfig() -> Path | None:
+    """Return the kubeconfig where none is set; ``None`` for the account of the pod, or none."""
+    if named := os.environ.get("KUBECONFIG"):
+        return Path(named)
+    home = _HOME_CONFIG.expanduser()
+    return home if not os.environ.get("KUBERNETES_SERVICE_HOST") and home.exists() else None
 
 
 def settings(args: Namespace) -> "Settings":

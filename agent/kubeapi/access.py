@@ -35,17 +35,14 @@ class Access:
     credentials: Callable[[], Mapping[str, str]]
 
 
-def access(kubeconfig: Path | None, *, is_interactive: bool = False) -> Access:
+def access(kubeconfig: Path | None) -> Access:
     """Return the way that *kubeconfig* describes, or else that of the pod this runs in.
-
-    Args:
-        is_interactive: whether to use kubectl's default kubeconfig outside a pod.
 
     Raises:
         ApiUnavailable: no kubeconfig or service account that can be used.
     """
     is_in_pod = kubeconfig is None and bool(os.environ.get(_HOST))
-    if kubeconfig is None and not is_in_pod and not is_interactive:
+    if kubeconfig is None and not is_in_pod:
         raise ApiUnavailable("no API server is known", "give --kubeconfig, or run in a pod")
     # What of NO_PROXY counts for an address is for the package to say.
     if is_in_pod and not any(map(os.environ.get, _PROXIES)):
@@ -91,7 +88,7 @@ def _by_package(kubeconfig: Path | None, *, is_in_pod: bool) -> Access:
         if is_in_pod:
             load.load_incluster_config(client_configuration=configuration)
         else:
-            file = None if kubeconfig is None else str(kubeconfig)
+            file = str(kubeconfig)
             load.load_kube_config(file, client_configuration=configuration, persist_config=False)
         client = ApiClient(configuration)
     # The package does not check types: a file that is no kubeconfig ends in any of these.
@@ -104,8 +101,7 @@ def _by_package(kubeconfig: Path | None, *, is_in_pod: bool) -> Access:
         AttributeError,
         KeyError,
     ) as error:
-        default = _OWN if is_in_pod else "the default kubeconfig"
-        raise _unusable(kubeconfig or default, " ".join(str(error).split())) from error
+        raise _unusable(kubeconfig or _OWN, " ".join(str(error).split())) from error
 
     def credentials() -> Mapping[str, str]:
         try:

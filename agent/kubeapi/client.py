@@ -87,15 +87,12 @@ class Answer:
 class Api:
     """A connection to the API server of *kubeconfig*, or else of the cluster it runs in.
 
-    Args:
-        is_interactive: whether to use kubectl's default kubeconfig outside a pod.
-
     Raises:
         ApiUnavailable: no kubeconfig or service account that can be used.
     """
 
-    def __init__(self, kubeconfig: Path | None, *, is_interactive: bool = False) -> None:
-        self._access = access(kubeconfig, is_interactive=is_interactive)
+    def __init__(self, kubeconfig: Path | None) -> None:
+        self._access = access(kubeconfig)
 
     @property
     def host(self) -> str:

@@ -42,13 +42,12 @@ class ApiServer:
     def __init__(self, kubeconfig: Path | None) -> None:
         """Ask nothing yet.
 
-        Without *kubeconfig* the service account of the own pod is used, or else the kubeconfig
-        that kubectl would take.
+        Without *kubeconfig* the service account of the own pod is used.
 
         Raises:
             ApiUnavailable: no such account or file.
         """
-        self._api = Api(kubeconfig, is_interactive=True)
+        self._api = Api(kubeconfig)
         self._lost: str | None = None
 
     def pods(self, node: str) -> tuple[Pod, ...]:

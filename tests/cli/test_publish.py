@@ -59,6 +59,20 @@ def test_a_dry_run_of_publish_shows_each_change_and_makes_none(
     assert api.patches == []
 
 
+@pytest.mark.parametrize("command", [("publish", "--machine", "dgx-h100"), ("cleanup",)])
+def test_the_node_is_reached_by_the_kubeconfig_of_the_shell(
+    api: FakeApi,
+    node: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+) -> None:
+    api.set_by("nodetopo", {COUNT: "7"})
+    monkeypatch.setenv("KUBECONFIG", node[1])
+    assert run(*command, "--dry-run", "--label-outputs", "node", *node[2:]) == 0
+    assert COUNT in capsys.readouterr().out
+
+
 def test_publish_as_json_has_the_same_changes(
     node: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
