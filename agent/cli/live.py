@@ -138,7 +138,9 @@ def with_pods(snapshot: Snapshot, settings: Settings) -> Snapshot:
             found,
             pods=ask("pods", "API server", lambda: server.pods(name)),
             node_status=ask("node", "API server", lambda: server.node(name)),
-            agent_rights=ask("rights", "API server", lambda: server.rights(AUDITED_RIGHTS)),
+            agent_rights=ask(
+                "rights", "API server", lambda: server.agent_rights(name, AUDITED_RIGHTS)
+            ),
         )
 
     from agent.probes.kubelet.podresources import PodResources  # noqa: PLC0415 - grpc: 21 MiB

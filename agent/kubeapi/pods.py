@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from agent.errors import ApiUnavailable, DecodeError
+from agent.formats.responses import part, parts
 from agent.kubeapi.client import Api, Unreachable, following_page, pages
 from agent.model.node import NodeStatus
 from agent.model.pod import Container, Pod
@@ -17,6 +18,19 @@ __all__ = ["ApiServer", "joined", "pod_from_object", "pods_from_manifest", "pods
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 """Where an account asks about itself; all accounts may (ClusterRole ``system:basic-user``)."""
+
+REVIEWS_OF_OTHERS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+"""Where an administrator asks about another account."""
+
+WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+"""Where an account asks for its own name; all accounts may, since Kubernetes 1.28."""
+
+AGENT_PODS = "app.kubernetes.io/name=nodetopo"
+"""Selects the pods of ``deploy/daemonset``."""
+
+ACCOUNT = "system:serviceaccount:"
+"""Begins the user name of a service account, ``NAMESPACE:NAME`` follows
+(k8s.io/apiserver, authentication/serviceaccount/util.go)."""
 
 AUDITED_RIGHTS = ("get nodes/proxy", "create nodes/proxy", "get nodes/configz", "get nodes/metrics")
 """The rights that an audit checks: the first two let an account run commands in any pod of a node
@@ -87,17 +101,59 @@ class ApiServer:
         except DecodeError as error:
             raise ApiUnavailable(f"the API server sent an unreadable node: {error}") from error
 
-    def rights(self, asked: Iterable[str]) -> dict[str, bool]:
-        """Return ``verb resource`` → whether our account may do it on any object.
+    def agent_rights(self, node: str, asked: Iterable[str]) -> dict[str, bool]:
+        """Return ``verb resource`` → whether the agent's account may do it on any object.
+
+        That is the account of the agent's pod on *node*, else the one that asks, if it is a
+        service account: what a person may do says nothing about the agent.
+
+        Raises:
+            ApiUnavailable: no answer, a question is refused, or there is no such account.
+        """
+        own, agent = self.account(), self._agent_account(node)
+        if own == agent or (agent is None and own.startswith(ACCOUNT)):
+            return self.rights(asked)
+        if agent is None:
+            raise ApiUnavailable(
+                f"this is the account {own}, and no pod of the agent is on node {node!r}"
+            )
+        return self.rights(asked, agent)
+
+    def account(self) -> str:
+        """Return the user name of our account.
 
         Raises:
             ApiUnavailable: no answer, or the question is refused.
         """
-        grant = "allow `create` on selfsubjectaccessreviews"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        grant = "allow `create` on selfsubjectreviews"
+        answer = self._ask(WHO_AM_I, {}, grant=grant, body=body)
+        return str(part(part(answer, "status"), "userInfo").get("username") or "without a name")
+
+    def rights(self, asked: Iterable[str], user: str | None = None) -> dict[str, bool]:
+        """Return ``verb resource`` → whether *user*, or else our account, may do it on any object.
+
+        Raises:
+            ApiUnavailable: no answer, or the question is refused.
+        """
+        path, what = REVIEWS, "selfsubjectaccessreviews"
+        if user is not None:
+            path, what = REVIEWS_OF_OTHERS, f"subjectaccessreviews, to ask about {user}"
+        grant = f"allow `create` on {what}"
         return {
-            right: is_allowed(self._ask(REVIEWS, {}, grant=grant, body=review(right)))
+            right: is_allowed(self._ask(path, {}, grant=grant, body=review(right, user)))
             for right in asked
         }
+
+    def _agent_account(self, node: str) -> str | None:
+        """Return the user name of the agent on *node*; ``None`` if it has no pod there."""
+        query = {"fieldSelector": f"spec.nodeName={node}", "labelSelector": AGENT_PODS}
+        for pod in parts(self._ask("/api/v1/pods", query, grant="allow `list` on pods"), "items"):
+            namespace = part(pod, "metadata").get("namespace")
+            name = part(pod, "spec").get("serviceAccountName")
+            if namespace and name:
+                return f"{ACCOUNT}{namespace}:{name}"
+        return None
 
     def _ask(
         self,
@@ -125,16 +181,24 @@ def pods_of_node(kubeconfig: Path | None, node: str) -> tuple[Pod, ...]:
     return ApiServer(kubeconfig).pods(node)
 
 
-def review(right: str) -> Mapping[str, Any]:
-    """Return the question whether our account has *right*, ``verb resource[/subresource]``."""
+def review(right: str, user: str | None = None) -> Mapping[str, Any]:
+    """Return the question whether an account has *right*, ``verb resource[/subresource]``.
+
+    *user* is the user name of a service account; ``None`` for the account that asks.
+    """
     verb, _, resource = right.partition(" ")
     name, _, subresource = resource.partition("/")
     attributes = {"verb": verb, "resource": name, "subresource": subresource}
-    return {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
+    kind = "SelfSubjectAccessReview"
+    spec: dict[str, Any] = {"resourceAttributes": attributes}
+    if user is not None:
+        # The groups of every service account; the API server does not look them up.
+        all_accounts = ACCOUNT.rstrip(":") + "s"
+        namespace = user.removeprefix(ACCOUNT).partition(":")[0]
+        groups = [all_accounts, f"{all_accounts}:{namespace}", "system:authenticated"]
+        kind = "SubjectAccessReview"
+        spec |= {"user": user, "groups": groups}
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
 
 
 def is_allowed(answer: Mapping[str, Any]) -> bool:

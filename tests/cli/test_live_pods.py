@@ -69,7 +69,9 @@ def test_the_server_s_pods_get_their_cgroups_and_the_kubelet_its_version(tmp_pat
     }
     node = {"status": {"nodeInfo": {"kubeletVersion": "v1.36.3"}}}
     rights = [{"status": {"allowed": allowed}} for allowed in (True, False, True, False)]
-    answers = [json.dumps(each).encode() for each in (pods, node, *rights)]
+    me = {"status": {"userInfo": {"username": "system:serviceaccount:nodetopo:nodetopo"}}}
+    agent: dict[str, list[object]] = {"items": []}
+    answers = [json.dumps(each).encode() for each in (pods, node, me, agent, *rights)]
     unified(tmp_path / "sys", {f"kubepods/pod{UID}/{APP}": group("2-3", "0")})
     with serving(*((200, answer) for answer in answers)) as server:
         config = kubeconfig(tmp_path, server.server_port)

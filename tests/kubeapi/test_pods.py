@@ -176,6 +176,61 @@ def test_rights_are_asked_for_one_by_one(tmp_path: Path) -> None:
     }
 
 
+AGENT = "system:serviceaccount:nodetopo:nodetopo"
+ONE = ("get nodes/proxy",)
+
+
+def agent_rights(tmp_path: Path, user: str, *pods: object) -> tuple[dict[str, bool], Any]:
+    """Return what is said of the agent to *user*, and the last question that was asked."""
+    me = {"status": {"userInfo": {"username": user}}}
+    answers = (me, {"items": pods}, {"status": {"allowed": True}})
+    with serving(*((201, json.dumps(one).encode()) for one in answers)) as server:
+        api = ApiServer(kubeconfig(tmp_path, server.server_port))
+        found = api.agent_rights("gpu-1", ONE)
+    who, listed, _ = (path for path, _, _ in server.asked)
+    assert who == "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    assert listed == "/api/v1/pods"
+    return found, server.bodies[-1]
+
+
+def agent_pod(account: str = "nodetopo") -> object:
+    return {"metadata": {"namespace": "nodetopo"}, "spec": {"serviceAccountName": account}}
+
+
+@pytest.mark.parametrize(
+    ("user", "pods"),
+    [(AGENT, [agent_pod()]), (AGENT, []), ("system:serviceaccount:jobs:audit", [])],
+    ids=["the agent", "not listed", "a job"],
+)
+def test_the_agent_asks_about_itself(tmp_path: Path, user: str, pods: list[object]) -> None:
+    found, asked = agent_rights(tmp_path, user, *pods)
+    assert (found, asked["kind"]) == ({ONE[0]: True}, "SelfSubjectAccessReview")
+
+
+@pytest.mark.parametrize("user", ["kubernetes-admin", "system:serviceaccount:jobs:audit"])
+def test_another_account_asks_about_the_agent(tmp_path: Path, user: str) -> None:
+    found, asked = agent_rights(tmp_path, user, agent_pod())
+    assert found == {ONE[0]: True}
+    assert asked == {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "resourceAttributes": {"verb": "get", "resource": "nodes", "subresource": "proxy"},
+            "user": AGENT,
+            "groups": [
+                "system:serviceaccounts",
+                "system:serviceaccounts:nodetopo",
+                "system:authenticated",
+            ],
+        },
+    }
+
+
+def test_a_person_s_rights_are_not_taken_for_the_agent_s(tmp_path: Path) -> None:
+    with pytest.raises(ApiUnavailable, match="kubernetes-admin, and no pod of the agent is on"):
+        agent_rights(tmp_path, "kubernetes-admin")
+
+
 def test_an_answer_beyond_the_cap_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,8 +18,8 @@ from agent.checks.engine import evaluate
 from agent.checks.rule import Verdict
 from agent.cli import live
 from agent.config.settings import Settings
-from agent.errors import UnreadableError
-from agent.kubeapi.pods import REVIEWS, is_allowed, review
+from agent.errors import ApiUnavailable, UnreadableError
+from agent.kubeapi.pods import AUDITED_RIGHTS, REVIEWS, ApiServer, is_allowed, review
 from agent.model.snapshot import Snapshot
 from agent.probes.host import service_account
 from agent.probes.kubelet.api import KubeletApi, settings_from_configz
@@ -181,3 +181,26 @@ def test_an_audit_with_the_component_reads_the_running_settings_and_finds_no_rig
     drift, rights, rejections = (one.verdict for one in report.results)
     assert (drift, rights) == (Verdict.PASS, Verdict.PASS)
     assert rejections is not Verdict.UNKNOWN  # what other tests had rejected counts, too
+
+
+def test_an_administrator_s_audit_judges_the_account_of_the_agent(cluster: Cluster) -> None:
+    cluster.control_plane.agent_kubeconfig()  # applies the account
+    api = ApiServer(cluster.kubeconfig)
+    with pytest.raises(ApiUnavailable, match="no pod of the agent is on node 'ghost'"):
+        api.agent_rights("ghost", AUDITED_RIGHTS)
+    pods = "/api/v1/namespaces/nodetopo/pods"
+    agent = {
+        "metadata": {"name": "agent", "labels": {"app.kubernetes.io/name": "nodetopo"}},
+        "spec": {
+            "nodeName": "ghost",  # no kubelet runs it
+            "serviceAccountName": "nodetopo",
+            "containers": [{"name": "nodetopo", "image": "nodetopo"}],
+        },
+    }
+    cluster.api.create(pods, {"apiVersion": "v1", "kind": "Pod", **agent})
+    try:
+        assert set(api.rights(AUDITED_RIGHTS).values()) == {True}
+        found = api.agent_rights("ghost", (*AUDITED_RIGHTS, "get nodes"))
+    finally:
+        cluster.api.delete(f"{pods}/agent")
+    assert found == {**dict.fromkeys(AUDITED_RIGHTS, False), "get nodes": True}

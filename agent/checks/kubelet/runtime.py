@@ -65,7 +65,8 @@ def proxy_rights(snapshot: Snapshot) -> Judgement:
     proxy = ("get nodes/proxy", "create nodes/proxy")
     rights = snapshot.agent_rights or {}
     if not rights.keys() >= set(proxy):
-        yield Missing(subject)
+        reasons = [issue.reason for issue in snapshot.issues if issue.probe == "rights"]
+        yield Missing(f"{subject} ({reasons[0]})" if reasons else subject)
     for right in proxy:
         if rights.get(right, False):
             expected = "get on nodes/configz and nodes/metrics only"

@@ -7,6 +7,7 @@ import pytest
 from agent.checks.rule import Verdict
 from agent.model.kubelet import KubeletMetrics
 from agent.model.pod import Pod
+from agent.model.probe_issue import ProbeIssue
 from tests.checks.judge import METRICS, RIGHTS, healthy, result
 from tests.checks.kubelet.kubelet_node import FILE, missing, node, observed, skipped
 
@@ -52,6 +53,13 @@ def test_rights_that_were_not_asked_about_are_unknown(rights: dict[str, bool] | 
     assert missing("KUB-027", replace(healthy(), agent_rights=rights)) == (
         "rights of the agent's account",
     )
+
+
+def test_whose_rights_were_read_instead_is_said() -> None:
+    reason = "this is the account kubernetes-admin, and no pod of the agent is on node 'gpu-1'"
+    issue = ProbeIssue(probe="rights", subject="API server", reason=reason)
+    found = replace(healthy(), agent_rights=None, issues=(issue,))
+    assert missing("KUB-027", found) == (f"rights of the agent's account ({reason})",)
 
 
 def test_each_kind_of_rejection_is_found_with_its_count() -> None:
