@@ -39,7 +39,7 @@ class Result:
     severity: Severity
     verdict: Verdict
     findings: tuple[Finding, ...] = ()
-    missing: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
     waived: str | None = None
     skipped: str | None = None
     accepted: tuple[Finding, ...] = ()
@@ -60,6 +60,21 @@ class Summary:
     unknown: int
     waived: int
     skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingInputs:
+    """Inputs that were not there, all for the same *reasons*.
+
+    Attributes:
+        inputs: their names, in the order of the report.
+        reasons: what kept them from being read; empty if that is not known.
+        checks: codes of the rules that needed any of them.
+    """
+
+    inputs: tuple[str, ...]
+    reasons: tuple[str, ...]
+    checks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +99,30 @@ class Report:
             unknown=count[Verdict.UNKNOWN],
             waived=count["waived"],
             skipped=count["skipped"],
+        )
+
+    @property
+    def missing(self) -> tuple[MissingInputs, ...]:
+        """What was not there, each input once; that of a waived result does not count."""
+        reasons: dict[str, dict[str, None]] = {}
+        checks: dict[str, dict[str, None]] = {}
+        for result in self.results:
+            for part in result.missing if result.waived is None else ():
+                reasons.setdefault(part.what, {}).update(
+                    dict.fromkeys(filter(None, (part.reason,)))
+                )
+                checks.setdefault(part.what, {})[result.rule.code] = None
+        alike: dict[tuple[str, ...], list[str]] = {}  # inputs that one failure took away
+        for what, of_input in reasons.items():
+            alike.setdefault(tuple(of_input) or (what,), []).append(what)
+        order = [result.rule.code for result in self.results]
+        return tuple(
+            MissingInputs(
+                inputs=tuple(inputs),
+                reasons=tuple(reasons[inputs[0]]),
+                checks=tuple(sorted({c for one in inputs for c in checks[one]}, key=order.index)),
+            )
+            for inputs in alike.values()
         )
 
 
@@ -136,7 +175,7 @@ def _with_waivers(result: Result, terms: Overrides) -> Result:
 def judged(
     rule: Claim,
     findings: tuple[Finding, ...],
-    missing: tuple[str, ...],
+    missing: tuple[Missing, ...],
     severity: Severity,
 ) -> Result:
     """Return the result of *rule*; each missing input is named once.
@@ -151,7 +190,7 @@ def judged(
         severity=severity,
         verdict=verdict,
         findings=findings,
-        missing=tuple(dict.fromkeys(map(str, missing))),
+        missing=tuple(dict.fromkeys(missing)),
     )
 
 
@@ -170,7 +209,7 @@ def report_to_plain(report: Report) -> dict[str, Any]:
                 "verdict": result.verdict.value,
                 "severity": result.severity.value,
                 "findings": [to_plain(finding) for finding in result.findings],
-                "missing": list(result.missing),
+                "missing": list(dict.fromkeys(part.what for part in result.missing)),
                 "waived": result.waived,
                 "skipped": result.skipped,
                 "accepted": [to_plain(finding) for finding in result.accepted],
@@ -180,6 +219,7 @@ def report_to_plain(report: Report) -> dict[str, Any]:
             }
             for result in report.results
         ],
+        "missing": [to_plain(inputs) for inputs in report.missing],
         "summary": {
             "pass": counts.passed,
             "warn": counts.warned,

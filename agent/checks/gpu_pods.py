@@ -73,7 +73,7 @@ def level(snapshot: Snapshot) -> PodLevel | None:
 def missing_pods(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Need pods to be read."""
     reason = because(snapshot, "pods") or because(snapshot, "podresources")
-    return (Missing(f"pods were not read{reason}"),) if snapshot.pods is None else ()
+    return (Missing("pods", reason),) if snapshot.pods is None else ()
 
 
 def missing_specs(snapshot: Snapshot) -> tuple[Missing, ...]:

@@ -107,16 +107,16 @@ def peer_memory(snapshot: Snapshot) -> Judgement:
     unknown: list[Missing] = []
     release = _RELEASE.match((snapshot.kernel.release if snapshot.kernel else None) or "")
     if release is None:
-        unknown.append(Missing(f"kernel release{because(snapshot, 'kernel')}"))
+        unknown.append(Missing("kernel release", because(snapshot, "kernel")))
     elif (int(release[1]), int(release[2])) < FIRST_KERNEL:
         obstacles.append(f"kernel {int(release[1])}.{int(release[2])} is older than 5.12")
     is_open = None if snapshot.nvidia is None else snapshot.nvidia.is_open
     if is_open is None:
-        unknown.append(Missing(f"kind of kernel module{because(snapshot, 'nvidia-driver')}"))
+        unknown.append(Missing("kind of kernel module", because(snapshot, "nvidia-driver")))
     elif not is_open:
         obstacles.append("the kernel module is the closed one")
     if snapshot.cuda_version is None:
-        unknown.append(Missing(f"CUDA version{because(snapshot, 'nvml')}"))
+        unknown.append(Missing("CUDA version", because(snapshot, "nvml")))
     elif snapshot.cuda_version < FIRST_CUDA:
         obstacles.append("the driver is older than CUDA 11.7")
     capabilities = {gpu.name: gpu.compute_capability for gpu in snapshot.gpus}
@@ -135,7 +135,7 @@ def peer_memory(snapshot: Snapshot) -> Judgement:
     yield from missing_gpus(snapshot)
     yield from missing_hcas(snapshot)
     if is_loaded is None and obstacles:
-        yield Missing(f"whether nvidia_peermem is loaded{because(snapshot, 'nvidia-driver')}")
+        yield Missing("whether nvidia_peermem is loaded", because(snapshot, "nvidia-driver"))
     if not is_loaded and not obstacles:
         yield from unknown
 
@@ -165,7 +165,7 @@ def driver_parameters(snapshot: Snapshot) -> Judgement:
                 )
     yield from missing_gpus(snapshot)
     if parameters is None:
-        yield Missing(f"driver parameters{because(snapshot, 'nvidia-driver')}")
+        yield Missing("driver parameters", because(snapshot, "nvidia-driver"))
 
 
 @rule(
@@ -189,7 +189,7 @@ def gdrcopy(snapshot: Snapshot) -> Judgement:
     yield from missing_gpus(snapshot)
     yield from missing_hcas(snapshot)
     if is_loaded is None:
-        yield Missing(f"whether gdrdrv is loaded{because(snapshot, 'host')}")
+        yield Missing("whether gdrdrv is loaded", because(snapshot, "host"))
 
 
 RULES: tuple[Rule, ...] = (peer_memory, driver_parameters, gdrcopy)

@@ -15,18 +15,18 @@ from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 
 
-def unknown_of(what: str, names: Iterable[str]) -> tuple[Missing, ...]:
+def unknown_of(what: str, names: Iterable[str], reason: str | None = None) -> tuple[Missing, ...]:
     """Return "*what* of a, b" as one missing input; nothing when there are no *names*."""
     joined = ", ".join(names)
-    return (Missing(f"{what} of {joined}"),) if joined else ()
+    return (Missing(f"{what} of {joined}", reason),) if joined else ()
 
 
-def because(snapshot: Snapshot, *probes: str) -> str:
-    """Return the first issue that one of *probes* met, in brackets; empty without any."""
+def because(snapshot: Snapshot, *probes: str) -> str | None:
+    """Return the first issue that one of *probes* met; ``None`` without any."""
     for issue in snapshot.issues:
         if issue.probe in probes:
-            return f" ({_words(issue)})"
-    return ""
+            return _words(issue)
+    return None
 
 
 def _words(issue: ProbeIssue) -> str:
@@ -44,7 +44,7 @@ def gpu_label(gpu: Gpu) -> str:
 def missing_gpus(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Return "GPUs" when none is listed and NVML or the PCI census met trouble."""
     reason = because(snapshot, "nvml", "pcie")
-    return (Missing(f"GPUs{reason}"),) if reason and not snapshot.gpus else ()
+    return (Missing("GPUs", reason),) if reason and not snapshot.gpus else ()
 
 
 def missing_answers(snapshot: Snapshot) -> tuple[Missing, ...]:
@@ -55,7 +55,7 @@ def missing_answers(snapshot: Snapshot) -> tuple[Missing, ...]:
     """
     for issue in snapshot.issues:
         if issue.is_whole and snapshot.gpus:
-            return (Missing(f"present state of the GPUs ({_words(issue)})"),)
+            return (Missing("present state of the GPUs", _words(issue)),)
     return missing_gpus(snapshot)
 
 
@@ -105,7 +105,7 @@ def missing_hcas(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Return "HCAs" when they were not read."""
     if snapshot.hcas is not None:
         return ()
-    return (Missing(f"HCAs{because(snapshot, 'rdma')}"),)
+    return (Missing("HCAs", because(snapshot, "rdma")),)
 
 
 # NUMA nodes
@@ -115,7 +115,7 @@ def missing_numa_nodes(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Return "NUMA nodes" when they were not read."""
     if snapshot.numa_nodes is not None:
         return ()
-    return (Missing(f"NUMA nodes{because(snapshot, 'numa')}"),)
+    return (Missing("NUMA nodes", because(snapshot, "numa")),)
 
 
 def has_one_numa_node(snapshot: Snapshot) -> bool:

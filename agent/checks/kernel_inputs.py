@@ -22,7 +22,7 @@ def unread(snapshot: Snapshot, what: str, *places: str) -> Missing:
     """
     for issue in snapshot.issues:
         if places and issue.subject.startswith(places):
-            return Missing(f"{what} ({issue.subject}: {issue.reason})")
+            return Missing(what, f"{issue.subject}: {issue.reason}")
     return Missing(what)
 
 

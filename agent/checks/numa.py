@@ -137,7 +137,7 @@ def socket_nodes(snapshot: Snapshot) -> Judgement:
             )
     yield from missing_numa_nodes(snapshot)
     if snapshot.cpu is None or not snapshot.cpu.sockets:
-        yield Missing(f"CPU sockets{because(snapshot, 'cpu')}")
+        yield Missing("CPU sockets", because(snapshot, "cpu"))
 
 
 RULES: tuple[Rule, ...] = (gpu_nodes, hca_nodes, coherent_memory, socket_nodes)

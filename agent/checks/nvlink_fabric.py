@@ -93,7 +93,7 @@ def fabric_manager(snapshot: Snapshot) -> Judgement:
         yield Finding(subject="nv-fabricmanager", observed="does not run", expected="runs")
     yield from missing_lists(snapshot)
     if runs is None:
-        yield Missing(f"whether nv-fabricmanager runs{because(snapshot, 'host')}")
+        yield Missing("whether nv-fabricmanager runs", because(snapshot, "host"))
 
 
 @rule(
@@ -122,7 +122,7 @@ def imex_channels(snapshot: Snapshot) -> Judgement:
     yield from lists
     yield from unknown_of("fabric state", silent)
     if channels is None:
-        yield Missing(f"IMEX channels{because(snapshot, 'nvidia-driver')}")
+        yield Missing("IMEX channels", because(snapshot, "nvidia-driver"))
 
 
 def _trouble(fabric: Fabric) -> str:

@@ -16,7 +16,7 @@ def missing_links(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Return what NVML withholds of the GPUs as a whole, and "NVLinks" when none were read."""
     absent = missing_answers(snapshot)
     if snapshot.nvlinks is None:
-        return (*absent, Missing(f"NVLinks{because(snapshot, 'nvml')}"))
+        return (*absent, Missing("NVLinks", because(snapshot, "nvml")))
     return absent
 
 

@@ -87,7 +87,7 @@ def ports_between(a: Device, b: Device) -> Iterator[PciAddress]:
 
 def missing_pairs(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Return what is not known of who shares a switch with whom, on real hardware."""
-    bridges = Missing(f"PCI bridges{because(snapshot, 'pcie')}")
+    bridges = Missing("PCI bridges", because(snapshot, "pcie"))
     return (
         *missing_gpus(snapshot),
         *missing_hcas(snapshot),
@@ -146,4 +146,4 @@ def iommu_translation(snapshot: Snapshot) -> Judgement:
     yield from missing_gpus(snapshot)
     yield from missing_hcas(snapshot)
     yield from missing_machine(snapshot)
-    yield from unknown_of(f"IOMMU group{because(snapshot, 'pcie')}", unread)
+    yield from unknown_of("IOMMU group", unread, because(snapshot, "pcie"))

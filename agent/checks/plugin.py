@@ -153,7 +153,7 @@ def mixed_numa_nodes(snapshot: Snapshot) -> Judgement:
                 expected="a NUMA node for each, as the others have",
             )
     if snapshot.offer is None and state is None:
-        yield Missing(f"devices of the kubelet{because(snapshot, 'kubelet')}")
+        yield Missing("devices of the kubelet", because(snapshot, "kubelet"))
     yield from missing_numa_nodes(snapshot)
 
 
@@ -200,7 +200,7 @@ def other_plugins(snapshot: Snapshot) -> Judgement:
         yield from _running(snapshot, _PLUGIN_PROGRAMS, _PLUGIN_IMAGES, "one plugin for the GPUs")
     yield from _missing_programs(snapshot)
     if sockets is None:
-        yield Missing(f"sockets of device plugins{because(snapshot, 'kubelet')}")
+        yield Missing("sockets of device plugins", because(snapshot, "kubelet"))
 
 
 @rule(
@@ -228,7 +228,7 @@ def other_writers(snapshot: Snapshot) -> Judgement:
             yield Finding(subject=label, observed=observed, expected="nodetopo alone")
     yield from _missing_programs(snapshot)
     if writers is None:
-        yield Missing(f"writers of the Node's labels{because(snapshot, 'node')}")
+        yield Missing("writers of the Node's labels", _no_node(snapshot))
 
 
 RULES: tuple[Rule, ...] = (
@@ -262,7 +262,7 @@ def _amounts(snapshot: Snapshot) -> Iterator[tuple[str, int, int]]:
 def _missing_amounts(snapshot: Snapshot) -> Iterator[Missing]:
     status = snapshot.node_status
     if status is None or status.capacity is None or status.allocatable is None:
-        yield Missing(f"the Node object{because(snapshot, 'node')}")
+        yield Missing("the Node object", _no_node(snapshot))
 
 
 def _missing_programs(snapshot: Snapshot) -> Iterator[Missing]:
@@ -293,3 +293,8 @@ def _program(container: Container) -> str:
     if image != _SHARED_IMAGE:
         return image
     return next((it for it in _BESIDE_THE_PLUGIN if container.name.startswith(it)), image)
+
+
+def _no_node(snapshot: Snapshot) -> str | None:
+    """Return why the Node object was not read: for itself, or as the API server is not there."""
+    return because(snapshot, "node") or because(snapshot, "pods")

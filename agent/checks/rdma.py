@@ -176,7 +176,7 @@ def device_nodes(snapshot: Snapshot) -> Judgement:
             )
     yield from missing_hcas(snapshot)
     if not nodes:
-        yield Missing(f"{DIRECTORY}{because(snapshot, 'host')}")
+        yield Missing(DIRECTORY, because(snapshot, "host"))
     yield from unknown_of("uverbs devices", silent)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca, HcaPort
@@ -72,9 +72,23 @@ class Finding:
 
 
 class Missing(str):
-    """The name of an input that the snapshot lacks: ``port states of mlx5_0``."""
+    """An input that the snapshot lacks, and why: ``GPUs (library: no such file)``.
 
-    __slots__ = ()
+    Attributes:
+        what: its name, e.g. ``port states of mlx5_0``.
+        reason: what kept it from being read; ``None`` if that is not known.
+    """
+
+    __slots__ = ("reason", "what")
+    what: str
+    reason: str | None
+
+    def __new__(cls, what: str, reason: str | None = None) -> Self:
+        """Return the text of both."""
+        made = super().__new__(cls, what if reason is None else f"{what} ({reason})")
+        made.what = what
+        made.reason = reason
+        return made
 
 
 class Skip(NamedTuple):
@@ -233,7 +247,6 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "GPU0, GPU1, HCA": "every GPU and HCA",
         "GPU0, GPU1": "every GPU",
         " of HCA": " of every HCA",
-        "pods were not read": "pods",
     },
 )
 
@@ -248,7 +261,7 @@ def needed(rule: Rule) -> tuple[str, ...]:
     for snapshot in SILENT:
         for part in rule.judge(snapshot):
             if isinstance(part, Missing):
-                name = str(part)
+                name = part.what
                 for words, general in _WORDS.items():
                     name = name.replace(words, general)
                 names.append(name)

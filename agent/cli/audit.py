@@ -35,9 +35,9 @@ def run(args: Namespace) -> int:
     rules = reports.selected(AUDIT, args.only, "audit")
     if args.manifest is not None:
         pods = pods_of_manifest(args)
-        snapshot = replace(load(args, needs_gpus=False, in_full=True), pods=pods)
+        snapshot = replace(load(args, needs_gpus=False, in_full=True, is_reported=True), pods=pods)
         return reports.judge(snapshot, rules, args)
-    snapshot = load(args, needs_gpus=False, in_full=True, pods=True)
+    snapshot = load(args, needs_gpus=False, in_full=True, pods=True, is_reported=True)
     if args.pod is not None:
         snapshot = _with_only_pod(snapshot, args.pod)
     if all(rule.area is not Area.ALIGNMENT for rule in rules):

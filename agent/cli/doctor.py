@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.cli import output
 from agent.cli.cluster_source import add_cluster_source, api, found, load_nodes, not_usable, objects
@@ -21,6 +21,9 @@ from agent.cluster.node import ClusterNode
 from agent.errors import DecodeError, InputError, UnreadableError
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from agent.checks.rule import Missing
 
 _EPILOG = (
     "Judged are the Nodes whose labels tell of GPUs, or all that --selector chooses. Levels are "
@@ -145,7 +148,7 @@ class Asked:
 
     topologies: tuple[Topology, ...]
     gangs: tuple[Gang, ...] | None
-    unread: tuple[str, ...]
+    unread: "tuple[Missing, ...]"
 
 
 def asked(args: Namespace) -> Asked:
@@ -194,22 +197,25 @@ def _from_file(
 
 def _from_api(
     args: Namespace,
-) -> tuple[tuple[tuple[ObjectKind, Mapping[str, Any]], ...], list[str]]:
-    """Return the objects of the API server, and why gangs among them could not be listed."""
+) -> tuple[tuple[tuple[ObjectKind, Mapping[str, Any]], ...], list["Missing"]]:
+    """Return the objects of the API server, and what could not be listed of gangs."""
     connect = api(args)
     if connect is None:
         return (), []
+    from agent.checks.rule import Missing  # noqa: PLC0415 - keeps the other commands fast
     from agent.publish.labels.cleanup import cluster_objects  # noqa: PLC0415 - structlog, 0.2 s
 
     with progress("listing gangs and Topologies"):
         listed = cluster_objects(connect, KINDS)
-    problems = []
-    for kind, problem in listed.problems.items():
+    unlisted = listed.problems.items()
+    of_levels: dict[str, list[str]] = {}
+    for kind, problem in unlisted:
         if kind in TOPOLOGIES:
-            warn(args, f"{kind.name}: {problem}")
-        else:
-            problems.append(f"{kind.name}s ({problem})")
-    return listed.found, problems
+            of_levels.setdefault(problem, []).append(kind.name)
+    for problem, kinds in of_levels.items():
+        warn(args, f"{', '.join(kinds)}: {problem}")
+    gangs = [(kind.name, problem) for kind, problem in unlisted if kind not in TOPOLOGIES]
+    return listed.found, [Missing(f"{name}s", problem) for name, problem in gangs]
 
 
 def snapshots(args: Namespace, nodes: Sequence[ClusterNode]) -> Mapping[str, Snapshot]:
@@ -232,8 +238,6 @@ def snapshots(args: Namespace, nodes: Sequence[ClusterNode]) -> Mapping[str, Sna
 
         wanted = settings(args)
         reading = live.read(wanted, in_full=False, pods=False)
-        for text in reading.warnings:
-            warn(args, text)
         sources.append(("--live", wanted.node_name, reading.snapshot))
 
     by_node: dict[str, Snapshot] = {}

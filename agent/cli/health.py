@@ -29,7 +29,9 @@ def add_only(parser: Parser, areas: str = "nvlink, kubelet, …") -> None:
 def run(args: Namespace) -> int:
     """Run the health rules; 1 when one failed, 3 when one could not tell."""
     from agent.checks.catalogue import HEALTH  # noqa: PLC0415 - keeps `completion` and help fast
+    from agent.checks.inputs import missing_gpus  # noqa: PLC0415 - same
     from agent.cli import reports  # noqa: PLC0415 - same
 
     rules = reports.selected(HEALTH, args.only, "health")
-    return reports.judge(load(args, needs_gpus=False, in_full=True), rules, args)
+    snapshot = load(args, needs_gpus=False, in_full=True, is_reported=True)
+    return reports.judge(snapshot, rules, args, only_problems=bool(missing_gpus(snapshot)))

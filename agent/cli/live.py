@@ -29,12 +29,12 @@ class Reading:
 
     Attributes:
         nvml_failure: why there are no GPUs in the snapshot; ``None`` when NVML answered.
-        warnings: what could not be reached beside the hardware.
+        unread: what could not be reached beside the hardware, and why.
     """
 
     snapshot: Snapshot
     nvml_failure: NvmlUnavailable | None
-    warnings: tuple[str, ...] = ()
+    unread: tuple[tuple[str, str], ...] = ()
 
 
 def read(settings: Settings, *, in_full: bool, pods: bool) -> Reading:
@@ -72,10 +72,10 @@ def read(settings: Settings, *, in_full: bool, pods: bool) -> Reading:
         complete = with_pods(snapshot, settings)
     # Three questions to a server that is not there have one and the same answer.
     reasons = dict.fromkeys(
-        f"{'kubelet' if issue.probe == 'kubelet' else 'pods'}: {issue.reason}"
+        ("kubelet" if issue.probe == "kubelet" else "pods", issue.reason)
         for issue in complete.issues[len(snapshot.issues) :]
     )
-    return Reading(snapshot=complete, nvml_failure=failure, warnings=tuple(reasons))
+    return Reading(snapshot=complete, nvml_failure=failure, unread=tuple(reasons))
 
 
 def read_raw(settings: Settings) -> RawCapture:

@@ -1,13 +1,14 @@
 """What `health`, `audit` and `doctor` share: choose rules, run them, print results as text."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from agent.checks.alignment.record import Alignment, PodAlignment, to_plain
 from agent.checks.catalogue import select
-from agent.checks.engine import Report, Result, evaluate, report_to_plain
+from agent.checks.engine import MissingInputs, Report, Result, evaluate, report_to_plain
 from agent.checks.rule import Finding, Rule, Verdict
 from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.cli import output
@@ -48,6 +49,8 @@ _ALIGNMENT_COLOURS = {
 
 _UNKNOWN, _NONE = "?", "-"
 
+NO_CURES: Mapping[str, str] = MappingProxyType({})
+
 
 def selected(rules: Sequence[Rule], only: Sequence[str], command: str) -> Sequence[Rule]:
     """Return those of *rules* that ``--only`` names; all of them when it was not given.
@@ -70,10 +73,19 @@ def judge(
     rules: Sequence[Rule],
     args: Namespace,
     extend: Callable[[Answer], Answer] | None = None,
+    *,
+    only_problems: bool = False,
 ) -> int:
     """Print the report of *rules* on *snapshot* and return the exit status.
 
-    *extend* adds to the answer what the command prints beside the rules.
+    What could not be read is said by the report, and on standard error where no rule needs it.
+
+    Args:
+        snapshot: as loaded with ``is_reported``.
+        rules: those to judge by.
+        args: of the command.
+        extend: adds to the answer what the command prints beside the rules.
+        only_problems: as in :func:`answer`.
     """
     terms: Overrides = NO_OVERRIDES
     if is_configured(args, "checks_file") and (path := settings(args).checks_file) is not None:
@@ -83,7 +95,16 @@ def judge(
 
         terms = load_checks(path, datetime.now(UTC).date())
     report = evaluate(snapshot, rules, terms)
-    result = answer(report, output.style(no_color=args.no_color))
+    reasons = "\n".join(reason for inputs in report.missing for reason in inputs.reasons)
+    for unread in args.unread:
+        if unread.cause not in reasons:
+            unread.note()
+    result = answer(
+        report,
+        output.style(no_color=args.no_color),
+        only_problems=only_problems,
+        cures={one.cause: one.cure for one in args.unread if one.cure is not None},
+    )
     emit(result if extend is None else extend(result), args)
     code = exit_code(report, strict=args.strict)
     return 3 if code == 0 and args.incomplete else code
@@ -97,29 +118,57 @@ def exit_code(report: Report, *, strict: bool) -> int:
     return 3 if counts.unknown else 0
 
 
-def answer(report: Report, style: Style) -> Answer:
-    """Return *report* in all formats; the short one holds only what is not a pass."""
+def answer(
+    report: Report,
+    style: Style,
+    *,
+    only_problems: bool = False,
+    cures: Mapping[str, str] = NO_CURES,
+) -> Answer:
+    """Return *report* in all formats; each missing input once, with the rules that it affects.
+
+    Args:
+        report: the results.
+        style: of text.
+        only_problems: leave out of the table what passes or does not apply, as the short format
+            always does.
+        cures: what helps against the cause of missing inputs, by the cause.
+    """
+    listed = [one for one in report.results if not _is_merely_unknown(one)]
+    if only_problems:
+        listed = [one for one in listed if not _is_fine(one)]
     rows = []
-    for area, results in groupby(report.results, key=lambda result: result.rule.area):
+    for area, results in groupby(listed, key=lambda result: result.rule.area):
         for position, result in enumerate(results):
             lead = output.pad("" if position else area.value, _AREA_COLUMNS)
             rows.append(f"{lead}{_mark(result, style)} {_claim(result)}\n{_details(result)}")
 
-    problems = [result for result in report.results if not _is_fine(result)]
     short = ""
-    missing: dict[str, list[str]] = {}  # codes of rules by what they miss
-    for result in problems:
-        code = result.rule.code
-        if result.verdict is Verdict.UNKNOWN:
-            missing.setdefault(_missing(result), []).append(code)
+    for result in report.results:
+        if _is_fine(result) or result.verdict is Verdict.UNKNOWN:
             continue
+        code = result.rule.code
         what = "; ".join(" ".join(_columns(finding)) for finding in result.findings)
         short += f"{_mark(result, style)} {code} {clean(result.rule.claim)}: {clean(what)} "
         short += f"→ `nodetopo explain {code}`\n"
+    unknown = "".join(_unknown(inputs, style, cures) for inputs in report.missing)
+    return Answer(
+        plain=report_to_plain(report),
+        table=f"{''.join(rows)}{unknown}{_footer(report)}",
+        short=short + unknown,
+    )
+
+
+def _unknown(inputs: MissingInputs, style: Style, cures: Mapping[str, str]) -> str:
+    """Return the line about *inputs*: why they are missing, and which checks that affects."""
     mark, colour = _MARKS[Verdict.UNKNOWN]
-    for inputs, codes in missing.items():
-        short += f"{style.paint(mark, colour)} not known: {inputs}: {', '.join(codes)}\n"
-    return Answer(plain=report_to_plain(report), table="".join(rows) + _footer(report), short=short)
+    reasons = "; ".join(inputs.reasons)
+    text = ", ".join(inputs.inputs) + (f" ({reasons})" if reasons else "")
+    line = f"{style.paint(mark, colour)} not known: {clean(text)}: {', '.join(inputs.checks)}\n"
+    for cause, cure in cures.items():
+        if cause in reasons:
+            line += f"  → {clean(cure)}\n"
+    return line
 
 
 def _mark(result: Result, style: Style) -> str:
@@ -136,8 +185,6 @@ def _claim(result: Result) -> str:
     text = f"{result.rule.code} {clean(result.rule.claim)}"
     if result.skipped is not None:
         return f"{text} (does not apply: {clean(result.skipped)})"
-    if _is_merely_unknown(result):
-        return f"{text} (not known: {_missing(result)})"
     return f"{text} (waived: {clean(result.waived)})" if result.waived else text
 
 
@@ -150,8 +197,6 @@ def _details(result: Result) -> str:
         text += f"{' ' * indent}accepted: {clean(subjects)}\n"
     if result.expired is not None:
         text += f"{' ' * indent}waiver expired: {clean(result.expired)}\n"
-    if result.missing and not _is_merely_unknown(result):
-        text += f"{' ' * indent}not known: {_missing(result)}\n"
     if not _is_fine(result) and result.findings:
         remedy = clean(result.rule.remedy)
         text += f"{' ' * indent}→ {remedy}; `nodetopo explain {result.rule.code}`\n"
@@ -169,10 +214,6 @@ def _is_fine(result: Result) -> bool:
 def _is_merely_unknown(result: Result) -> bool:
     is_unknown = result.verdict is Verdict.UNKNOWN and result.waived is None
     return is_unknown and not (result.findings or result.accepted or result.expired)
-
-
-def _missing(result: Result) -> str:
-    return clean(", ".join(result.missing))
 
 
 def _footer(report: Report) -> str:

@@ -2,9 +2,10 @@
 
 import os
 from argparse import SUPPRESS, BooleanOptionalAction, Namespace
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.cli.files import STDIO, read_text
 from agent.cli.output import note, warn
@@ -40,6 +41,13 @@ _HOME_CONFIG = Path("~/.kube/config")
 
 VARIABLES = "NODETOPO_"
 """Begins every variable that is a setting: ``agent.config.settings.PREFIX``, without loading it."""
+
+_HARDWARE = (
+    ("pcie", "bridges", "PCI bridges"),
+    ("numa", "numa_nodes", "NUMA nodes"),
+    ("rdma", "hcas", "HCAs"),
+)
+"""Probes, the field of a snapshot that each leaves out when it fails as a whole, and its name."""
 
 _FLAGS = (
     ("--snapshot", "a snapshot"),
@@ -145,46 +153,89 @@ def settings(args: Namespace) -> "Settings":
     return resolved(args).settings
 
 
+class Unread(NamedTuple):
+    """What a command does without: *line* says so on standard error, after its *kind*.
+
+    *cure* helps against *cause*; ``None`` if nothing is known to.
+    """
+
+    kind: str
+    line: str
+    cause: str
+    cure: str | None = None
+
+    def note(self) -> None:
+        """Print the line."""
+        note(self.kind, self.line)
+
+
 def load(
-    args: Namespace, *, needs_gpus: bool = True, in_full: bool = False, pods: bool = False
+    args: Namespace,
+    *,
+    needs_gpus: bool = True,
+    in_full: bool = False,
+    pods: bool = False,
+    is_reported: bool = False,
 ) -> Snapshot:
     """Return the snapshot that the flags ask for; what a file has beyond its format is a warning.
 
     Of a live node *in_full* and *pods* are read if asked for (:func:`agent.cli.live.read`).
 
     Where the live node has no NVML: with *needs_gpus* that ends the command; without, the
-    error is printed, the rest of the node returned, and ``args.incomplete`` set.
+    error is printed, the rest of the node returned, and ``args.incomplete`` set. With
+    *is_reported* nothing is printed: the command reports what is missing, and ``args.unread`` is
+    what it has to say otherwise.
 
     Raises:
         InputError: the file or the name cannot be used.
         UnreadableError: the live node cannot be read.
     """
+    snapshot, unread = _loaded(args, needs_gpus=needs_gpus, in_full=in_full, pods=pods)
+    args.unread = (*unread, *_unread_hardware(snapshot))
+    for one in args.unread:
+        if one.kind == "warning":
+            args.warnings.append(one.line)
+        if not is_reported:
+            one.note()
+    return snapshot
+
+
+def _loaded(
+    args: Namespace, *, needs_gpus: bool, in_full: bool, pods: bool
+) -> tuple[Snapshot, tuple[Unread, ...]]:
     if args.snapshot is not None:
         return _from_snapshot(args, args.snapshot)
     if args.machine is not None:
-        return bundled.machine(args.machine)
+        return bundled.machine(args.machine), ()
     if args.topo_m is not None or args.nccl_xml is not None:
-        return _from_text(args)
+        return _from_text(args), ()
     # The daemon's own variables count too, so that `kubectl exec` sees what the daemon sees.
     wanted = settings(args)
     if wanted.snapshot is not None:
         return _from_snapshot(args, str(wanted.snapshot))
     if wanted.machine is not None:
-        return bundled.machine(wanted.machine)
+        return bundled.machine(wanted.machine), ()
     from agent.cli import live  # noqa: PLC0415 - loads the probes, which only a live node needs
 
     reading = live.read(wanted, in_full=in_full or pods, pods=pods)
-    if reading.nvml_failure is not None:
+    unread = [Unread("warning", f"{what}: {cause}", cause) for what, cause in reading.unread]
+    if (failure := reading.nvml_failure) is not None:
         if needs_gpus:
-            raise reading.nvml_failure
-        note("error", str(reading.nvml_failure))
+            raise failure
         args.incomplete = True
-    for text in reading.warnings:
-        warn(args, text)
-    return reading.snapshot
+        unread.insert(0, Unread("error", str(failure), failure.cause, failure.cure))
+    return reading.snapshot, tuple(unread)
 
 
-def _from_snapshot(args: Namespace, name: str) -> Snapshot:
+def _unread_hardware(snapshot: Snapshot) -> Iterator[Unread]:
+    """Yield what of the machine a probe could not read at all, beside its GPUs."""
+    for probe, name, what in _HARDWARE:
+        reasons = [f"{it.subject}: {it.reason}" for it in snapshot.issues if it.probe == probe]
+        if reasons and getattr(snapshot, name) is None:
+            yield Unread("warning", f"not known: {what} ({reasons[0]})", reasons[0])
+
+
+def _from_snapshot(args: Namespace, name: str) -> tuple[Snapshot, tuple[Unread, ...]]:
     text = read_text(name)
     try:
         decoded = decode(text)
@@ -192,10 +243,10 @@ def _from_snapshot(args: Namespace, name: str) -> Snapshot:
         raise _unusable(name, text, error, "--snapshot") from None
     for warning in decoded.warnings:
         warn(args, f"{name}: {warning}")
-    for issue in decoded.snapshot.issues:
-        if issue.probe == "nvml" and not decoded.snapshot.gpus:
-            warn(args, f"{name}: holds no GPUs, NVML did not answer: {issue.reason}")
-    return decoded.snapshot
+    snapshot, what = decoded.snapshot, f"{name}: holds no GPUs, NVML did not answer"
+    reasons = [issue.reason for issue in snapshot.issues if issue.probe == "nvml"]
+    unread = () if snapshot.gpus else reasons
+    return snapshot, tuple(Unread("warning", f"{what}: {one}", one) for one in unread)
 
 
 def _from_text(args: Namespace) -> Snapshot:

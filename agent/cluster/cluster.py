@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from agent.checks.rule import Missing
 from agent.cluster.gang import Gang
 from agent.cluster.node import ClusterNode
 from agent.model.snapshot import Snapshot
@@ -41,7 +42,7 @@ class Cluster:
         prefix: of this program's own labels.
         topologies: the levels that schedulers use; at least one.
         gangs: groups that have to stay within one place; ``None`` where nobody was asked.
-        unread: what could not be learnt about gangs, as a person reads it.
+        unread: what could not be learnt about gangs.
         others: names of the Nodes that are not judged, for no label tells of GPUs there.
         snapshots: node name → the node's own hardware, where it was given.
     """
@@ -50,7 +51,7 @@ class Cluster:
     prefix: str
     topologies: tuple[Topology, ...]
     gangs: tuple[Gang, ...] | None = None
-    unread: tuple[str, ...] = ()
+    unread: tuple[Missing, ...] = ()
     others: tuple[str, ...] = ()
     snapshots: Mapping[str, Snapshot] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -106,7 +106,7 @@ def test_unread_numa_nodes_leave_the_kubelet_rules_unknown(code: str) -> None:
 @pytest.mark.parametrize("code", QOS_CODES)
 def test_pods_that_were_not_read_are_unknown(code: str) -> None:
     found = result(code, replace(healthy(), pods=None))
-    assert (found.verdict, found.missing) == (Verdict.UNKNOWN, ("pods were not read",))
+    assert (found.verdict, found.missing) == (Verdict.UNKNOWN, ("pods",))
 
 
 @pytest.mark.parametrize("code", QOS_CODES)

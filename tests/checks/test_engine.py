@@ -12,6 +12,7 @@ from agent.checks.catalogue import HEALTH, RULES, rule
 from agent.checks.engine import Summary, evaluate, report_to_plain
 from agent.checks.rule import Finding, Missing, Rule, Severity, Skip, Verdict
 from agent.checks.waivers import Overrides, Waiver
+from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import healthy, with_gpu, yielding
 
@@ -64,6 +65,21 @@ def test_a_rule_that_does_not_apply_neither_passes_nor_fails() -> None:
     (found,) = report.results
     assert (found.verdict, found.skipped, found.findings) == (Verdict.PASS, "no GPU", ())
     assert report.summary == Summary(passed=0, warned=0, failed=0, unknown=0, waived=0, skipped=1)
+
+
+def test_inputs_that_one_failure_took_away_are_listed_once_with_all_checks() -> None:
+    broken = ProbeIssue(probe="nvml", subject="library", reason="no such file")
+    report = evaluate(Snapshot(issues=(broken,)), HEALTH)
+    by_reason = {one.reasons: one for one in report.missing}
+    found = by_reason["library: no such file",]
+    assert found.inputs == ("GPUs", "NVLinks")
+    unknown = [one.rule.code for one in report.results if "GPUs (library" in " ".join(one.missing)]
+    assert list(found.checks) == unknown
+    assert len(unknown) > 10
+    inputs = [name for one in report.missing for name in one.inputs]
+    assert len(inputs) == len(set(inputs))
+    # Those without a reason have nothing but their name in common, so each stands alone.
+    assert all(len(one.inputs) == 1 for one in report.missing if not one.reasons)
 
 
 def test_an_input_that_is_missing_twice_is_named_once() -> None:
@@ -120,6 +136,7 @@ def test_the_plain_report_carries_all_that_a_program_needs() -> None:
                 "url": "docs/reference/checks.md#pci-002",
             }
         ],
+        "missing": [],
         "summary": {
             "pass": 0,
             "warn": 0,

@@ -92,8 +92,43 @@ def test_health_without_nvml_says_why_and_could_not_tell(
     tmp_path: Path,
 ) -> None:
     outcome = cli("health", *live(library=tmp_path / "libnvidia-ml.so.1"))
-    assert (outcome.code, outcome.err.count("\n")) == (3, 1)
-    assert "GPU-001" in outcome.out
+    unknown, cure, footer = outcome.out.splitlines()
+    assert unknown.startswith("? not known: GPUs, NVLinks (library: cannot load ")
+    assert "GPU-001, " in unknown
+    assert cure == "  → name the driver's library, or its directory, with --nvml-library"
+    assert footer.startswith("4 passed · 0 warned · 0 failed · 17 unknown")
+    assert (outcome.code, outcome.err) == (3, "")
+
+
+@pytest.mark.parametrize("form", ["table", "short", "json", "yaml"])
+@pytest.mark.parametrize("command", ["health", "audit"])
+def test_what_could_not_be_read_is_reported_once(
+    cli: Cli, live: Live, tmp_path: Path, command: str, form: str
+) -> None:
+    outcome = cli(command, "-o", form, *live(library=tmp_path / "libnvidia-ml.so.1"))
+    whole = outcome.out + outcome.err
+    for cause in ("cannot load libnvidia-ml.so.1", "pod resources at "):
+        is_asked = command == "audit" or "pod" not in cause
+        assert (cause, " ".join(whole.split()).count(cause)) == (cause, int(is_asked))
+    assert outcome.code in (1, 3)
+
+
+def test_what_no_chosen_check_needs_is_an_error_all_the_same(
+    cli: Cli, live: Live, tmp_path: Path
+) -> None:
+    flags = live(library=tmp_path / "libnvidia-ml.so.1")
+    outcome = cli("audit", "--only", "KRN-005", *flags)
+    assert outcome.code == 3
+    assert outcome.err.startswith("error: cannot load ")
+    assert "not known" not in outcome.out
+
+
+def test_a_snapshot_without_gpus_says_so_once(cli: Cli, live: Live, tmp_path: Path) -> None:
+    path = str(tmp_path / "node.json")
+    cli("capture", "-o", path, *live(library=tmp_path / "libnvidia-ml.so.1"))
+    outcome = cli("health", "--snapshot", path)
+    assert outcome.out.count("cannot load") == 1
+    assert (outcome.out.count("\n"), outcome.err) == (2, "")
 
 
 def test_a_capture_without_nvml_is_written_and_called_incomplete(

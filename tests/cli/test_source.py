@@ -1,6 +1,7 @@
 """The flags that every command of a node takes, and the kubeconfig that they find by themselves."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,11 @@ from agent.cli.main import parser
 from agent.cli.source import NODE_SETTINGS, settings
 from agent.config.settings import key
 from agent.kubeapi.access import access
-from tests.cli.outcome import slug
+from agent.machines.bundled import machine
+from agent.model.codec import encode
+from agent.model.probe_issue import ProbeIssue
+from tests.cli.conftest import Cli
+from tests.cli.outcome import READERS, slug
 from tests.kubeapi.fake_api_server import kubeconfig
 
 OF_A_NODE = (
@@ -100,3 +105,20 @@ def test_a_pod_s_own_account_comes_before_the_home_directory(
 @pytest.mark.usefixtures("home")
 def test_without_any_there_is_none() -> None:
     assert settings(parser("publish").parse_args(["publish"])).kubeconfig is None
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+@pytest.mark.parametrize("command", READERS, ids=map(slug, READERS))
+def test_hardware_that_was_not_read_is_said_once(
+    cli: Cli, tmp_path: Path, command: tuple[str, ...], form: str
+) -> None:
+    reasons = {"rdma": "cannot list HCAs", "numa": "cannot list NUMA nodes"}
+    issues = tuple(
+        ProbeIssue(probe=probe, subject="/sys", reason=reason) for probe, reason in reasons.items()
+    )
+    partial = replace(machine("dgx-h100"), hcas=None, numa_nodes=None, issues=issues)
+    file = tmp_path / "node.json"
+    file.write_text(encode(partial))
+    outcome = cli(*command, "-o", form, "--snapshot", str(file))
+    whole = outcome.out + outcome.err
+    assert [whole.count(reason) for reason in reasons.values()] == [1, 1]

@@ -119,7 +119,7 @@ def nvlink(snapshot: Snapshot) -> Judgement:
     yield from (Missing(it.what) for row in rows for it in row.missing if not row.gpus)
     yield from (Missing(it.what) for row in rows for it in row.missing if it.part is Part.GPUS)
     if not sets.is_known and any(len(row.gpus) > 1 for row in rows):
-        yield Missing(f"NVLinks{because(snapshot, 'nvml')}")
+        yield Missing("NVLinks", because(snapshot, "nvml"))
     index = {gpu.name: gpu.index for gpu in snapshot.gpus}
     for row in rows:
         held = [index[name] for name in row.gpus if name in index]
@@ -139,7 +139,7 @@ def _has_no_gpu_pods(snapshot: Snapshot, rows: tuple[PodAlignment, ...]) -> bool
 def _missing_pods(snapshot: Snapshot) -> Judgement:
     if snapshot.pods is None:
         reason = because(snapshot, "podresources") or because(snapshot, "pods")
-        yield Missing(f"pods were not read{reason}")
+        yield Missing("pods", reason)
 
 
 def _subject(row: PodAlignment) -> str:

@@ -108,7 +108,7 @@ def _odd_keys(snapshot: Snapshot) -> tuple[OddKey, ...] | None:
 
 def _missing_keys(snapshot: Snapshot) -> Iterator[Missing]:
     if _odd_keys(snapshot) is None:
-        yield Missing(f"keys of the kubelet's files{because(snapshot, 'kubelet')}")
+        yield Missing("keys of the kubelet's files", because(snapshot, "kubelet"))
 
 
 def _misspelling(odd: OddKey) -> Finding | None:
@@ -216,7 +216,7 @@ def cpu_manager_state(snapshot: Snapshot) -> Judgement:
     yield from missing_gpus(snapshot)
     yield from lacking(snapshot, settings, "cpuManagerPolicy")
     if state is None:
-        yield Missing(f"cpu_manager_state{because(snapshot, 'kubelet')}")
+        yield Missing("cpu_manager_state", because(snapshot, "kubelet"))
     elif policy == "static":
         rest = ("cpuManagerPolicyOptions", "featureGates", "systemReserved", "kubeReserved")
         yield from lacking(snapshot, settings, *rest)
@@ -300,7 +300,7 @@ def memory_manager_state(snapshot: Snapshot) -> Judgement:
     yield from missing_gpus(snapshot)
     yield from lacking(snapshot, settings, "memoryManagerPolicy")
     if state is None:
-        yield Missing(f"memory_manager_state{because(snapshot, 'kubelet')}")
+        yield Missing("memory_manager_state", because(snapshot, "kubelet"))
     elif policy == "Static":
         yield from lacking(snapshot, settings, "reservedMemory")
         yield from missing_numa_nodes(snapshot)

@@ -66,7 +66,7 @@ def lacking(
 ) -> tuple[Missing, ...]:
     """Name the settings as a whole, or those of *fields* that are not known."""
     if settings is None:
-        return (Missing(f"kubelet settings{because(snapshot, 'kubelet')}"),)
+        return (Missing("kubelet settings", because(snapshot, "kubelet")),)
     return tuple(Missing(field) for field in fields if stated(settings, field) is None)
 
 

@@ -65,8 +65,7 @@ def proxy_rights(snapshot: Snapshot) -> Judgement:
     proxy = ("get nodes/proxy", "create nodes/proxy")
     rights = snapshot.agent_rights or {}
     if not rights.keys() >= set(proxy):
-        reasons = [issue.reason for issue in snapshot.issues if issue.probe == "rights"]
-        yield Missing(f"{subject} ({reasons[0]})" if reasons else subject)
+        yield Missing(subject, because(snapshot, "rights") or because(snapshot, "pods"))
     for right in proxy:
         if rights.get(right, False):
             expected = "get on nodes/configz and nodes/metrics only"
@@ -134,10 +133,10 @@ def drift(snapshot: Snapshot) -> Judgement:
     reason = because(snapshot, "kubelet")
     disk, in_force = snapshot.kubelet_on_disk, snapshot.kubelet
     if disk is None:
-        yield Missing(f"kubelet settings on disk{reason}")
+        yield Missing("kubelet settings on disk", reason)
     if in_force is None or not in_force.is_reported:
         if disk is None or disk.changed_since_start is None:
-            yield Missing(f"settings in force (configz){reason}")
+            yield Missing("settings in force (configz)", reason)
         for path in () if disk is None else disk.changed_since_start or ():
             yield Finding(
                 subject=path,
@@ -224,7 +223,7 @@ def unloaded_files(snapshot: Snapshot) -> Judgement:
     """Look for drop-ins that the running kubelet has not loaded."""
     disk = snapshot.kubelet_on_disk
     if disk is None or disk.unloaded_drop_ins is None:
-        yield Missing(f"flags of the running kubelet{because(snapshot, 'kubelet')}")
+        yield Missing("flags of the running kubelet", because(snapshot, "kubelet"))
         return
     for path in disk.unloaded_drop_ins:
         yield Finding(

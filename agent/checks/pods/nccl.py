@@ -152,7 +152,7 @@ def harmful_variables(snapshot: Snapshot) -> Judgement:
         names = (place.container.environment or {}).keys()
         about_links = {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", _NVLS}
         if names & about_links and not knows_links(snapshot):
-            yield Missing(f"NVLinks{because(snapshot, 'nvml')}")
+            yield Missing("NVLinks", because(snapshot, "nvml"))
         if _turns_switches_off(place):
             silent = (gpu.name for gpu in switched(snapshot) if gpu.compute_capability is None)
             yield from unknown_of("compute capability", silent)

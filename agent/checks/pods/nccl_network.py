@@ -464,7 +464,7 @@ def missing(place: PlacedContainer) -> Iterator[Missing]:
     value = _list(place)
     snapshot = place.snapshot
     if snapshot.hcas is None and _asks_about_hcas(place):
-        yield Missing(f"HCAs{because(snapshot, 'rdma')}")
+        yield Missing("HCAs", because(snapshot, "rdma"))
     if _sees_hcas(place) and (silent := missing_states(snapshot, value)):
         yield Missing(f"port states of {listed(silent)}")
     if _sees_hcas(place) is None and any(wrong_hcas(snapshot, value)):

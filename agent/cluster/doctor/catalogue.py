@@ -43,5 +43,6 @@ def examined_to_plain(cluster: Cluster, report: Report) -> Mapping[str, Any]:
             for topology in cluster.topologies
         ],
         "results": plain["results"],
+        "missing": plain["missing"],
         "summary": plain["summary"],
     }

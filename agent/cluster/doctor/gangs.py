@@ -114,9 +114,9 @@ def is_closed(node: ClusterNode) -> bool:
 )
 def gangs_fit(cluster: Cluster) -> ClusterJudgement:
     """Compare each gang with the place of its level that takes most of its pods."""
-    yield from map(Missing, cluster.unread)
+    yield from cluster.unread
     if cluster.gangs is None:
-        yield Missing("gangs (ask the API server, or give --objects FILE or --group SIZE@KEY)")
+        yield Missing("gangs", "ask the API server, or give --objects FILE or --group SIZE@KEY")
     for gang, place in _placed(cluster):
         if gang.size <= place.pods:
             continue

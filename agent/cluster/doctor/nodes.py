@@ -1,5 +1,6 @@
 """Rules about who writes labels, and whether labels of the NVLink fabric agree with NVML."""
 
+from agent.checks.inputs import because
 from agent.checks.rule import Finding, Missing, Severity
 from agent.cluster.cluster import Cluster
 from agent.cluster.doctor.rule import ClusterArea, ClusterJudgement, ClusterRule, cluster_rule
@@ -93,7 +94,9 @@ def stale_fabric_labels(cluster: Cluster) -> ClusterJudgement:
     ]
     partial = [name for name, snapshot in cluster.snapshots.items() if not is_complete(snapshot)]
     if unknown := sorted({*silent, *partial}):
-        yield Missing(f"what NVML says of the fabric of {folded(unknown)}")
+        reasons = (because(cluster.snapshots[name], "nvml") for name in sorted(partial))
+        reason = "; ".join(dict.fromkeys(filter(None, reasons))) or None
+        yield Missing(f"what NVML says of the fabric of {folded(unknown)}", reason)
 
     # Nodes by key, observed value and expected value, which is None for no label.
     nodes: dict[tuple[str, str, str | None], list[str]] = {}

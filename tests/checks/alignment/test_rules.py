@@ -105,7 +105,7 @@ def test_pods_that_were_not_read_are_unknown(code: str) -> None:
     found = result(code, replace(H100, pods=None, issues=(issue,)))
     assert (found.verdict, found.missing) == (
         Verdict.UNKNOWN,
-        ("pods were not read (kubelet: no socket)",),
+        ("pods (kubelet: no socket)",),
     )
 
 

@@ -59,7 +59,7 @@ def test_whose_rights_were_read_instead_is_said() -> None:
     reason = "this is the account kubernetes-admin, and no pod of the agent is on node 'gpu-1'"
     issue = ProbeIssue(probe="rights", subject="API server", reason=reason)
     found = replace(healthy(), agent_rights=None, issues=(issue,))
-    assert missing("KUB-027", found) == (f"rights of the agent's account ({reason})",)
+    assert missing("KUB-027", found) == (f"rights of the agent's account (API server: {reason})",)
 
 
 def test_each_kind_of_rejection_is_found_with_its_count() -> None:

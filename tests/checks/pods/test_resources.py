@@ -201,4 +201,4 @@ def test_many_pods_that_are_not_known_are_counted_rather_than_listed() -> None:
 @pytest.mark.parametrize("code", [f"POD-{number:03}" for number in range(1, 12)])
 def test_pods_that_were_not_read_leave_every_rule_unknown(code: str) -> None:
     found_ = result(code, replace(healthy(), pods=None))
-    assert (found_.verdict, found_.missing[0]) == (Verdict.UNKNOWN, "pods were not read")
+    assert (found_.verdict, found_.missing[0]) == (Verdict.UNKNOWN, "pods")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.checks.rule import Verdict
+from agent.checks.rule import Missing, Verdict
 from agent.cluster.cluster import Cluster
 from agent.cluster.doctor import gangs as doctor_gangs
 from agent.cluster.doctor.gangs import Largest, is_closed, largest
@@ -112,7 +112,7 @@ def test_gangs_that_nobody_was_asked_about_are_unknown() -> None:
 
 
 def test_a_kind_that_could_not_be_listed_leaves_the_claim_unknown() -> None:
-    found = replace(cluster(nodes()), unread=("KAI PodGroups (forbidden)",))
+    found = replace(cluster(nodes()), unread=(Missing("KAI PodGroups", "forbidden"),))
     assert result("CLU-009", found).missing == ("KAI PodGroups (forbidden)",)
     assert result("CLU-009", found).verdict is Verdict.UNKNOWN
 
