@@ -135,7 +135,7 @@ def evaluate(snapshot: Snapshot, rules: Iterable[Rule], terms: Overrides = NO_OV
 def _judge(rule: Rule, snapshot: Snapshot, terms: Overrides) -> Result:
     severity = terms.severities.get(rule.code, rule.severity)
     findings: list[Finding] = []
-    missing: list[str] = []
+    missing: list[Missing] = []
     for part in rule.judge(snapshot):
         match part:
             case Skip():

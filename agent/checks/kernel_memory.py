@@ -13,14 +13,13 @@ from agent.checks.kernel_inputs import host_of, missing_cgroup, sysctl, unread
 from agent.checks.kubelet.inputs import lacking, place, running, version
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.kubelet import KubeletSettings
-from agent.model.kubernetes import release
+from agent.model.kubernetes import KIB, release, size_text
 from agent.model.snapshot import Snapshot
 
 SWAPPINESS = 10
 """Most that a node of long-running jobs should have: RHEL's tuned profile throughput-performance
 sets it; the kernel's default is 60."""
 
-_GIB = 1 << 30
 _NO_SWAP = "NoSwap"
 _NO_SWAP_SINCE = (1, 30)
 """Release whose default is NoSwap (kubernetes CHANGELOG-1.30, KEP-2400)."""
@@ -50,7 +49,7 @@ def swapped_pods(snapshot: Snapshot) -> Judgement:
     for area in (swaps or ()) if cause else ():
         yield Finding(
             subject=f"swap area {area.name}",
-            observed=f"{area.size / _GIB:.1f} GiB, {area.used / _GIB:.1f} in use; {cause}",
+            observed=f"{size_text(area.size)}, {size_text(area.used)} in use; {cause}",
             expected=f"no swap, or swapBehavior {_NO_SWAP} on cgroup v2",
         )
     yield from missing_gpus(snapshot)
@@ -171,7 +170,7 @@ def huge_pages(snapshot: Snapshot) -> Judgement:
         for node, total in totals.items():
             if total * 2 < most or most == 0:
                 yield Finding(
-                    subject=f"NUMA node {node}, huge pages of {size} KiB",
+                    subject=f"NUMA node {node}, huge pages of {size_text(size * KIB)}",
                     observed=f"{total}",
                     expected=f"as many as other nodes with GPUs: {most}" if most else "some",
                 )

@@ -15,7 +15,7 @@ from agent.checks.runtime_toolkit import (
     stale_specifications,
 )
 from agent.model.host import UNLIMITED, RuntimeConfig
-from agent.model.kubernetes import release
+from agent.model.kubernetes import release, size_text
 from agent.model.snapshot import Snapshot
 
 OPEN_FILES = 32_768
@@ -115,7 +115,7 @@ def locked_memory(snapshot: Snapshot) -> Judgement:
         elif limit != UNLIMITED and snapshot.hcas:
             yield Finding(
                 subject=f"{process.name}, locked memory",
-                observed=f"{limit} bytes for containers without the capability IPC_LOCK",
+                observed=f"{size_text(limit)} for containers without the capability IPC_LOCK",
                 expected="unlimited",
             )
     if not processes:

@@ -17,6 +17,9 @@ MIG_RESOURCES = "nvidia.com/mig-"
 MILLICORES = 1000
 """Millicores in a CPU."""
 
+KIB = 1 << 10
+"""Bytes in a KiB."""
+
 MIB = 1 << 20
 """Bytes in a MiB."""
 
@@ -36,8 +39,32 @@ _SUFFIXES: Mapping[str, tuple[int, int]] = MappingProxyType(
 """Base and power of the multipliers of k8s.io/apimachinery ``resource.Quantity`` (its format
 documentation)."""
 
+_SIZES = ((GIB, "Gi"), (MIB, "Mi"), (KIB, "Ki"))
+
 Release: TypeAlias = tuple[int, int]
 """Major and minor, which is what behaviour depends on: ``(1, 36)``."""
+
+
+_MOST_DIGITS = 9999
+"""Greatest number of units that a person reads at a glance."""
+
+
+def size_text(size: int, *, is_exact: bool = False) -> str:
+    """Return *size*, bytes, for a person, with the suffixes of quantities: ``2Gi``, ``2148Mi``.
+
+    What no unit expresses in four digits is rounded; *is_exact* adds the bytes then, where a
+    reader has to see a small difference.
+    """
+    if size < KIB:
+        return f"{size} byte{'' if size == 1 else 's'}"
+    units = [(unit, name) for unit, name in _SIZES if size >= unit]
+    for unit, name in units:
+        if size % unit == 0 and (size // unit <= _MOST_DIGITS or unit == GIB):
+            return f"{size // unit}{name}"
+    unit, name = units[0]
+    number = size / unit
+    rounded = f"{number:.0f}" if number >= 1000 else f"{number:.4g}"
+    return f"{rounded}{name} ({size} bytes)" if is_exact else f"{rounded}{name}"
 
 
 def quantity(text: str, *, per_unit: int = 1) -> int:

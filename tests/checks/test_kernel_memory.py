@@ -50,7 +50,7 @@ def test_swap_that_reaches_pods_is_found_with_the_reason(snapshot: Snapshot, rea
     assert result("KRN-001", snapshot).findings == (
         Finding(
             subject="swap area /swap.img",
-            observed=f"8.0 GiB, 1.0 in use; {reason}",
+            observed=f"8Gi, 1Gi in use; {reason}",
             expected="no swap, or swapBehavior NoSwap on cgroup v2",
         ),
     )
@@ -142,7 +142,7 @@ def test_a_node_with_gpus_that_has_less_than_half_the_huge_pages_is_found() -> N
     found = result("KRN-006", _paged(_node(0, "0-55", 1000, 4), _node(1, "56-111", 499, 4)))
     assert found.findings == (
         Finding(
-            subject="NUMA node 1, huge pages of 2048 KiB",
+            subject="NUMA node 1, huge pages of 2Mi",
             observed="499",
             expected="as many as other nodes with GPUs: 1000",
         ),

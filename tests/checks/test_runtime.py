@@ -210,8 +210,8 @@ def _limited(memlock: int | None, files: int | None, **config: int) -> Snapshot:
 @pytest.mark.parametrize(
     ("code", "snapshot", "observed"),
     [
-        ("RUN-006", _limited(65536, -1), "65536 bytes for containers without the capability"),
-        ("RUN-006", _limited(-1, -1, memlock_bytes=4096), "4096 bytes"),
+        ("RUN-006", _limited(65536, -1), "64Ki for containers without the capability"),
+        ("RUN-006", _limited(-1, -1, memlock_bytes=4096), "4Ki"),
         ("RUN-006", _limited(65536, -1, memlock_bytes=-1), None),
         ("RUN-006", _limited(-1, 5), None),
         ("RUN-007", _limited(5, 32_767), "32767"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.kubernetes import go_bool, patch, quantity, release
+from agent.model.kubernetes import go_bool, patch, quantity, release, size_text
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,23 @@ def test_every_false_word_of_go_is_false(text: str) -> None:
 )
 def test_a_word_that_go_refuses_is_neither_true_nor_false(text: str) -> None:
     assert go_bool(text) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "text", "exact"),
+    [
+        (0, "0 bytes", "0 bytes"),
+        (1, "1 byte", "1 byte"),
+        (1023, "1023 bytes", "1023 bytes"),
+        (1 << 16, "64Ki", "64Ki"),
+        (2148 << 20, "2148Mi", "2148Mi"),
+        (2 << 30, "2Gi", "2Gi"),
+        (20000 << 30, "20000Gi", "20000Gi"),
+        ((2148 << 20) + 1, "2.098Gi", "2.098Gi (2252341249 bytes)"),
+        ((1 << 30) + 4096, "1Gi", "1Gi (1073745920 bytes)"),
+        (2151677953 << 10, "2052Gi", "2052Gi (2203318223872 bytes)"),
+    ],
+)
+def test_a_size_is_written_as_people_read_it(size: int, text: str, exact: str) -> None:
+    assert size_text(size) == text
+    assert size_text(size, is_exact=True) == exact

@@ -9,7 +9,7 @@ from agent.checks.gpu_pods import GPU, container_name, is_gpu_resource, missing_
 from agent.checks.kubelet.inputs import is_on, place
 from agent.checks.rule import Finding, Missing
 from agent.model.kubelet import KubeletSettings
-from agent.model.kubernetes import MILLICORES
+from agent.model.kubernetes import MILLICORES, size_text
 from agent.model.pod import Container, Pod, at_once
 from agent.model.qos import HUGE_PAGES, QosClass, asks_as_a_pod, class_of
 from agent.model.snapshot import Snapshot
@@ -193,7 +193,7 @@ def _widths(snapshot: Snapshot, settings: KubeletSettings, demand: Demand) -> Ma
     if settings.memory_manager_policy == "Static" and not has_huge_pages:
         size, memory = demand.amounts.get(MEMORY, 0), _allocatable_memory(snapshot)
         if size and memory:
-            widths[f"{size / (1 << 30):.4g} GiB of memory"] = _fewest(memory, size)
+            widths[f"{size_text(size)} of memory"] = _fewest(memory, size)
     return {amount: nodes for amount, nodes in widths.items() if nodes is not None}
 
 

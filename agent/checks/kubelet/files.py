@@ -20,7 +20,7 @@ from agent.model.kubelet_keys import (
     spelled,
 )
 from agent.model.kubelet_state import CpuState, MemoryState
-from agent.model.kubernetes import MILLICORES, Release, release
+from agent.model.kubernetes import MIB, MILLICORES, Release, release, size_text
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
 
@@ -337,9 +337,9 @@ def _wrong_memory(
             page = amount(block.kind.removeprefix("hugepages-"))
             pages = (one for one in node.hugepages if one.size_kib << 10 == page)
             size = next((one.total * (one.size_kib << 10) for one in pages), None)
-        if size is not None and block.total >> 20 != size >> 20:
-            observed = f"NUMA node {block.numa_node}: {block.total >> 20} MiB of {block.kind}"
-            yield observed, f"{size >> 20} MiB, which are there"
+        if size is not None and block.total // MIB != size // MIB:
+            observed = f"NUMA node {block.numa_node}: {block.total // MIB}Mi of {block.kind}"
+            yield observed, f"{size // MIB}Mi, which are there"
 
     if settings.reserved_memory is None:
         return
@@ -351,9 +351,10 @@ def _wrong_memory(
     for block in state.blocks:
         kept = limits.get((block.numa_node, block.kind), 0)
         if kept is not None and block.system_reserved != kept:
-            observed = f"NUMA node {block.numa_node}: {block.system_reserved} bytes of {block.kind}"
+            reserved = size_text(block.system_reserved, is_exact=True)
+            observed = f"NUMA node {block.numa_node}: {reserved} of {block.kind}"
             field = place(settings, "reservedMemory")
-            yield f"{observed} reserved", f"{kept} bytes ({field})"
+            yield f"{observed} reserved", f"{size_text(kept, is_exact=True)} ({field})"
 
 
 RULES: tuple[Rule, ...] = (

@@ -18,6 +18,7 @@ from agent.checks.kubelet.inputs import (
 )
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.kubelet import KubeletSettings
+from agent.model.kubernetes import size_text
 from agent.model.snapshot import Snapshot
 
 _POLICY = "memoryManagerPolicy"
@@ -130,13 +131,9 @@ def _bad_entries(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
 
 
 def _size(parts: int) -> str:
-    """Return an amount in the largest unit that divides it."""
+    """Return an amount for a person; one of no whole bytes in full."""
     size, rest = divmod(parts, _PARTS)
-    if size and not rest:
-        for unit, name in ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
-            if size % unit == 0:
-                return f"{size // unit}{name}"
-    return f"{parts / _PARTS:.15g} bytes"
+    return f"{parts / _PARTS:.15g} bytes" if rest else size_text(size, is_exact=True)
 
 
 @rule(

@@ -17,14 +17,12 @@ from agent.checks.pods.inputs import (
 )
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.host import UNLIMITED
+from agent.model.kubernetes import size_text
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot
 
 LOCKING = ("IPC_LOCK", "ALL")
 """Capabilities that lift the limit on locked memory (``capabilities(7)``)."""
-
-KIB = 1024
-"""Bytes in a KiB."""
 
 
 @rule(
@@ -114,7 +112,7 @@ def locked_memory(snapshot: Snapshot) -> Judgement:
         if may_lock is False:
             yield Finding(
                 subject=name,
-                observed=f"no IPC_LOCK, and {limit // KIB} KiB of locked memory",
+                observed=f"no IPC_LOCK, and {size_text(limit)} of locked memory",
                 expected="the capability IPC_LOCK, or unlimited locked memory",
             )
 

@@ -17,7 +17,7 @@ from agent.checks.pods.inputs import (
     with_gpus,
 )
 from agent.checks.rule import Finding, Judgement, Missing, Severity, rule
-from agent.model.kubernetes import GIB, MIB, MILLICORES
+from agent.model.kubernetes import MIB, MILLICORES, size_text
 from agent.model.pod import Pod, SharedMemory
 from agent.model.snapshot import Snapshot
 
@@ -46,16 +46,16 @@ def shared_memory(snapshot: Snapshot) -> Judgement:
     for pod, container in with_gpus(snapshot):
         kind, size, observed = container.shared_memory, container.shared_memory_bytes, None
         if kind is SharedMemory.DEFAULT:
-            observed = f"{DEFAULT_BYTES // MIB} MiB, the runtime's default"
+            observed = f"{size_text(DEFAULT_BYTES)}, the runtime's default"
         elif kind is SharedMemory.OTHER:
             observed = "a volume that is not in memory"
         elif kind is SharedMemory.MEMORY and size is not None and size <= DEFAULT_BYTES:
-            observed = f"{size // MIB} MiB"
+            observed = size_text(size)
         if observed and whole_gpus(container) > 1:
             yield Finding(
                 subject=f"{container_name(pod, container)} /dev/shm",
                 observed=observed,
-                expected=f"memory of more than {DEFAULT_BYTES // MIB} MiB",
+                expected=f"memory of more than {size_text(DEFAULT_BYTES)}",
             )
 
 
@@ -91,7 +91,7 @@ def _amount(resource: str, amount: int) -> str:
         return f"{amount / MILLICORES:g} CPUs"
     if is_extended(resource):
         return str(amount)
-    return f"{amount / GIB:.4g} GiB"
+    return size_text(amount)
 
 
 @rule(

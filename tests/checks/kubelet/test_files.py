@@ -134,7 +134,7 @@ def test_another_memory_policy_is_found() -> None:
 def test_memory_that_was_taken_out_is_found() -> None:
     total = blocks()[1].total
     grown = with_memory(node(), *blocks(total=total + (1 << 30)))
-    assert observed("KUB-023", grown) == [f"NUMA node 1: {(total >> 20) + 1024} MiB of memory"]
+    assert observed("KUB-023", grown) == [f"NUMA node 1: {(total >> 20) + 1024}Mi of memory"]
 
 
 def test_less_than_a_mib_is_beyond_what_is_known() -> None:
@@ -144,7 +144,7 @@ def test_less_than_a_mib_is_beyond_what_is_known() -> None:
 
 def test_another_reservation_is_found() -> None:
     snapshot = with_memory(node(), *blocks(system_reserved=1 << 20))
-    assert observed("KUB-023", snapshot) == ["NUMA node 1: 1048576 bytes of memory reserved"]
+    assert observed("KUB-023", snapshot) == ["NUMA node 1: 1Mi of memory reserved"]
 
 
 def test_a_numa_node_that_is_gone_is_found() -> None:
@@ -162,7 +162,7 @@ def test_huge_pages_that_came_since_are_found(count: int, findings: int) -> None
     first, second = whole.numa_nodes or ()
     there = replace(second, hugepages=(HugePages(size_kib=1 << 20, total=count),))
     found = observed("KUB-023", replace(whole, numa_nodes=(first, there)))
-    assert found == ["NUMA node 1: 4096 MiB of hugepages-1Gi"][:findings]
+    assert found == ["NUMA node 1: 4096Mi of hugepages-1Gi"][:findings]
 
 
 def test_unread_memory_of_a_node_is_unknown() -> None:

@@ -48,7 +48,7 @@ def test_any_way_of_writing_the_sum_is_right(texts: tuple[str, ...]) -> None:
 def test_one_byte_too_many_is_found() -> None:
     entries = reserved((0, {"memory": "2252341249"}))
     assert observed("KUB-016", node(reserved_memory=entries)) == [
-        "2252341249 bytes of memory on all NUMA nodes"
+        "2.098Gi (2252341249 bytes) of memory on all NUMA nodes"
     ]
 
 

@@ -225,7 +225,7 @@ def test_restricted_wants_as_many_numa_nodes_for_each_resource(
     gpus: int, cpu: int, memory: int, findings: list[str]
 ) -> None:
     nodes = {1: "1 NUMA node", 900: "1 NUMA node", 901: "2 NUMA nodes"}
-    pinned = f"; {memory} GiB of memory on {nodes[memory]}"
+    pinned = f"; {memory}Gi of memory on {nodes[memory]}"
     snapshot = restricted(pod(container(gpu=gpus, cpu=cpu, memory=memory * GIB)))
     assert observed("KUB-007", snapshot) == [text + pinned for text in findings]
 

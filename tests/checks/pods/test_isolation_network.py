@@ -118,7 +118,7 @@ def test_rdma_without_the_right_to_lock_memory_is_found() -> None:
     assert found("POD-005", snapshot) == [
         (
             WHO,
-            "no IPC_LOCK, and 8192 KiB of locked memory",
+            "no IPC_LOCK, and 8Mi of locked memory",
             "the capability IPC_LOCK, or unlimited locked memory",
         ),
     ]
@@ -159,9 +159,9 @@ def test_an_unread_limit_is_missing(host: HostSettings | None) -> None:
 @pytest.mark.parametrize(
     ("kind", "size", "seen"),
     [
-        (SharedMemory.DEFAULT, None, ["64 MiB, the runtime's default"]),
+        (SharedMemory.DEFAULT, None, ["64Mi, the runtime's default"]),
         (SharedMemory.OTHER, None, ["a volume that is not in memory"]),
-        (SharedMemory.MEMORY, 64 << 20, ["64 MiB"]),
+        (SharedMemory.MEMORY, 64 << 20, ["64Mi"]),
         (SharedMemory.MEMORY, 8 << 30, []),
         (SharedMemory.MEMORY, None, []),
         (SharedMemory.HOST, None, []),

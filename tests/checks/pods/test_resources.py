@@ -97,7 +97,7 @@ def test_a_pod_larger_than_the_node_is_found_resource_by_resource() -> None:
     large = trainer({"nvidia.com/gpu": 16, "cpu": 300_500, "memory": 4096 * GIB})
     assert found("POD-010", node(pod(large))) == [
         ("ml/job-0 cpu", "300.5 CPUs", "at most 224 CPUs"),
-        ("ml/job-0 memory", "4096 GiB", "at most 2048 GiB"),
+        ("ml/job-0 memory", "4096Gi", "at most 2048Gi"),
         ("ml/job-0 nvidia.com/gpu", "16", "at most 8"),
     ]
 
