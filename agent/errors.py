@@ -4,7 +4,8 @@
 
     AgentError                  our environment or our input failed; carries the cure
     ├── InputError              the person gave something unusable (exit 2)
-    │   └── DecodeError         a document is malformed; carries the path inside it
+    │   ├── DecodeError         a document is malformed; carries the path inside it
+    │   └── NothingFound        it is sound, and holds nothing of what is wanted
     └── UnreadableError         the node does not provide it (exit 3)
         ├── NvmlUnavailable     the NVML library is missing or does not initialise
         └── ApiUnavailable      the API server could not be reached or refused
@@ -46,6 +47,10 @@ class DecodeError(InputError):
         """Return the same error seen from one level further out."""
         joined = parent + self.path if self.path.startswith("[") else f"{parent}.{self.path}"
         return DecodeError(joined.rstrip("."), self.problem, self.cure)
+
+
+class NothingFound(InputError):  # noqa: N818 - a state of the cluster, not a fault
+    """What was given is sound, but holds nothing of what is wanted."""
 
 
 class UnreadableError(AgentError):

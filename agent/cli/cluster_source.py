@@ -11,7 +11,7 @@ from agent.cli.parser import Parser
 from agent.cli.source import KUBECONFIG_HELP, settings
 from agent.cluster.kinds import Selector, selector
 from agent.cluster.node import ClusterNode, cluster_node
-from agent.errors import DecodeError, InputError
+from agent.errors import DecodeError, InputError, NothingFound
 from agent.formats.yaml import YAML_ERRORS
 from agent.kubeapi.client import Api
 
@@ -127,15 +127,17 @@ def load_nodes(args: Namespace) -> tuple[ClusterNode, ...]:
     """Return the Nodes that the flags ask for, by name.
 
     Raises:
-        InputError: the file or the selector cannot be used, or no Node is left.
+        NothingFound: there is no Node at all.
+        InputError: the file or the selector cannot be used, or the selector leaves no Node.
         ApiUnavailable: the API server cannot be asked.
     """
     wanted = selector(args.selector)
     nodes = _from_api(args, wanted) if args.nodes is None else _from_file(args.nodes, wanted)
     if not nodes:
         where = args.nodes or "the cluster"
-        cure = "check --selector" if args.selector else "check where the Nodes come from"
-        raise InputError(f"no Node in {where}", cure)
+        if args.selector:
+            raise InputError(f"no Node in {where}", "check --selector")
+        raise NothingFound(f"no Node in {where}", "check where the Nodes come from")
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 

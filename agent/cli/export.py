@@ -10,7 +10,7 @@ from agent.cli.parser import Parser, add_style
 from agent.cli.source import add_settings, settings
 from agent.cluster.export.record import DEFAULT_NAME, FORMS, SCHEDULERS
 from agent.cluster.kinds import selector
-from agent.errors import InputError
+from agent.errors import InputError, NothingFound
 
 _EPILOG = (
     "Levels are chosen from labels that all selected nodes with GPUs carry, broadest first: "
@@ -55,7 +55,7 @@ def add(parser: Parser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Print the topology; 0."""
+    """Print the topology; 0, also where there is none to print, which is a warning."""
     from agent.cluster.export.formats import ExportOptions, export  # noqa: PLC0415 - 9 modules
 
     wanted = selector(args.selector).requirements
@@ -70,7 +70,11 @@ def run(args: Namespace) -> int:
         size=args.size,
         cluster_id=args.cluster_id,
     )
-    found = export(args.scheduler, load_nodes(args), options)
+    try:
+        found = export(args.scheduler, load_nodes(args), options)
+    except NothingFound as nothing:
+        warn(args, f"nothing to export: {nothing}")
+        return 0
     if found.text is not None and args.output is not None:
         raise InputError(f"{args.form} is a format of its own", "leave -o out")
     for remark in found.remarks:

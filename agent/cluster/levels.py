@@ -14,7 +14,7 @@ from itertools import pairwise
 from agent.cluster.cluster import Topology
 from agent.cluster.export.record import Remark, warning
 from agent.cluster.node import ClusterNode, gpu_nodes
-from agent.errors import InputError
+from agent.errors import InputError, NothingFound
 from agent.labels.label import DNS_NAME, PART
 from agent.labels.levels import MAX_TIERS, PLATFORMS, REGION, ZONE, Platform
 from agent.topology.domains import Interconnect, has_multi_node_nvlink
@@ -221,7 +221,7 @@ def choose(nodes: Sequence[ClusterNode], prefix: str, wanted: Sequence[str] = ()
         keys = (*broad, *nvlink, *_complete(counted, (HOSTNAME,), remarks))
         if not keys:
             cure = "name label keys with --levels, or narrow the nodes with --selector"
-            raise InputError("no label that all nodes carry makes a level", cure)
+            raise NothingFound("no label that all nodes carry makes a level", cure)
     return Choice(keys=keys, nodes=serving, gpus=counted, remarks=tuple(remarks))
 
 

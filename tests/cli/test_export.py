@@ -11,7 +11,7 @@ import yaml
 
 from agent.cli import export
 from agent.cli.main import parser
-from agent.cluster.export.record import FORMS
+from agent.cluster.export.record import FORMS, SCHEDULERS
 from agent.cluster.node import ClusterNode
 from agent.errors import InputError
 from tests.cluster.labelled import (
@@ -174,3 +174,31 @@ def test_nodes_come_from_the_api_server_where_no_file_is_named(run: Export, tmp_
         found = run.without_nodes("--for", "kai", "--kubeconfig", str(kubeconfig))
     assert levels(yaml.safe_load(found.out)) == [DOMAIN, PARTITION, HOSTNAME]
     assert api.writes == 0
+
+
+BARE = (ClusterNode(name="a", labels={}), ClusterNode(name="b", labels={}))
+HOSTS = tuple(ClusterNode(name=name, labels={HOSTNAME: name}) for name in "ab")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "nodes", "why"),
+    [
+        *((name, (), "no Node in ") for name in SCHEDULERS if name != "runai"),
+        *((name, BARE, "no label that all nodes carry") for name in SCHEDULERS if name != "runai"),
+        ("kubernetes", HOSTS, "no level above the single node"),
+        ("topograph", HOSTS, "no label tells of NVLink between nodes"),
+    ],
+)
+def test_nothing_to_export_is_a_warning_and_no_failure(
+    run: Export, scheduler: str, nodes: tuple[ClusterNode, ...], why: str
+) -> None:
+    found = run("--for", scheduler, nodes=nodes)
+    assert (found.code, found.out) == (0, "")
+    (line,) = found.err
+    assert line.startswith(f"warning: nothing to export: {why}")
+    assert found.warnings == [line.removeprefix("warning: ")]
+
+
+def test_a_selector_that_leaves_no_node_is_bad_input(run: Export) -> None:
+    with pytest.raises(InputError, match=r"no Node in .* — check --selector"):
+        run("--for", "kai", "--selector", "no=such")

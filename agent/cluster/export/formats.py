@@ -115,8 +115,8 @@ def export(
     The answer depends on the nodes alone, not on their order.
 
     Raises:
-        InputError: an unknown scheduler, options that it would refuse, or nodes whose labels
-            make no topology.
+        NothingFound: the nodes' labels make no topology.
+        InputError: an unknown scheduler, or options that it would refuse.
     """
     if scheduler not in _FAMILIES:
         close = closest(scheduler, SCHEDULERS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agent.cluster.export.record import Exported, ExportOptions, hint
 from agent.cluster.levels import Choice
 from agent.cluster.places import places
-from agent.errors import InputError
+from agent.errors import InputError, NothingFound
 from agent.labels.levels import REGION, ZONE
 
 MAX_KEY = 316
@@ -49,7 +49,7 @@ def group_key(choice: Choice) -> str:
     region or a zone is taken only if there is nothing else.
 
     Raises:
-        InputError: there is none.
+        NothingFound: there is none.
     """
     narrow = narrowest(choice)
     close = tuple(key for key in choice.broad if key not in {REGION, ZONE})
@@ -60,11 +60,11 @@ def narrowest(choice: Choice) -> str:
     """Return the narrowest level above the single node.
 
     Raises:
-        InputError: there is none.
+        NothingFound: there is none.
     """
     if not choice.broad:
         cure = "label the nodes, narrow them with --selector, or name keys with --levels"
-        raise InputError("no level above the single node", cure)
+        raise NothingFound("no level above the single node", cure)
     return choice.broad[-1]
 
 

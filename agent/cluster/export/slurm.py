@@ -12,7 +12,7 @@ from agent.cluster.export.record import Exported, ExportOptions, Remark, hint, w
 from agent.cluster.levels import Choice, named, nvlink_keys
 from agent.cluster.node import ClusterNode
 from agent.cluster.places import inner, is_dns_name, place_names, places, telling
-from agent.errors import InputError
+from agent.errors import InputError, NothingFound
 
 _MAX_NAME = 64
 """Characters of a switch's name."""
@@ -45,7 +45,7 @@ def _build(choice: Choice, options: ExportOptions) -> Exported:
     if options.form == _BLOCK:
         if blocks is None:
             cure = "take the form conf-tree"
-            raise InputError("NVLink joins no two nodes", cure)
+            raise NothingFound("NVLink joins no two nodes", cure)
         lines = [f"BlockName={name} Nodes={','.join(it)}" for name, it in blocks.by_name.items()]
         text = "\n".join((*lines, f"BlockSizes={blocks.size}", ""))
         return Exported(text=text, remarks=_remarks(choice, blocks))

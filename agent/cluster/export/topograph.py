@@ -3,7 +3,7 @@
 from agent.cluster.export.objects import Family, always, narrowest
 from agent.cluster.export.record import Exported, ExportOptions, hint
 from agent.cluster.levels import CLIQUE, Choice, nvlink_keys
-from agent.errors import InputError
+from agent.errors import NothingFound
 
 _PROVIDER = "provider"
 
@@ -28,7 +28,7 @@ def _build(choice: Choice, options: ExportOptions) -> Exported:
         key = CLIQUE
     else:
         cure = "Topograph needs none then; or name a label with --levels"
-        raise InputError("no label tells of NVLink between nodes", cure)
+        raise NothingFound("no label tells of NVLink between nodes", cure)
     if options.form == _PROVIDER:
         accelerator = {"source": "kubernetes-label", "kubernetesLabel": {"key": key}}
         return Exported(
