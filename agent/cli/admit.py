@@ -69,7 +69,7 @@ def run(args: Namespace) -> int:
     from agent.admission.suggestions import with_changes  # noqa: PLC0415
 
     pods = pods_of_manifest(args)
-    snapshot = load(args, needs_gpus=False, pods=True)
+    snapshot = load(args, needs_gpus=False, pods=True, needs_hardware=False)
     flags = {"topology_manager_policy": args.policy, "topology_manager_scope": args.scope}
     replaced = {name: value for name, value in flags.items() if value is not None}
     if replaced:

@@ -175,6 +175,7 @@ def load(
     needs_gpus: bool = True,
     in_full: bool = False,
     pods: bool = False,
+    needs_hardware: bool = True,
     is_reported: bool = False,
 ) -> Snapshot:
     """Return the snapshot that the flags ask for; what a file has beyond its format is a warning.
@@ -182,7 +183,8 @@ def load(
     Of a live node *in_full* and *pods* are read if asked for (:func:`agent.cli.live.read`).
 
     Where the live node has no NVML: with *needs_gpus* that ends the command; without, the
-    error is printed, the rest of the node returned, and ``args.incomplete`` set. With
+    error is printed, the rest of the node returned, and ``args.incomplete`` set. Without
+    *needs_hardware* it is no warning that other parts of the machine could not be read. With
     *is_reported* nothing is printed: the command reports what is missing, and ``args.unread`` is
     what it has to say otherwise.
 
@@ -191,7 +193,7 @@ def load(
         UnreadableError: the live node cannot be read.
     """
     snapshot, unread = _loaded(args, needs_gpus=needs_gpus, in_full=in_full, pods=pods)
-    args.unread = (*unread, *_unread_hardware(snapshot))
+    args.unread = (*unread, *(_unread_hardware(snapshot) if needs_hardware else ()))
     for one in args.unread:
         if one.kind == "warning":
             args.warnings.append(one.line)
