@@ -79,8 +79,7 @@ class Allocation:
 class Allocator:
     """Answer requests for one snapshot from memory; safe to share between threads.
 
-    Construction is cheap. What a size needs is computed at its first request, or by
-    :meth:`prepare`, and kept.
+    Construction is cheap. What a request needs is computed at the first that needs it, and kept.
     """
 
     def __init__(self, snapshot: Snapshot, rules: Rules = DEFAULT) -> None:
@@ -99,7 +98,7 @@ class Allocator:
         return self._terms.modelled
 
     def prepare(self) -> None:
-        """Compute now what requests would otherwise wait for: 20 ms on a cube mesh of 8."""
+        """Compute now what requests would otherwise wait for; no more than one of them takes."""
         self._engine.prepare()
 
     def allocate(

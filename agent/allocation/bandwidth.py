@@ -9,10 +9,10 @@ does with its NVB paths (NCCL 2.30 src/graph/paths.cc).
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import combinations
 
 from agent.allocation.facts import Facts, Square, reach, tenths
+from agent.allocation.families import Families
 from agent.allocation.measured import Measured
 from agent.allocation.rules import Model, Rules
 
@@ -28,13 +28,9 @@ MOST_STEPS = 50_000
 """Rings tried for one set, 0.1 s of them. The sets of a DGX-1 take 41 at most; a dense mesh of
 eight, which nobody has built, would never end."""
 
-LARGEST_SEARCHED = 10
-"""Vertices up to which a ring is searched for where the cheap tests do not decide; 2^10 paths
-take 10 ms."""
-
-LARGEST_TABULATED = 16
-"""Vertices of a whole machine up to which all its rings of a width are computed at once, in
-half a second, for larger sets. Beyond, a ring that is not certain counts as none."""
+LARGEST_SEARCHED = 16
+"""Vertices up to which a ring is searched for where the cheap tests do not decide; among 16 that
+takes 5 ms. Beyond, a ring that is not certain counts as none."""
 
 MOST_TREE_VERTICES = 10
 """Vertices up to which spanning trees are counted; 10 have 115,975 partitions. Beyond, a
@@ -173,8 +169,7 @@ def widest_ring(hops: Square, members: Sequence[int]) -> int:
 def closes(hops: Square, members: Sequence[int], width: int) -> bool:
     """Return whether a ring through all *members* closes over hops of at least *width*.
 
-    Exact up to ``LARGEST_SEARCHED`` members, and on machines of up to ``LARGEST_TABULATED``;
-    elsewhere ``False`` may mean "not certain".
+    Exact up to ``LARGEST_SEARCHED`` members; beyond, ``False`` may mean "not certain".
     """
     count = len(members)
     joined = _joined(_among(hops, members), width)
@@ -186,12 +181,7 @@ def closes(hops: Square, members: Sequence[int], width: int) -> bool:
     # It suffices that every vertex is joined to half of all vertices or more (Dirac).
     if all(2 * others.bit_count() >= count for others in joined):
         return True
-    if count <= LARGEST_SEARCHED:
-        return bool(_closing(joined)[-1])
-    if len(hops) <= LARGEST_TABULATED:
-        table = _closing_on_machine(_frozen(hops), width)
-        return bool(table[sum(1 << member for member in members)])
-    return False
+    return count <= LARGEST_SEARCHED and bool(Families(count).rings(joined) >> everyone & 1)
 
 
 def disjoint_trees(links: Square) -> int:
@@ -294,29 +284,3 @@ def _is_connected(joined: Sequence[int], vertices: int) -> bool:
         reached |= new
         frontier = frontier ^ vertex | new
     return reached == vertices
-
-
-@lru_cache(maxsize=8)
-def _closing_on_machine(hops: tuple[tuple[int, ...], ...], width: int) -> bytearray:
-    return _closing(_joined(hops, width))
-
-
-def _closing(joined: Sequence[int]) -> bytearray:
-    """Return for every set of three vertices or more, by its mask, whether a ring closes.
-
-    The recurrence of Held and Karp over subsets: *ends[mask]* are the vertices at which a path
-    from the highest vertex of a set through the others, which are *mask*, can end.
-    """
-    closing = bytearray(1 << len(joined))
-    for start, near in enumerate(joined):
-        ends = [1 << start]
-        for mask in range(1, 1 << start):
-            reached, left = 0, mask
-            while left:
-                bit = left & -left
-                left ^= bit
-                if ends[mask ^ bit] & joined[bit.bit_length() - 1]:
-                    reached |= bit
-            ends.append(reached)
-            closing[mask | 1 << start] = bool(reached & near) and mask & (mask - 1) != 0
-    return closing

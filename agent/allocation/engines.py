@@ -1,24 +1,25 @@
 """The two ways to find the best set of GPUs of a machine.
 
 Groups that nest, as on NVSwitch and PCIe machines, make a tree of any size, which
-:class:`TreeEngine` solves by dynamic programming. A mesh or an irregular machine is enumerated
-by :class:`TableEngine` while it is small. A larger one, and none is known to have been built,
-is solved as the most similar tree; that answer may not be the best, and says so.
+:class:`TreeEngine` solves by dynamic programming. Of a mesh or an irregular machine
+:class:`TableEngine` compares all sets while it is small. A larger one, and none is known to have
+been built, is solved as the most similar tree; that answer may not be the best, and says so.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import accumulate, combinations, takewhile
+from itertools import accumulate
 from math import comb
 from operator import add
 from typing import Protocol
 
 from agent.allocation.facts import Facts
+from agent.allocation.families import Family, highest, sets_of
 from agent.allocation.masks import bits, positions
 from agent.allocation.remainder import JOB_WEIGHTS
 from agent.allocation.score import hca_distance, hca_far, hca_nearness, reach
-from agent.allocation.terms import LARGEST_MESH, Figure, Terms
+from agent.allocation.terms import Figure, Terms
 from agent.allocation.tree import Node, bundled, remainder_value
 
 LARGEST_KEPT = 8
@@ -29,18 +30,11 @@ BEST_OF_TREE = 8
 """The best sets of a merely similar tree that are compared by their real terms; each takes up to
 a few ms."""
 
-BUILD_COST = 16
-"""Looking up a built set costs this many times as much as passing it over in a table
-(measured on CPython 3.11: about 1 µs against 60 ns)."""
-
 Costs = list[int]
 """The cheapest ways to take some number of GPUs of a group, then one more, and so on."""
 
 CostsFrom = tuple[int, Costs]
 """The number of GPUs that the first of the costs is for, and the costs."""
-
-Group = tuple[int, ...]
-"""Sets that are equal in all leading terms that do not depend on what is free."""
 
 
 class Engine(Protocol):
@@ -200,10 +194,11 @@ class TreeEngine:
 
 
 class TableEngine:
-    """Answer for a small machine of any shape from lists of all its sets.
+    """Answer for a small machine of any shape by narrowing the family of all sets, term by term.
 
-    All sets of a size are kept in the order of their leading terms; the other terms are compared
-    on request. The table of a size is made at its first request, or by :meth:`prepare`.
+    What a term is for all sets is computed when it is first compared, see
+    :mod:`agent.allocation.tables`; so a request takes as long with thousands of equal sets as
+    with few. A term that has no table is compared set by set.
     """
 
     name = "table"
@@ -211,87 +206,40 @@ class TableEngine:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
-        self._everyone = (1 << len(terms.facts.indices)) - 1
-        self._of_one, self._of_several = _Order.of(terms, 1), _Order.of(terms, 2)
-        self._tables: dict[int, tuple[Group, ...]] = {}
+        self._orders = {size: terms.order(size) for size in (1, 2)}
 
     def prepare(self) -> None:
-        """Make every table now, and on a mesh the value of all that can be left."""
-        count = self._everyone.bit_length()
-        for size in range(1, count + 1):
-            self._table(size)
-        for left in range(1 << count if count <= LARGEST_MESH else 0):
-            self._terms.value_left(left)
+        """Do nothing: what a request needs is computed within the time of an answer."""
 
     def best(self, *, free: int, required: int, size: int) -> int:
         """Return the best set."""
         if size == required.bit_count():
             return required
-        candidates = next(self._groups(free, required, size))
-        for figure in self._order(size).rest:
-            if len(candidates) == 1:
-                break
-            values = [figure(mask, free) for mask in candidates]
-            least = min(values)
-            candidates = [m for m, v in zip(candidates, values, strict=True) if v == least]
-        return candidates[0] if len(candidates) == 1 else min(candidates, key=positions)
+        return self._best_of(self._terms.tables.sets(free, required, size), free, size)
 
     def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
         """Return the *count* best sets, best first."""
+        family = self._terms.tables.sets(free, required, size)
         sets: list[int] = []
-        rest = self._order(size).rest
-        for group in self._groups(free, required, size):
-            sets += sorted(group, key=lambda mask: _key(rest, mask, free))
-            if len(sets) >= count:
+        while family and len(sets) < count:
+            sets.append(self._best_of(family, free, size))
+            family ^= 1 << sets[-1]
+        return sets
+
+    def _best_of(self, family: Family, free: int, size: int) -> int:
+        for name in self._orders[min(size, 2)]:
+            if family == 1 << highest(family):
                 break
-        return sets[:count]
+            best = self._terms.tables.best(name, family, free, size)
+            family = self._compared(name, family, free) if best is None else best
+        return highest(family)
 
-    def _groups(self, free: int, required: int, size: int) -> Iterator[list[int]]:
-        """Yield the candidates in groups of equal leading terms, best first."""
-        choices, missing = bits(free & ~required), size - required.bit_count()
-        everything = comb(self._everyone.bit_count(), size)
-        if size not in self._tables and comb(len(choices), missing) * BUILD_COST <= everything:
-            candidates = (required + sum(some) for some in combinations(choices, missing))
-            yield from map(list, self._grouped(candidates, size))
-            return
-        taken = ~free
-        for group in self._table(size):
-            if usable := [m for m in group if not m & taken and m & required == required]:
-                yield usable
-
-    def _table(self, size: int) -> tuple[Group, ...]:
-        """Return all sets of *size* on the whole machine, grouped, best group first."""
-        table = self._tables.get(size)
-        if table is None:
-            masks = (sum(chosen) for chosen in combinations(bits(self._everyone), size))
-            table = self._tables[size] = tuple(self._grouped(masks, size))
-        return table
-
-    def _order(self, size: int) -> "_Order":
-        return self._of_one if size == 1 else self._of_several
-
-    def _grouped(self, masks: Iterable[int], size: int) -> list[Group]:
-        groups: dict[tuple[int, ...], list[int]] = {}
-        leading = self._order(size).leading
-        for mask in masks:
-            key = tuple(figure(mask, mask) for figure in leading)
-            groups.setdefault(key, []).append(mask)
-        return [tuple(groups[key]) for key in sorted(groups)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Order:
-    """The terms in their order: those of the set alone that come first, and the rest."""
-
-    leading: list[Figure]
-    rest: list[Figure]
-
-    @classmethod
-    def of(cls, terms: Terms, size: int) -> "_Order":
-        """Divide the terms for requests of *size*."""
-        order = terms.order(size)
-        leading = list(takewhile(terms.is_fixed, order))
-        return cls(leading=_figures(terms, leading), rest=_figures(terms, order[len(leading) :]))
+    def _compared(self, name: str, family: Family, free: int) -> Family:
+        """Return the best of *family* by a term that has no table."""
+        figure = self._terms.figure(name)
+        values = {mask: figure(mask, free) for mask in sets_of(family)}
+        least = min(values.values())
+        return sum(1 << mask for mask, value in values.items() if value == least)
 
 
 class CostBits:

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 from agent.allocation import score as term
 from agent.allocation.bandwidth import bandwidth, levels, with_measured_pairs
 from agent.allocation.facts import Facts
 from agent.allocation.masks import positions
-from agent.allocation.remainder import Packing, Symmetry
+from agent.allocation.remainder import Symmetry
 from agent.allocation.rules import DEFAULT, Rules, terms_for
 from agent.allocation.score import Score
+from agent.allocation.tables import Tables
 from agent.allocation.tree import nearest_tree, remainder_value, tree
 
 LARGEST_ENUMERATED = 16
-"""GPUs up to which all sets of an irregular machine are compared; at most 12,870, 8 of 16."""
+"""GPUs up to which all sets of an irregular machine are compared: 65,536, all sizes together."""
 
 LARGEST_MESH = 10
 """The same for GPUs with direct NVLinks to two or more others, where the rings of every set are
@@ -43,8 +45,11 @@ class Terms:
         self._level = level = levels(modelled, rules)
         hops = tuple(tuple(map(level, row)) for row in modelled.hops)
         self.facts = facts = replace(modelled, hops=hops)
-        is_mesh = not facts.is_switched and any(sum(map(bool, row)) > 1 for row in facts.links)
-        self.is_small = len(facts.links) <= (LARGEST_MESH if is_mesh else LARGEST_ENUMERATED)
+        self._is_mesh = not facts.is_switched and any(
+            sum(map(bool, row)) > 1 for row in facts.links
+        )
+        most = LARGEST_MESH if self._is_mesh else LARGEST_ENUMERATED
+        self.is_small = len(facts.links) <= most
         has_sets = bool(rules.measured and rules.measured.sets)
         self.tree = None if has_sets else tree(facts)
         self.nearest = None if self.tree or self.is_small else nearest_tree(facts)
@@ -71,16 +76,20 @@ class Terms:
             "crowding": self._crowding,
         }
 
-        def value(mask: int) -> int:
-            members = positions(mask)
-            nodes, sockets = term.numa_nodes(facts, members), term.sockets(facts, members)
-            return term.set_value(self.bandwidth(mask), nodes, sockets)
+        self._root = self.tree or self.nearest
 
-        root = self.tree or self.nearest
-        self.value_left: Callable[[int], int] = (
-            Packing(value, self._symmetry).remainder_value
-            if root is None
-            else lambda left: remainder_value(root, left)
+    @cached_property
+    def tables(self) -> Tables:
+        """The terms of all sets at once; only for a small machine."""
+        position = {index: 1 << place for place, index in enumerate(self.facts.indices)}
+        measured = self.rules.measured.sets if self.rules.measured else ()
+        known = (gpus for gpus in measured if gpus <= position.keys())
+        return Tables(
+            self.facts,
+            self.bandwidth,
+            measured=(sum(position[index] for index in gpus) for gpus in known),
+            classes=self._symmetry.classes,
+            is_mesh=self._is_mesh,
         )
 
     def order(self, size: int) -> tuple[str, ...]:
@@ -90,6 +99,12 @@ class Terms:
         the sets that are equal in it.
         """
         return tuple(name for name in terms_for(self.rules.policy, size) if name != "degraded")
+
+    def value_left(self, left: int) -> int:
+        """Return what the GPUs *left* are worth to later jobs, 0.01 GB/s."""
+        if self._root is None:
+            return self.tables.value_left(left)
+        return remainder_value(self._root, left)
 
     def is_fixed(self, name: str) -> bool:
         """Return whether the term *name* depends on the set alone, not on what else is free."""

@@ -162,7 +162,7 @@ class PluginSet:
     def prepare(self) -> None:
         """Compute now what requests would have to wait for; nobody else waits meanwhile.
 
-        It takes seconds on an irregular box of 16 GPUs, and nothing the second time.
+        It takes some milliseconds, and nothing the second time.
         """
         for served in self.served:
             served.placement.prepare()

@@ -7,6 +7,7 @@ import pytest
 from agent.allocation.rules import Policy, Rules
 from tests.allocation.brute_proof import Proof, random_requests
 from tests.allocation.large_machines import SIXTEEN, TEN, Kind, nvswitch, pcie
+from tests.bench.irregular import MACHINES
 from tests.budget import cases
 
 TEN_SEEDS, TEN_REQUESTS = cases(2, 5), cases(50, 250)
@@ -14,6 +15,12 @@ TEN_SEEDS, TEN_REQUESTS = cases(2, 5), cases(50, 250)
 
 OF_SIXTEEN = [(kind, 0) for kind in SIXTEEN]
 OF_SIXTEEN += [(kind, 1) for kind in (pcie, nvswitch)[: cases(0, 2)]]
+IRREGULAR = (
+    "DGX-2, two links down, a GPU dead",
+    "PCIe, odd switches, bridges",
+    "PCIe, and odd lanes",
+)
+
 SIXTEEN_REQUESTS = cases(12, 1120)
 """By night 9 machines x 1,120 = 10,080; the 65,536 sets of each machine cost most of the time."""
 
@@ -42,6 +49,14 @@ def test_the_answer_is_the_best_of_ten(kind: Kind, seed: int) -> None:
 )
 def test_the_answer_is_the_best_of_sixteen(kind: Kind, seed: int) -> None:
     assert wrong(kind, 16, seed, SIXTEEN_REQUESTS) == []
+
+
+@pytest.mark.parametrize("name", IRREGULAR)
+def test_the_answer_is_the_best_of_an_irregular_sixteen(name: str) -> None:
+    for policy in Policy:
+        proof = Proof(MACHINES[name](), Rules(policy=policy))
+        asked = random_requests(range(16), Random(name), cases(4, 200))
+        assert proof.wrong(asked, ranked_every=RANKED_EVERY) == []
 
 
 @pytest.mark.parametrize("policy", [policy for policy in Policy if policy is not Policy.BEST])

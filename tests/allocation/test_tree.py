@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 
 from agent.allocation.engines import LARGEST_KEPT, TableEngine, TreeEngine
 from agent.allocation.facts import facts
-from agent.allocation.remainder import Packing, Symmetry
 from agent.allocation.rules import Policy, Rules
-from agent.allocation.score import set_value
 from agent.allocation.terms import Terms
 from agent.allocation.tree import bundled as in_bundles
-from agent.allocation.tree import nearest_tree, remainder_value, tree
+from agent.allocation.tree import nearest_tree, tree
 from agent.machines import bundled
 from agent.machines.bundled import machine
 from agent.model.nvlink import Closeness
@@ -67,13 +65,8 @@ def test_what_is_left_of_a_tree_is_worth_its_best_packing(
         return
     terms = Terms(known)
 
-    def value(mask: int) -> int:
-        score = terms.score(mask, mask)
-        return set_value(terms.bandwidth(mask), score.numa_nodes, score.sockets)
-
     left = data.draw(st.integers(0, (1 << len(snapshot.gpus)) - 1))
-    packed = Packing(value, Symmetry(known, is_known=False)).remainder_value(left)
-    assert remainder_value(root, left) == packed
+    assert terms.value_left(left) == terms.tables.value_left(left)
 
 
 @pytest.mark.parametrize("policy", Policy)
