@@ -21,6 +21,7 @@ from agent.model.pci import PciAddress
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.importers.topo_m_rows import (
+    CELL,
     CURE,
     DATA_DIRECT,
     GPU,
@@ -44,7 +45,17 @@ _PROBE = "topo-m"
 
 _LEGEND_LINE = re.compile(r"((?:NIC|DD)[0-9]{1,4})\s*:?\s+(\S.*)")
 
+_LEGEND_ROW = re.compile(r"(?:NIC|DD)[0-9]{1,4}")
+
+_NIC_LEGEND = re.compile(r"\s*NIC Legend:")
+
 _SEPARATORS = re.compile(r"[\s,;()|]+")
+
+_NAME = re.compile(r"(.*?)[0-9]+")
+"""The name of an RDMA device as kernels and udev make it: it ends in a number."""
+
+_DRIVERS = ("mlx4_", "mlx5_")
+"""What stands before the number in the names that the drivers of NVIDIA's HCAs give."""
 
 _LABELLED = re.compile(r"(ibdev|netdev|pci|bdf|slot)[:=]?(.*)", re.IGNORECASE)
 
@@ -77,7 +88,8 @@ def parse_topo_m(text: str) -> Snapshot:
     PCIe-only form ``topo -mp``); single links, and all else, are None. Data Direct
     functions are ``data_directs``; NVMe drives are left out. A NUMA node is taken only where
     the text names one alone: ``0-3`` is not exact. Where rows are missing at the end of a cut
-    paste, their devices are kept, what only those rows say is not, and an issue names them.
+    paste, their devices are kept, what only those rows say is not, and an issue names them. So
+    does one for a last row or a legend that is cut, and for text that belongs to neither.
 
     Raises:
         DecodeError: no matrix, or one with missing, fused or contradicting cells, or another
@@ -87,11 +99,16 @@ def parse_topo_m(text: str) -> Snapshot:
         raise DecodeError("", f"larger than {MAX_BYTES >> 10} KiB", CURE)
     table = read_table(text)
     legend = read_legend(table.rest)
+    if not table.unread:
+        legend = _without_cut_name(legend, table.rest)
     rows = {row.name: row for row in table.rows}
     names = _names(table.devices)
     hcas: list[Hca] = []
     for column in (it for it, name in names.items() if name.startswith("NIC")):
-        entry = next(iter(legend.get(column, ())), LegendEntry(row=column, hca=column))
+        entries = legend.get(column, ())
+        # Two names of one row are those of two machines.
+        is_clear = len({entry.hca for entry in entries}) == 1
+        entry = entries[0] if is_clear else LegendEntry(row=column, hca=column)
         netdevs = () if entry.netdev is None else (NetDevice(name=entry.netdev),)
         hcas.append(Hca(name=entry.hca, pci=entry.pci, netdevs=netdevs))
     # A line of the legend names an HCA that the Data Direct function serves.
@@ -108,7 +125,7 @@ def parse_topo_m(text: str) -> Snapshot:
         data_directs=tuple(directs) or None,
         issues=tuple(
             ProbeIssue(probe=_PROBE, subject=subject, reason=reason)
-            for subject, reason in _issues(table)
+            for subject, reason in _issues(table, legend)
         ),
     )
 
@@ -185,13 +202,28 @@ def _pairs(table: Table, names: Mapping[str, str], text: str) -> Iterator[Report
                 yield ReportedPair(a=a, b=b, closeness=Closeness[cell], nvlinks=nvlinks)
 
 
-def _issues(table: Table) -> Iterator[tuple[str, str]]:
+def _issues(
+    table: Table, legend: Mapping[str, tuple[LegendEntry, ...]]
+) -> Iterator[tuple[str, str]]:
     """Yield subject and reason of each issue."""
     if missing := table.devices[len(table.rows) :]:
         count = f"{len(missing)} of {len(table.devices)}"
         yield "rows", f"{count} rows are missing, from {missing[0]} on"
     if unclear := [row.name for row in table.rows if row.is_unclear]:
         yield "affinities", f"cut, or not to be told apart without tabs: {', '.join(unclear)}"
+    nics = [name for name in table.devices if _LEGEND_ROW.fullmatch(name)]
+    unnamed = [name for name in nics if name not in legend]
+    if unnamed and (legend or any(map(_NIC_LEGEND.match, table.rest))):
+        count = f"{len(unnamed)} of {len(nics)}"
+        yield "legend", f"cut: {count} rows have no name in it, from {unnamed[0]} on"
+    for name in nics:
+        hcas = sorted({entry.hca for entry in legend.get(name, ())})
+        if name.startswith("NIC") and len(hcas) > 1:
+            yield "legend", f"{name} has several names: {', '.join(hcas)}"
+    if table.unread:
+        lines = "1 line is" if len(table.unread) == 1 else f"{len(table.unread)} lines are"
+        first = " ".join(table.unread[0].split())
+        yield "text", f"{lines} not read after the matrix and its legend, from {first[:40]!r} on"
 
 
 def read_legend(lines: Iterable[str]) -> Mapping[str, tuple[LegendEntry, ...]]:
@@ -203,8 +235,32 @@ def read_legend(lines: Iterable[str]) -> Mapping[str, tuple[LegendEntry, ...]]:
     return entries
 
 
+def _without_cut_name(
+    legend: Mapping[str, tuple[LegendEntry, ...]], lines: Iterable[str]
+) -> Mapping[str, tuple[LegendEntry, ...]]:
+    """Return the *legend* of *lines* without the name in which they end, if it may be cut.
+
+    A name ends in a number. Without one it is cut; so is one that begins the names of the others
+    before their numbers, as ``mlx5`` does where they are ``mlx5_0`` and ``mlx5_1``, and one that
+    another row has.
+    """
+    last = next((line for line in reversed([line.strip() for line in lines]) if line), "")
+    match = _LEGEND_LINE.fullmatch(last)
+    entry = match and _legend_entry(match[1], match[2])
+    if entry is None or not last.endswith(entry.hca):
+        return legend  # more words follow the name
+    others = {other.hca for row in legend.values() for other in row if other.row != entry.row}
+    stems = {found[1] for found in map(_NAME.fullmatch, others) if found} or {*_DRIVERS}
+    is_start = entry.hca in others or any(stem.startswith(entry.hca) for stem in stems)
+    if _NAME.fullmatch(entry.hca) and not is_start:
+        return legend
+    kept = tuple(other for other in legend[entry.row] if other != entry)
+    others_kept = {row: entries for row, entries in legend.items() if row != entry.row}
+    return {**others_kept, entry.row: kept} if kept else others_kept
+
+
 def _legend_entry(row: str, text: str) -> LegendEntry | None:
-    """Return the entry in *text*; None where it names no RDMA device.
+    """Return the entry in *text*; None where it names no RDMA device, as in a row of the matrix.
 
     The longer legend adds the network interface, the PCI address and the slot to the RDMA device
     (driver release notes of ``nvidia-smi topo -all``). It is read by the form of the words,
@@ -227,7 +283,7 @@ def _legend_entry(row: str, text: str) -> LegendEntry | None:
         elif label != "slot" and value not in _NOTHING:
             names.append(value)
         label = ""
-    if not names:
+    if not names or CELL.fullmatch(names[0]):
         return None
     # Without an address the further words are a comment: "mlx5_0 data-direct function".
     if pci is not None and netdev is None and len(names) > 1 and not names[1].isdecimal():

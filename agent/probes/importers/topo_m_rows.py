@@ -7,6 +7,7 @@ affinities that cannot be assigned to their columns.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -35,9 +36,16 @@ _LEAD = re.compile(r"[\s>#\ufeff]*")
 """What stands before a line that was quoted, indented or commented out."""
 
 _FENCE = re.compile(r"\s*(```|~~~)")
-_CELL = re.compile(r"X|PIX|PXB|PHB|NODE|SYS|SOC|NV[0-9]{1,3}|\?")
+_PCI_WORDS = r"X|PIX|PXB|PHB|NODE|SYS|SOC"
+CELL = re.compile(rf"{_PCI_WORDS}|NV[0-9]{{1,3}}|\?")
 _CELL_START = re.compile(r"PI?|PX|PH|NO?|NOD|SY?|SO|NV")
 """What is left of a cell where a text ends inside it."""
+
+_LEGEND = re.compile(
+    rf"(?:\w+ )?Legend:|(?:{_PCI_WORDS}|NV#|\?)\s+=|(?:NIC|DD|NVMe)[0-9]{{1,4}}\s*:"
+    rf"|(?:NIC|DD)[0-9]{{1,4}}\s+(?!(?:{_PCI_WORDS}|\?)(?:\s|$))\S"
+)
+"""How a line of a legend begins; where no colon follows ``NIC0``, no cell does, as in a row."""
 
 _P2P = re.compile(r"OK|CNS|GNS|TNS|NS|DR|U")
 """The words of ``topo -p2p``, whose header looks the same (nvidia-smi manual)."""
@@ -65,6 +73,7 @@ class Row:
     Attributes:
         is_unclear: whether there are columns after the cells that are cut or ambiguous; they are
             empty here.
+        is_short: whether fewer columns follow the cells than the header has, empty ones counted.
     """
 
     name: str
@@ -73,15 +82,23 @@ class Row:
     numa_affinity: str = ""
     gpu_numa_id: str = ""
     is_unclear: bool = False
+    is_short: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The columns in order, the rows of the first of them, and the lines behind the rows."""
+    """The columns in order, the rows of the first of them, and what stands behind the rows.
+
+    Attributes:
+        rest: the lines behind the rows up to a second matrix: the legends.
+        unread: the lines behind the rows that belong to no legend, among them all of a second
+            matrix.
+    """
 
     devices: tuple[str, ...]
     rows: tuple[Row, ...]
     rest: tuple[str, ...]
+    unread: tuple[str, ...]
 
 
 def read_table(text: str) -> Table:
@@ -106,7 +123,32 @@ def read_table(text: str) -> Table:
             if row.cells[j] != other.cells[i]:
                 problem = f"{row.cells[j]} one way, {other.cells[i]} the other"
                 raise DecodeError(f"{row.name}/{other.name}", problem, CURE)
-    return Table(devices=devices, rows=rows, rest=tuple(lines[end:]))
+    behind = lines[end:]
+    second = next((at for at, line in enumerate(behind) if _is_header(line.split())), len(behind))
+    unread = [*_outside_legends(behind[:second]), *filter(str.strip, behind[second:])]
+    return Table(devices=devices, rows=rows, rest=tuple(behind[:second]), unread=tuple(unread))
+
+
+def _is_header(words: list[str]) -> bool:
+    """Return whether *words* begin like the header of a matrix: with two columns or more."""
+    return len(words) > 1 and GPU.fullmatch(words[0]) is not None and _is_column(words[1])
+
+
+def _is_column(word: str) -> bool:
+    return _is_device(word) or word == "CPU"
+
+
+def _outside_legends(lines: list[str]) -> Iterator[str]:
+    """Yield the lines that are no part of a legend, nor of the table of drives.
+
+    ``topo -all`` and ``topo -nvme`` print that table below the first; it ends at an empty line.
+    """
+    is_of_drives = False
+    for line in lines:
+        words = line.split()
+        is_of_drives = bool(words) and (is_of_drives or all(map(NVME.fullmatch, words)))
+        if words and not is_of_drives and not _LEGEND.match(line):
+            yield line
 
 
 def _header(lines: list[str]) -> tuple[int, tuple[str, ...], int]:
@@ -168,31 +210,29 @@ def _rows(
         DecodeError: a malformed row, no row, or rows that are missing in between.
     """
     rows: list[Row] = []
-    end = start
+    end = last = start
     for at in range(start, len(lines)):
         words = lines[at].split()
+        is_last = not any(lines[at + 1 :])
         if len(rows) == len(devices) or (words and words[0] != devices[len(rows)]):
+            if is_last and len(rows) < len(devices) and devices[len(rows)].startswith(lines[at]):
+                end = len(lines)  # the paste ends inside the name of the next row
             break
         if not words:
             continue
-        is_last = not any(lines[at + 1 :])
         is_in_last_cell = len(words) == len(devices) + 1 and _CELL_START.fullmatch(words[-1])
         if is_last and (len(words) <= len(devices) or is_in_last_cell):
             end = len(lines)  # the paste ends inside this row, which then says nothing reliable
             break
         rows.append(_row(words[0], lines[at], devices, columns))
         end = at + 1
-    else:
-        if is_open and end == len(lines) and 0 < len(rows) < len(devices):
-            row = rows.pop()
-            if row.is_unclear or row.cpu_affinity or row.numa_affinity or row.gpu_numa_id:
-                rows.append(Row(name=row.name, cells=row.cells, is_unclear=True))
-            elif not row.cells[-1].startswith("NV"):  # ``NV1`` may be the start of ``NV18``
-                rows.append(row)
-
+        last = at
+    if rows and not any(lines[last + 1 :]):
+        is_cut = is_open and last == len(lines) - 1
+        rows[-1:] = _last_row(rows[-1], rows[:-1], is_cut=is_cut)
     missing = devices[len(rows) :]
     goes_on = any(
-        words[0] in missing and _CELL.fullmatch(words[1])
+        words[0] in missing and CELL.fullmatch(words[1])
         for words in map(str.split, lines[end:])
         if len(words) > 1
     )
@@ -200,6 +240,25 @@ def _rows(
         problem = f"its row is missing: {len(rows)} rows for {len(devices)} columns"
         raise DecodeError(missing[0], problem, CURE)
     return tuple(rows), end
+
+
+def _last_row(row: Row, others: list[Row], *, is_cut: bool) -> Iterator[Row]:
+    """Yield the *row* with which the text ends, without what may be cut of it.
+
+    Args:
+        others: the rows before it.
+        is_cut: whether the text ends without a line end, so that the last word may be cut.
+    """
+    shorts = [other.is_short for other in others if GPU.fullmatch(other.name)]
+    has_affinities = bool(
+        row.is_unclear or row.cpu_affinity or row.numa_affinity or row.gpu_numa_id
+    )
+    if is_cut and not has_affinities and row.cells[-1].startswith("NV"):
+        return  # ``NV1`` may be the start of ``NV18``
+    if (is_cut and has_affinities) or (row.is_short and not (shorts and all(shorts))):
+        yield Row(name=row.name, cells=row.cells, is_unclear=True)
+    else:
+        yield row
 
 
 def _row(name: str, line: str, devices: tuple[str, ...], columns: int) -> Row:
@@ -210,7 +269,7 @@ def _row(name: str, line: str, devices: tuple[str, ...], columns: int) -> Row:
     cells = [word[0] for word in words[: len(devices)]]
     for device, cell in zip(devices, cells, strict=True):
         is_gpu_pair = bool(GPU.fullmatch(name) and GPU.fullmatch(device))
-        is_cell = _CELL.fullmatch(cell) and (is_gpu_pair or not cell.startswith("NV"))
+        is_cell = CELL.fullmatch(cell) and (is_gpu_pair or not cell.startswith("NV"))
         if is_cell and (cell == "X") == (name == device):
             continue
         problem = f"not a cell here: {cell[:40]!r}"
@@ -243,6 +302,7 @@ def _with_affinities(row: Row, rest: str, columns: int) -> Row:
     if len(words) > columns:
         raise DecodeError(row.name, f"more words than columns: {rest.strip()[:60]!r}", CURE)
     fields = [field.strip() for field in rest.split("\t")[1:]]
+    row = replace(row, is_short=max(len(words), len(fields)) < columns)
     gpu_numa = fields[-1] if len(fields) > 3 else ""
     cpu, numa, late = (*fields, "", "", "")[:3]
     if len(words) == columns:

@@ -11,7 +11,7 @@ from agent.model.probe_issue import ProbeIssue
 from agent.probes.importers.topo_m import parse_topo_m
 from agent.topology.matrix import matrix
 from tests.probes.importers.mutations import mutated
-from tests.probes.importers.topo_m_text import PCI_LEGEND, ROWS, TEXT
+from tests.probes.importers.topo_m_text import NIC_LEGEND, PCI_LEGEND, ROWS, TEXT
 
 P2P = " \tGPU0\tGPU1\t\n GPU0\tX\tGNS\t\n GPU1\tGNS\tX\t\n"
 
@@ -183,3 +183,84 @@ def _read_or_refuse(text: str) -> None:
     except DecodeError:
         return
     assert all(len(row) == len(found.devices) for row in found.cells)
+
+
+OTHER = ROWS.replace("NV4", "SYS") + NIC_LEGEND.replace("mlx5_bond_0", "mlx5_7")
+"""The matrix of another machine in the same paste."""
+
+
+@pytest.mark.parametrize(
+    ("behind", "count", "first"),
+    [
+        (OTHER, "6 lines are", "GPU0 GPU1 NIC0 CPU Affinity NUMA Affinit"),
+        ("NIC0\tSYS\tSYS\t X\n", "1 line is", "NIC0 SYS SYS X"),
+        ("NIC0\tNODE\tSYS\t X\nGPU1\tNV4\t X\tSYS\n", "2 lines are", "NIC0 NODE SYS X"),
+        ("root@node:~# exit\n", "1 line is", "root@node:~# exit"),
+    ],
+    ids=["a second matrix", "a row again", "two rows again", "something else"],
+)
+@pytest.mark.parametrize("has_legend", [True, False])
+def test_text_behind_the_matrix_is_an_issue_and_names_nothing(
+    behind: str, count: str, first: str, *, has_legend: bool
+) -> None:
+    snapshot = parse_topo_m((TEXT if has_legend else ROWS) + behind)
+    assert snapshot.hcas == (Hca(name="mlx5_bond_0" if has_legend else "NIC0"),)
+    assert snapshot.pairs == parse_topo_m(TEXT).pairs
+    reason = f"{count} not read after the matrix and its legend, from {first!r} on"
+    assert snapshot.issues == (ProbeIssue(probe="topo-m", subject="text", reason=reason),)
+
+
+def test_a_row_with_two_names_has_none() -> None:
+    snapshot = parse_topo_m(TEXT + "  NIC0: mlx5_3\n")
+    assert snapshot.hcas == (Hca(name="NIC0"),)
+    (issue,) = snapshot.issues
+    assert issue.reason == "NIC0 has several names: mlx5_3, mlx5_bond_0"
+
+
+TWO_GPUS = (
+    "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tSYS\t0-31\t0\t\tN/A\n"
+)
+
+
+@pytest.mark.parametrize("end", ["", "\t0", "\t0-3", "\t0-31", "\t0-31\t1"])
+@pytest.mark.parametrize("newline", ["", "\n"])
+def test_a_cut_last_row_is_an_issue_without_any_nic(end: str, newline: str) -> None:
+    snapshot = parse_topo_m(f"{TWO_GPUS}GPU1\tSYS\t X{end}{newline}")
+    assert snapshot.gpus[1] == Gpu(index=1)
+    (issue,) = snapshot.issues
+    assert issue.reason == "cut, or not to be told apart without tabs: GPU1"
+
+
+def test_a_whole_last_row_is_no_issue() -> None:
+    snapshot = parse_topo_m(f"{TWO_GPUS}GPU1\tSYS\t X \t32-63\t1\t\tN/A\n")
+    assert (snapshot.gpus[1].numa_node, snapshot.issues) == (1, ())
+
+
+def test_a_matrix_without_any_affinity_is_no_issue() -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tSYS\nGPU1\tSYS\t X \n"
+    assert parse_topo_m(text).issues == ()
+
+
+@pytest.mark.parametrize("name", ["m", "mlx", "mlx5", "mlx5_", "mlx5_bond", "mlx5_0"])
+@pytest.mark.parametrize("newline", ["", "\n"])
+def test_a_cut_legend_names_no_nic(name: str, newline: str) -> None:
+    text = "\tGPU0\tNIC0\tNIC1\nGPU0\tX\tPIX\tSYS\nNIC0\tPIX\tX\tSYS\nNIC1\tSYS\tSYS\tX\n"
+    text += f"\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: {name}{newline}"
+    snapshot = parse_topo_m(text)
+    assert snapshot.hcas == (Hca(name="mlx5_0"), Hca(name="NIC1"))
+    (issue,) = snapshot.issues
+    assert issue.reason == "cut: 1 of 2 rows have no name in it, from NIC1 on"
+
+
+@pytest.mark.parametrize("name", ["mlx5_1", "mlx5_10", "mlx5_bond_0", "rocep1s0f1"])
+def test_the_last_name_of_a_legend_may_differ_from_the_others(name: str) -> None:
+    text = "\tGPU0\tNIC0\tNIC1\nGPU0\tX\tPIX\tSYS\nNIC0\tPIX\tX\tSYS\nNIC1\tSYS\tSYS\tX\n"
+    text += f"\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: {name}"
+    snapshot = parse_topo_m(text)
+    assert snapshot.hcas == (Hca(name="mlx5_0"), Hca(name=name))
+    assert snapshot.issues == ()
+
+
+def test_a_legend_cut_at_its_heading_is_an_issue() -> None:
+    (issue,) = parse_topo_m(f"{ROWS}\nNIC Legend:\n").issues
+    assert issue.reason == "cut: 1 of 1 rows have no name in it, from NIC0 on"
