@@ -13,6 +13,7 @@ from operator import or_
 from agent.admission.errors import Missing, Refusal, check_nodes
 from agent.admission.hints import Hint, mask_of, masks, narrowness, nodes_of
 from agent.admission.state import ActivePods
+from agent.model.digits import is_digits
 from agent.model.kubelet_state import DeviceState
 from agent.model.kubernetes import GPU_RESOURCE
 from agent.model.snapshot import Snapshot
@@ -232,7 +233,7 @@ def _nodes_of_checkpoint(state: DeviceState | None, name: str) -> dict[str, int]
         for node, ids in entry.ids.items() if entry.resource == name else ():
             for id_ in ids:
                 nodes = nodes_by_id.setdefault(id_, set())
-                if node != _NO_NODE and node.isdecimal():
+                if node != _NO_NODE and is_digits(node):
                     nodes.add(int(node))
     return {id_: mask_of(nodes) for id_, nodes in nodes_by_id.items()}
 

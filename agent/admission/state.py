@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from agent.admission.errors import Missing
+from agent.model.digits import is_digits
 from agent.model.kubelet_state import HeldMemory
 from agent.model.kubernetes import go_bool
 from agent.model.pod import Container, Pod
@@ -49,7 +50,7 @@ def number(options: Mapping[str, str] | None, name: str, default: int) -> int:
         Missing: the kubelet does not start with its value.
     """
     text = (options or {}).get(name, str(default))
-    if not text.isascii() or not text.isdecimal() or len(text) > _MOST_DIGITS:
+    if not is_digits(text) or len(text) > _MOST_DIGITS:
         raise Missing(f"a kubelet that starts: option {name} is {text!r}")
     if int(text) < default:
         raise Missing(f"a kubelet that starts: option {name} is {text}, and {default} is the least")

@@ -1,6 +1,7 @@
 """What the rules on the kernel and on runtimes need of the host, and how a gap is named."""
 
 from agent.checks.rule import Missing
+from agent.model.digits import is_digits
 from agent.model.host import HostSettings
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
@@ -29,7 +30,7 @@ def unread(snapshot: Snapshot, what: str, *places: str) -> Missing:
 def sysctl(snapshot: Snapshot, name: str) -> int | Missing:
     """Return a number of ``/proc/sys``, or that it is missing."""
     value = ((snapshot.kernel.sysctls if snapshot.kernel else None) or {}).get(name, "")
-    if value.isascii() and value.isdecimal():
+    if is_digits(value):
         return int(value)
     return unread(snapshot, name, f"sys/{name.replace('.', '/')}")
 

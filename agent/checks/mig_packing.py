@@ -36,7 +36,7 @@ said. Demands of people stay far below: they name one profile or two."""
 Counts = tuple[int, ...]
 """How many of each profile, in one order of profiles."""
 
-_NAME = re.compile(r"([1-9])g\.([1-9]\d{0,3})gb(?:[.+](me|me\.all|gfx)|(-me))?")
+_NAME = re.compile(r"([1-9])g\.([1-9][0-9]{0,3})gb(?:[.+](me|me\.all|gfx)|(-me))?")
 _MEDIA = ("me", "me.all")
 
 _EIGHTHS = frozenset({(8, 0), (9, 0), (10, 0), (10, 3)})

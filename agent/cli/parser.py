@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from agent.errors import InputError, closest
+from agent.model.digits import number, whole_number
 
 FORMATS = ("table", "short", "json", "yaml")
 
@@ -31,6 +32,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, "formatter_class": _HelpFormatter, **options})
+        self.register("type", int, whole_number)
+        self.register("type", float, number)
 
     def parse_known_args(self, *args: Any, **options: Any) -> tuple[Any, list[str]]:
         """Parse *args*; no argument is left for others.

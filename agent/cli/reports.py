@@ -15,6 +15,7 @@ from agent.cli import output
 from agent.cli.output import Answer, Style, clean, emit
 from agent.cli.source import is_configured, settings
 from agent.errors import InputError
+from agent.model.digits import is_digits
 from agent.model.snapshot import Snapshot
 
 _MARKS = {
@@ -282,7 +283,7 @@ def _ranges(gpus: Sequence[str]) -> list[str]:
     first = last = -2
     for name in gpus:
         number = name.removeprefix("GPU")
-        if not number.isdecimal() or len(number) >= len("1000"):
+        if not is_digits(number) or len(number) >= len("1000"):
             first = last = -2
             ranges.append(name)
             continue

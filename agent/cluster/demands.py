@@ -9,6 +9,7 @@ from agent.cluster.cluster import Topology
 from agent.cluster.gang import Gang
 from agent.cluster.kinds import ObjectKind
 from agent.formats.fields import dig, full_name, mappings, text, whole
+from agent.model.digits import is_digits
 from agent.model.kubernetes import GPU_RESOURCE
 
 # Gangs as KAI's PodGroups tell of them.
@@ -90,7 +91,7 @@ def together(parts: Iterable[tuple[int, int | None]]) -> tuple[int, int | None]:
 
 def amount(quantity: Any) -> int | None:
     """Return a number of GPUs as Kubernetes writes it, ``8`` or ``"8"``; ``None`` if it is none."""
-    if isinstance(quantity, str) and quantity.isascii() and quantity.isdigit():
+    if isinstance(quantity, str) and is_digits(quantity):
         return int(quantity[:9])
     return quantity if type(quantity) is int else None
 

@@ -42,7 +42,7 @@ _NO_SETTINGS = (CONFIG_VARIABLE, "NODETOPO_FAKE_NVML", "NODETOPO_CORPUS")
 """Variables of ours that are no settings: the file, and two that only tests read."""
 
 _SERVICE_LINK = re.compile(
-    r"NODETOPO_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)",
+    r"NODETOPO_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)",
 )
 """Variables the kubelet adds for every Service of the namespace (``enableServiceLinks``);
 a Service called ``nodetopo`` must not stop the daemon."""

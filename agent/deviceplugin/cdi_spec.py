@@ -14,6 +14,7 @@ from agent.deviceplugin.cdi import is_device
 from agent.deviceplugin.devices import Minors, capabilities
 from agent.deviceplugin.driver_files import CUDA, NVML, DriverFiles, HostPath
 from agent.deviceplugin.host_nodes import CONTROL_NODES, INDISPENSABLE_NODES, channel_node
+from agent.model.digits import is_digits
 from agent.model.gpu import Gpu
 
 Spec: TypeAlias = Mapping[str, Any]
@@ -197,7 +198,7 @@ def lowest_version(kind: str, devices: Sequence[Mapping[str, Any]], edits: Spec)
     if "." in kind.partition("/")[2]:
         return "0.6.0"
     has_host_path = any("hostPath" in node for one in every for node in one.get("deviceNodes", ()))
-    if has_host_path or any(device["name"][0].isdigit() for device in devices):
+    if has_host_path or any(is_digits(device["name"][0]) for device in devices):
         return "0.5.0"
     return _LOWEST_VERSION
 

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from agent.errors import ApiUnavailable
 from agent.kubeapi.access import access
+from agent.model.digits import is_digits
 
 FORBIDDEN = 403
 
@@ -380,7 +381,7 @@ def _answer(response: Any, content: bytes) -> Answer:
         body = None
     # The API server sends whole seconds; the date form of RFC 9110 comes from proxies only.
     pause = response.headers.get("Retry-After")
-    is_pause = pause is not None and pause.isdecimal()
+    is_pause = pause is not None and is_digits(pause)
     return Answer(
         status=response.status,
         body=body if isinstance(body, dict) else {},

@@ -27,7 +27,7 @@ _ACTIVE = "ACTIVE"
 _DMABUF_SINCE = (5, 12)
 """The first kernel whose RDMA drivers register dma-bufs (ibv_reg_dmabuf_mr, Linux 5.12)."""
 
-_RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
+_RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 
 def job_hcas(snapshot: Snapshot) -> tuple[int, ...]:

@@ -76,7 +76,7 @@ def quantity(text: str, *, per_unit: int = 1) -> int:
         ValueError: *text* is not a quantity.
     """
     match = _QUANTITY.fullmatch(text.strip())
-    if match is None or match[1].count(".") > 1 or not any(map(str.isdigit, match[1])):
+    if match is None or match[1].count(".") > 1 or not match[1].strip("+-."):
         raise ValueError(f"not a quantity: {text!r}")
     base, power = (10, int(match[3])) if match[3] else _SUFFIXES[match[2] or ""]
     whole, _, fraction = match[1].partition(".")

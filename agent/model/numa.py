@@ -4,6 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
+from agent.model.digits import is_digits
+
+_LONGEST_RANGE = 16
+"""Characters of one range; ``65534-65535`` has 11."""
+
 _MAX_CPU = 1 << 16
 """Limit against hostile ranges; Linux's NR_CPUS is at most 8192 on the machines we serve."""
 
@@ -25,7 +30,7 @@ class CpuSet:
         listed = 0  # counts repetitions too, so that a hostile list comes to an end
         for part in filter(None, (piece.strip() for piece in text.split(","))):
             first, dash, last = part.partition("-")
-            if not first.isdecimal() or (dash and not last.isdecimal()):
+            if not is_digits(first) or (dash and not is_digits(last)) or len(part) > _LONGEST_RANGE:
                 raise ValueError(f"not a CPU list: {text[:60]!r}")
             low, high = int(first), int(last or first)
             listed += high - low + 1

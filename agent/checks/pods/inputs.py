@@ -185,7 +185,7 @@ FAST_GBPS = 100
 """Gigabits per second from which an Ethernet port is taken for one of the jobs' network."""
 
 
-_PART = re.compile(r"(?P<job>.+)-(?P<role>[a-z]+)-(?P<index>\d{1,6})")
+_PART = re.compile(r"(?P<job>.+)-(?P<role>[a-z]+)-(?P<index>[0-9]{1,6})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from agent.checks.inputs import adapters, because, is_virtual_machine, missing_m
 from agent.checks.pods.inputs import is_rdma, is_spread, listed, network_hcas, others, whole_gpus
 from agent.checks.rdma_ports import ACTIVE, is_efa, roce_ports
 from agent.checks.rule import Missing
+from agent.model.digits import is_digits
 from agent.model.hca import Hca, HcaPort
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot
@@ -122,7 +123,7 @@ def wrong_hcas(snapshot: Snapshot, value: str) -> Remarks:
         for hca in named
         if hca.name not in meant
         and any(port.state == ACTIVE for port in hca.ports)
-        and any(hca.name.startswith(n) and hca.name[len(n) :].isdecimal() for n in meant)
+        and any(hca.name.startswith(n) and is_digits(hca.name[len(n) :]) for n in meant)
     ]
     if also:
         verb, sign = ("excludes", "^") if chosen.excludes else ("takes", "")

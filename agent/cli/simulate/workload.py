@@ -9,6 +9,7 @@ from math import nan
 from types import MappingProxyType
 
 from agent.errors import InputError
+from agent.model.digits import number
 from agent.simulate.jobs import (
     PHILLY,
     Job,
@@ -88,7 +89,7 @@ class _Row:
     def _within(self, column: str, most: int, *, is_whole: bool = False) -> float:
         text = self._cells[column].strip()
         try:
-            value = float(text)
+            value = number(text)
         except ValueError:
             value = nan
         if not 0 <= value <= most or (is_whole and not value.is_integer()):

@@ -12,6 +12,7 @@ from agent.cli.svg.layout import is_vague
 from agent.cli.topo.containment import BranchKind
 from agent.cli.topo.hops import crossing, socket_bus
 from agent.cli.topo.text import memory_nodes
+from agent.model.digits import is_digits
 from agent.model.snapshot import Origin, Snapshot
 from agent.topology.domains import has_switch
 from agent.topology.links import nvlinks_between
@@ -40,7 +41,7 @@ _Found = tuple[str, str, frozenset[str]]
 
 def _crossing(snapshot: Snapshot, left: Block, right: Block) -> _Found:
     names = frozenset((left.branch.name or "", right.branch.name or ""))
-    if not all(name.isdecimal() for name in names):
+    if not all(is_digits(name) for name in names):
         return "", "link between NUMA nodes", names
     found = crossing(snapshot, int(left.branch.name or 0), int(right.branch.name or 0))
     tip = found.what if found.distance is None else f"{found.what}, distance {found.distance}"

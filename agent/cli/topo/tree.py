@@ -9,6 +9,7 @@ from agent.cli.source import load
 from agent.cli.topo.containment import Branch, BranchKind, containment
 from agent.cli.topo.devices import link_of, link_text
 from agent.cli.topo.text import memory_nodes, port_text, title
+from agent.model.digits import is_digits
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca
 from agent.model.numa import CpuSet
@@ -70,7 +71,7 @@ def tree(snapshot: Snapshot) -> list[dict[str, Any]]:
         nodes.append(
             {
                 "kind": "numa",
-                "name": int(number) if number is not None and number.isdecimal() else number,
+                "name": int(number) if number is not None and is_digits(number) else number,
                 "cpus": str(node.cpus) if node else None,
                 "memory_mib": node.memory_mib if node else None,
                 "children": [_plain(child, bridges) for child in branch.children],

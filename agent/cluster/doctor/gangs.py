@@ -8,6 +8,7 @@ from agent.cluster.cluster import Cluster
 from agent.cluster.doctor.rule import ClusterArea, ClusterJudgement, ClusterRule, cluster_rule
 from agent.cluster.gang import Gang
 from agent.cluster.node import ClusterNode, folded
+from agent.model.digits import is_digits
 from agent.model.kubernetes import MIG_RESOURCES, go_bool
 
 COUNT = "nvidia.com/gpu.count"
@@ -80,7 +81,7 @@ def largest(cluster: Cluster, gang: Gang) -> Largest:
 
 def _number(node: ClusterNode, key: str) -> int | None:
     text = node.labels.get(key, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
+    return int(text) if is_digits(text) and len(text) <= _MAX_DIGITS else None
 
 
 def is_closed(node: ClusterNode) -> bool:

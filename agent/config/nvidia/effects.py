@@ -15,6 +15,7 @@ from agent.deviceplugin.settings import Strategy
 from agent.errors import InputError
 from agent.health.status import HealthClass
 from agent.health.xid import xid
+from agent.model.digits import is_digits
 from agent.model.kubernetes import MIG_RESOURCES
 
 DISABLE, ENABLE = "DP_DISABLE_HEALTHCHECKS", "DP_ENABLE_HEALTHCHECKS"
@@ -288,5 +289,5 @@ def _words(variable: Given) -> list[str]:
 
 
 def _xid(word: str) -> int | None:
-    is_number = word.isascii() and word.isdecimal() and len(word) <= 4
+    is_number = is_digits(word) and len(word) <= 4
     return int(word) if is_number and 1 <= int(word) <= LAST_XID else None

@@ -12,6 +12,7 @@ from errno import errorcode
 from pathlib import Path
 
 from agent.errors import DecodeError, NvmlUnavailable
+from agent.model.digits import is_digits
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.archive import Entry, parse, render
 from agent.probes.discover import NO_READING, addresses, join, unread
@@ -143,7 +144,7 @@ class _Archive:
 def _is_private(procfs: Tree, path: str) -> bool:
     """Return whether *path* shows processes other than a kubelet: they may hold secrets."""
     process = path.split("/", 1)[0]
-    if path == "." or not process.isdecimal():
+    if path == "." or not is_digits(process):
         return path == "."
     line = procfs.known.get((Act.CONTENT, f"{process}/cmdline"))
     return not (isinstance(line, bytes) and is_kubelet(arguments(line)))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from agent.model.digits import is_digits
 from agent.model.snapshot import Snapshot
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -111,7 +112,7 @@ def _invented(kind: str, number: int, original: str) -> str:
         kept = original[: named.start(1)]
     elif "UUID" in kind and (prefix := re.match(r"(?:MIG-)?(?:GPU-)?", original)):
         kept = prefix[0]
-    alphabet = _DIGITS if original.isdecimal() else _HEX
+    alphabet = _DIGITS if is_digits(original) else _HEX
     return kept + _shaped(seed, original[len(kept) :], alphabet)
 
 

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from agent.formats.fields import dig, mappings
+from agent.model.digits import is_digits
 from agent.model.host import UNLIMITED, RuntimeProcess
 from agent.probes.kubelet.process import arguments
 from agent.probes.sysfs.files import Files
@@ -69,7 +70,7 @@ def host_processes(procfs: Tree) -> tuple[Process, ...] | None:
     """
     files = Files("host", procfs)
     processes: list[Process] = []
-    for pid in sorted(int(name) for name in files.names(".") or () if name.isdecimal()):
+    for pid in sorted(int(name) for name in files.names(".") or () if is_digits(name)):
         words = arguments((files.content(f"{pid}/cmdline") or b"").rstrip(b"\n"))
         if name := PurePosixPath(words[0]).name:
             processes.append(Process(pid=pid, name=name, arguments=tuple(words[1:])))
@@ -109,7 +110,7 @@ def runtime_processes(files: Files, processes: Iterable[Process]) -> tuple[Runti
 def _limit(word: str) -> int | None:
     if word == "unlimited":
         return UNLIMITED
-    return int(word) if word.isascii() and word.isdecimal() else None
+    return int(word) if is_digits(word) else None
 
 
 def peer_programs(processes: Iterable[Process]) -> tuple[str, ...]:

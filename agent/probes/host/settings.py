@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import fields
 
+from agent.model.digits import is_digits
 from agent.model.hca import Hca
 from agent.model.host import HostSettings, IdleState, Interrupts, SwapArea
 from agent.model.numa import CpuSet, CpuTopology
@@ -220,7 +221,7 @@ def hca_interrupts(
     interrupts: list[Interrupts] = []
     for address, name in first.items():
         irqs = sysfs.names(f"bus/pci/devices/{address}/msi_irqs") or ()
-        vectors = sorted(int(irq) for irq in irqs if irq.isdecimal())[:_MAX_VECTORS]
+        vectors = sorted(int(irq) for irq in irqs if is_digits(irq))[:_MAX_VECTORS]
         sets = [cpus for it in vectors if (cpus := _traffic_cpus(procfs, it)) is not None]
         if sets:
             union = frozenset[int]().union(*(it.cpus for it in sets))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.errors import DecodeError
+from agent.model.digits import is_digits
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca, NetDevice
 from agent.model.numa import CpuSet
@@ -154,7 +155,7 @@ def _gpu(name: str, row: Row | None) -> Gpu:
     numa_affinity = None if nodes is None else tuple(nodes)
     own_node, node = row.gpu_numa_id, None
     if own_node not in UNKNOWN:
-        is_number = own_node.isascii() and own_node.isdecimal() and len(own_node) < 6
+        is_number = is_digits(own_node) and len(own_node) < 6
         if not is_number or int(own_node) >= _MAX_NUMA_NODE:
             raise DecodeError(f"{name}/GPU NUMA ID", f"not a number: {own_node[:40]!r}", CURE)
         node = int(own_node)
@@ -286,6 +287,6 @@ def _legend_entry(row: str, text: str) -> LegendEntry | None:
     if not names or CELL.fullmatch(names[0]):
         return None
     # Without an address the further words are a comment: "mlx5_0 data-direct function".
-    if pci is not None and netdev is None and len(names) > 1 and not names[1].isdecimal():
+    if pci is not None and netdev is None and len(names) > 1 and not is_digits(names[1]):
         netdev = names[1]
     return LegendEntry(row=row, hca=names[0], netdev=netdev, pci=pci)

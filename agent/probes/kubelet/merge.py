@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.errors import DecodeError
+from agent.model.digits import is_digits
 from agent.model.kubelet_keys import KEYS, Keys, spelled
 from agent.model.kubernetes import go_bool
 from agent.model.numa import CpuSet
@@ -254,7 +255,7 @@ def _switch(values: list[str]) -> bool:
 
 def _whole(values: list[str]) -> int:
     try:
-        return int(values[-1], 0)
+        return int(values[-1].encode("ascii"), 0)
     except ValueError:
         raise ValueError(f"not a whole number: {values[-1][:40]!r}") from None
 
@@ -276,7 +277,7 @@ def _reservations(values: list[str]) -> list[dict[str, Any]]:
     reservations = []
     for text in (item for value in values if value for item in value.split(";")):
         node, is_pair, limits = text.partition(":")
-        if not is_pair or not node.isdecimal():
+        if not is_pair or not is_digits(node):
             raise ValueError(f"not of the form node:type=quantity: {text[:80]!r}")
         reservations.append({"numaNode": int(node), "limits": dict(map(_pair, limits.split(",")))})
     return reservations

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.model.digits import is_digits
 from agent.probes.sysfs.tree import Root, Tree
 
 EMBEDDING = {
@@ -51,7 +52,7 @@ def running_kubelets(procfs: Root) -> tuple[KubeletProcess, ...]:
     """
     tree = Tree.of(procfs)
     try:
-        pids = sorted(int(name) for name in tree.names(".") if name.isdecimal())
+        pids = sorted(int(name) for name in tree.names(".") if is_digits(name))
     except OSError:
         return ()
     kubelets = (_kubelet(tree, pid) for pid in pids)

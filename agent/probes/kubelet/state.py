@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from agent.errors import DecodeError
 from agent.formats import json
 from agent.formats.fields import Object, as_count, as_items, as_object, as_text
+from agent.model.digits import is_digits
 from agent.model.kubelet_state import (
     CpuState,
     DeviceState,
@@ -224,7 +225,7 @@ def memory_state(value: Any) -> MemoryState:
 def _blocks(document: Object) -> Iterator[MemoryBlock]:
     for node, state in as_object(document.get("machineState"), "machineState").items():
         path = f"machineState.{node}"
-        if not node.isdecimal():
+        if not is_digits(node):
             raise DecodeError(path, "expected the number of a NUMA node")
         fields = as_object(state, path)
         items = as_items(fields.get("cells"), f"{path}.cells")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
+from agent.model.digits import is_digits
 from agent.model.numa import CpuSet
 from agent.model.pod import Pod
 from agent.model.qos import QosClass
@@ -199,7 +200,7 @@ class Cgroups:
         throttled = None
         for line in self._time(path, "cpu.stat").splitlines():
             name, _, count = line.partition(" ")
-            if throttled is None and name == "nr_throttled" and count.isdecimal():
+            if throttled is None and name == "nr_throttled" and is_digits(count):
                 throttled = int(count[:20])
         weight, least = ("cpu.weight", 1) if self.is_unified else ("cpu.shares", _SHARES)
         return Group(

@@ -5,6 +5,7 @@ from errno import ENOENT, ENOTDIR, errorcode
 from os import strerror
 from pathlib import PurePosixPath
 
+from agent.model.digits import whole_number
 from agent.model.numa import CpuSet
 from agent.model.probe_issue import ProbeIssue
 from agent.probes.sysfs.tree import Root, Tree
@@ -58,7 +59,7 @@ class Files:
         if text is None:
             return None
         try:
-            return int(text)
+            return whole_number(text)
         except ValueError:
             self.report(path, f"not a number: {text[:40]!r}")
             return None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from agent.model.digits import is_digits
 from agent.model.numa import CpuSet
 from agent.model.nvlink import NvSwitch
 from agent.model.pci import (
@@ -282,7 +283,7 @@ class PciTree:
 
     def _iommu_group(self, place: str) -> int | None:
         name = self._files.link_name(f"{place}/iommu_group") or ""
-        return int(name) if name.isdecimal() else None
+        return int(name) if is_digits(name) else None
 
     def _iommu_type(self, file: str) -> IommuType | None:
         text = self._files.text(file)

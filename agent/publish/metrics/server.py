@@ -16,6 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from agent.errors import InputError
+from agent.model.digits import is_digits
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.snapshot import Snapshot
 from agent.publish.metrics.families import families
@@ -92,7 +93,7 @@ def serve_metrics(
         InputError: *address* is malformed or cannot be listened on.
     """
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+    if not colon or not host or not is_digits(port) or int(port) > 65535:
         raise InputError(
             f"not an address: {address!r}",
             "write --metrics-address as host:port, e.g. 127.0.0.1:9430",

@@ -208,7 +208,7 @@ def test_sizes_and_run_times_may_come_from_two_files(cli: Cli, tmp_path: Path) -
         (("--jobs", "0"), "error: --jobs: 0 is not between"),
         (("--seeds", "0"), "error: --seeds: 0 is not between"),
         (("--load", "0"), "error: --load: 0 is not above 0"),
-        (("--load", "nan"), "error: --load: nan is not above 0"),
+        (("--load", "nan"), "error: argument --load: invalid float value: 'nan'"),
         (("--workload", "filly"), "did you mean 'philly'?"),
         (("--trace", "/nowhere.csv"), "error: cannot read /nowhere.csv"),
         (("--trace", "/nowhere.csv", "--workload", "pai"), "error: --trace and --workload exclude"),

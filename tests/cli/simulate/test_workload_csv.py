@@ -69,6 +69,9 @@ def test_quantiles_tell_run_times() -> None:
         ("duration_s,gpus\n\n-1,1\n", "t.csv line 3: duration_s: not a number from 0 to"),
         ("duration_s,gpus\nnan,1\n", "t.csv line 2: duration_s: not a number from 0 to"),
         ("duration_s,gpus\n1,inf\n", f"{WHOLE}: 'inf'"),
+        ("duration_s,gpus\n60,\u0664\n", f"{WHOLE}: '\u0664'"),
+        ("duration_s,gpus\n60,1_0\n", f"{WHOLE}: '1_0'"),
+        ("duration_s,gpus\n6_0,1\n", "t.csv line 2: duration_s: not a number from 0 to"),
         ("duration_s,gpus\n1,1000000001\n", f"{WHOLE}: '1000000001'"),
         (
             "gpus,jobs\n2,1e308\n4,1e308\n",
