@@ -271,8 +271,13 @@ def _from_text(args: Namespace) -> Snapshot:
 
 
 def _unusable(name: str, text: str, error: DecodeError, flag: str) -> InputError:
-    """Return the error for *text* that *flag* cannot read; name the flag that could."""
+    """Return the error for *text* that *flag* cannot read; say what it is, or which flag could."""
+    from agent.probes.importers.other_files import recognise  # noqa: PLC0415 - only errors
+
     head = text.lstrip("\ufeff \t\r\n")[:200]
+    other = None if "GPU0" in head else recognise(text)
+    if other is not None:
+        return InputError(f"{name}: this is {other.what}", other.cure)
     suited = None
     if head.startswith("{"):
         suited = "--snapshot"
@@ -280,9 +285,9 @@ def _unusable(name: str, text: str, error: DecodeError, flag: str) -> InputError
         suited = "--nccl-xml"
     elif "GPU0" in head:  # every `nvidia-smi topo -m` text holds it
         suited = "--topo-m"
-    for other, what in _FLAGS:
-        if other == suited != flag:
-            return InputError(f"{name}: {error.cause}", f"this looks like {what}: use {other}")
+    for fitting, what in _FLAGS:
+        if fitting == suited != flag:
+            return InputError(f"{name}: {error.cause}", f"this looks like {what}: use {fitting}")
     return InputError(f"{name}: {error.cause}", error.cure or "check the file")
 
 

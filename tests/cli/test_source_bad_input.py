@@ -136,6 +136,32 @@ def test_a_broken_topology_is_one_clear_line(cli: Cli, text: str, words: str) ->
     assert words in outcome.err
 
 
+@pytest.mark.parametrize("flag", ["--snapshot", "--topo-m", "--nccl-xml"])
+@pytest.mark.parametrize(
+    ("text", "what", "cure"),
+    [
+        (
+            "<!DOCTYPE nvidia_smi_log SYSTEM 'nvsmi_device_v13.dtd'>\n<nvidia_smi_log/>\n",
+            "the output of `nvidia-smi -q -x`",
+            "--topo-m",
+        ),
+        ("<!DOCTYPE topology SYSTEM 'hwloc2.dtd'><topology/>", "an hwloc topology", "capture"),
+        ("nvidia.com/gpu.count=8\n", "the output of GPU feature discovery", "capture"),
+        ('{"Data":{"PodDeviceEntries":null},"Checksum":1}', "the kubelet's checkpoint", "capture"),
+    ],
+    ids=["nvidia-smi", "hwloc", "gfd", "kubelet"],
+)
+def test_a_file_of_another_tool_is_named_whatever_the_flag(
+    cli: Cli, flag: str, text: str, what: str, cure: str
+) -> None:
+    outcome = cli(*MATRIX, flag, "-", stdin=text)
+    assert (outcome.code, outcome.out) == (2, ""), outcome
+    assert_one_line(outcome.err)
+    cause, _, rest = outcome.err.partition(" — ")
+    assert f"error: -: this is {what}" in cause
+    assert cure in rest
+
+
 def test_a_directory_is_no_snapshot(cli: Cli, tmp_path: Path) -> None:
     outcome = cli(*MATRIX, "--snapshot", str(tmp_path))
     assert (outcome.code, outcome.err) == (2, f"error: {tmp_path} is a directory — name a file\n")
