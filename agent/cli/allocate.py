@@ -15,7 +15,7 @@ from agent.cli.files import STDIO, read_text
 from agent.cli.output import Answer, emit, note
 from agent.cli.parser import Parser, add_output
 from agent.cli.source import add_source, load
-from agent.errors import DecodeError, InputError
+from agent.errors import DecodeError, InputError, UnreadableError
 from agent.health.ledger import degraded_at_a_look
 from agent.model.snapshot import Snapshot
 
@@ -86,10 +86,14 @@ def run(args: Namespace) -> int:
 
     Raises:
         InputError: a GPU is unknown, no set fits, or flags contradict each other.
+        UnreadableError: the source names no GPU, and may leave them out.
     """
     if args.bandwidth_table == STDIO and STDIO in (args.snapshot, args.topo_m, args.nccl_xml):
         raise InputError("standard input can be read only once", "name one of the two files")
     snapshot = load(args)
+    if not snapshot.gpus and (reason := unknown_gpus(snapshot)) is not None:
+        cure = "name a source that lists the GPUs, such as `nvidia-smi topo -m` with --topo-m"
+        raise UnreadableError(f"could not tell which GPUs there are: {reason}", cure)
     is_comparison = args.policy == NVIDIA
     if is_comparison:
         ours_only = {"--replicas": args.replicas, "--mig": args.mig, "--why-not": args.why_not}
@@ -106,6 +110,14 @@ def run(args: Namespace) -> int:
     )
     emit((_comparison if is_comparison else _allocation)(request, best, args), args)
     return 0
+
+
+def unknown_gpus(snapshot: Snapshot) -> str | None:
+    """Return why *snapshot*, which has no GPUs, may lack the node's; ``None`` where there are none.
+
+    NVML did not answer, or the file was written without them.
+    """
+    return next((issue.reason for issue in snapshot.issues if issue.hides_gpus), None)
 
 
 class DeviceAllocator(Protocol):

@@ -15,6 +15,7 @@ from agent.topology.links import (
     active_links,
     gpus_of_unknown_links,
     gpus_out_of_nvlink,
+    loops,
     nvlinks_between,
 )
 from agent.topology.matrix import pci_closeness
@@ -43,7 +44,8 @@ def _groups(snapshot: Snapshot) -> tuple[tuple[int, ...], ...] | None:
 def _nvlink_version(snapshot: Snapshot) -> int | None:
     if any(gpu.is_lost for gpu in snapshot.gpus):
         return None  # a lost GPU in MIG mode has links, too
-    active = [link for link in snapshot.nvlinks or () if link.is_active]
+    looped = loops(snapshot)
+    active = [link for link in snapshot.nvlinks or () if link.is_active and link not in looped]
     return min((link.version for link in active if link.version is not None), default=None)
 
 
@@ -91,7 +93,9 @@ def _links_per_gpu(snapshot: Snapshot) -> int | None:
     out, links = gpus_out_of_nvlink(snapshot), snapshot.nvlinks
     if links is None or gpus_of_unknown_links(snapshot):
         return None
-    if any(link.is_active is None for link in links if link.gpu not in out):
+    looped = loops(snapshot)
+    unclear = [link for link in links if link.is_active is None or link in looped]
+    if any(link.gpu not in out for link in unclear):
         return None
     counts = [len(active_links(gpu, snapshot)) for gpu in snapshot.gpus if gpu.index not in out]
     return min(counts, default=None)

@@ -7,7 +7,7 @@ from agent.labels.label import LabelEntry
 from agent.labels.rules import DEFAULT_PREFIX
 from agent.model.gpu import FabricState
 from agent.model.snapshot import Snapshot
-from agent.topology.links import gpus_out_of_nvlink
+from agent.topology.links import gpus_out_of_nvlink, loops
 from agent.topology.wiring import modules_without_links, wired_gpus
 
 OK_KEY = f"{DEFAULT_PREFIX}topology-ok"
@@ -39,8 +39,11 @@ def _is_ok(snapshot: Snapshot) -> bool | None:
     is_read = None not in (links, snapshot.numa_nodes, snapshot.pci_gpus)
     is_answered = all(issue.probe != "nvml" for issue in snapshot.issues)
     has_states = all(link.is_active is not None for link in links or () if link.gpu not in out)
+    has_ends = not loops(snapshot)
     has_links = not modules_without_links(snapshot)
-    is_known = is_read and is_answered and has_states and has_links and is_settled(snapshot)
+    is_known = (
+        is_read and is_answered and has_states and has_ends and has_links and is_settled(snapshot)
+    )
     return True if is_known else None
 
 

@@ -14,6 +14,9 @@ _SUBJECT = re.compile(
     re.DOTALL,
 )
 
+GPUS = "gpus"
+"""Subject of an issue about all GPUs of an imported file."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeIssue:
@@ -67,6 +70,11 @@ class ProbeIssue:
     def is_whole(self) -> bool:
         """Whether NVML as a whole did not answer, rather than one call about one device."""
         return self.probe == "nvml" and self.device is None
+
+    @property
+    def hides_gpus(self) -> bool:
+        """Whether a node without GPUs may have some: NVML did not answer, or a file names none."""
+        return self.is_whole or self.subject == GPUS
 
     @property
     def pci(self) -> PciAddress | None:

@@ -19,13 +19,15 @@ def nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
     carries nothing. Through NVSwitches every GPU reaches every other with all its switch
     links, so the pair has the lesser of the two counts, unless the driver denies the pair
     peer access. Links to a CPU (POWER9) join no GPUs. Those of a lost GPU are unknown, as are
-    those of a GPU that reports the state of none. The count in a text is taken as is.
+    those of a GPU that reports the state of none, or itself as the far end of all
+    (:func:`loops`). The count in a text is taken as is.
     """
     reported = _reported(snapshot)
     direct, switched = direct_links(snapshot), switch_links(snapshot)
     links = snapshot.nvlinks or ()
+    looped = loops(snapshot)
     silent = {link.gpu for link in links} - {
-        link.gpu for link in links if link.is_active is not None
+        link.gpu for link in links if link.is_active is not None and link not in looped
     }
     silent |= {gpu.index for gpu in snapshot.gpus if gpu.is_lost}
     counts: dict[Pair, int | None] = {}
@@ -68,6 +70,20 @@ def gpus_of_unknown_links(snapshot: Snapshot) -> frozenset[int]:
     A lost GPU that was in MIG mode is none of them, for it uses no NVLink.
     """
     return frozenset(gpu.index for gpu in snapshot.gpus if gpu.is_lost and not gpu.is_divided)
+
+
+def loops(snapshot: Snapshot) -> frozenset[NvLink]:
+    """Return the active NVLinks whose far end, by its address, is their own GPU.
+
+    No GPU is linked to itself: the address is wrong, as in virtual machines of Azure (NC A100 v4),
+    and where such a link leads is not known.
+    """
+    addresses = {gpu.index: gpu.pci for gpu in snapshot.gpus}
+    return frozenset(
+        link
+        for link in snapshot.nvlinks or ()
+        if link.is_active and link.peer is not None and link.peer == addresses.get(link.gpu)
+    )
 
 
 def active_links(gpu: Gpu, snapshot: Snapshot) -> tuple[NvLink, ...]:

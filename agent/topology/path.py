@@ -32,8 +32,13 @@ def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closenes
 
     ``None`` when a path is unknown; when the devices are below different host bridges and the
     NUMA node of either is unknown, so that it is NODE or SYS (nvidia-smi was seen to print
-    either then, docs/internals/topology.md); when the source names no host bridge and the devices
-    share no switch, so that it is PHB or NODE.
+    either then, docs/internals/topology.md); when the source names every port but no host bridge
+    and the devices share none, so that it is PHB or NODE.
+
+    A collapsed path is that of NCCL's tree, which has CPUs and no host bridges: two devices of one
+    CPU that share no switch, or whose switch it does not give, are PHB by NCCL's word, which stands
+    for nvidia-smi's PHB and NODE. All devices of unknown NUMA node are below one CPU there
+    (NVIDIA/nccl src/graph/topo.cc, ``numaid`` −1).
 
     Args:
         a: one device.
@@ -56,7 +61,8 @@ def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closenes
         limit = COLLAPSED_SWITCH_HOPS if a.path.is_collapsed else SWITCH_HOPS
         return Closeness.PIX if below <= limit else Closeness.PXB
     if a.path.root is None or b.path.root is None:
-        return across
+        is_of_one_cpu = a.path.is_collapsed and nodes[0] == nodes[1]
+        return Closeness.PHB if is_of_one_cpu else across
     if a.path.root == b.path.root:
         return Closeness.PHB
     return Closeness.NODE if None not in nodes and nodes[0] == nodes[1] else across

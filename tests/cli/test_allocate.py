@@ -11,6 +11,8 @@ from jsonschema import Draft202012Validator
 from agent.machines.bundled import machine
 from agent.model.codec import encode
 from agent.model.gpu import RemappedRows
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
 from tests.cli.conftest import Cli
 
 DGX = ("allocate", "--machine", "dgx-1v")
@@ -196,3 +198,30 @@ def test_degraded_gpus_are_those_of_the_flag_or_those_that_look_degraded(
     path.write_text(encode(replace(node, gpus=(first, *node.gpus[1:]))), "utf-8")
     found = json.loads(cli("allocate", "--snapshot", str(path), *request, "-o", "json").out)
     assert found["indices"] == [1]
+
+
+def test_a_file_without_gpus_does_not_tell_that_the_node_has_none(cli: Cli) -> None:
+    switches_alone = """<system version="1"><cpu numaid="0">
+        <pci busid="0000:45:00.0"><pci busid="0000:4f:00.0"/></pci>
+    </cpu></system>"""
+    done = cli("allocate", "--size", "2", "--nccl-xml", "-", stdin=switches_alone)
+    assert (done.code, done.out) == (3, "")
+    assert "error: could not tell which GPUs there are: the file names none" in done.err
+
+
+def test_a_snapshot_without_nvml_does_not_tell_that_the_node_has_no_gpus(
+    cli: Cli, tmp_path: Path
+) -> None:
+    issue = ProbeIssue(probe="nvml", subject="library", reason="cannot load libnvidia-ml.so.1")
+    path = tmp_path / "node.json"
+    path.write_text(encode(Snapshot(issues=(issue,))), "utf-8")
+    done = cli("allocate", "--size", "1", "--snapshot", str(path))
+    assert done.code == 3
+    assert "could not tell which GPUs there are: cannot load libnvidia-ml.so.1" in done.err
+
+
+def test_a_node_known_to_have_no_gpu_is_bad_input(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "node.json"
+    path.write_text(encode(Snapshot()), "utf-8")
+    done = cli("allocate", "--size", "1", "--snapshot", str(path))
+    assert (done.code, "this node has none" in done.err) == (2, True)

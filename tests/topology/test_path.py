@@ -38,9 +38,10 @@ def collapsed(*hops: int, numa: int | None = 0, function: int = 0) -> Gpu:
         (collapsed(1, 8), collapsed(1, 9), Closeness.PIX),
         (collapsed(1, 2, 8), collapsed(1, 9), Closeness.PXB),
         (collapsed(1, 2, 8), collapsed(1, 3, 9), Closeness.PXB),
-        # no switch in common: PHB or NODE, nothing tells which; across nodes it is SYS
-        (collapsed(1, 8), collapsed(2, 9), None),
-        (collapsed(8), collapsed(9), None),
+        # no switch in common, or none given: PHB as for NCCL, which has no NODE; across nodes SYS
+        (collapsed(1, 8), collapsed(2, 9), Closeness.PHB),
+        (collapsed(8), collapsed(9), Closeness.PHB),
+        (collapsed(8, numa=None), collapsed(9, numa=None), Closeness.PHB),
         (collapsed(1, 8), collapsed(2, 9, numa=1), Closeness.SYS),
         (collapsed(1, 8, numa=None), collapsed(2, 9, numa=1), None),
         # functions of one device, in either kind of path, also right at the host bridge

@@ -17,7 +17,7 @@ from agent.model.hca import Hca
 from agent.model.numa import CpuSet, CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress
-from agent.model.probe_issue import ProbeIssue
+from agent.model.probe_issue import GPUS, ProbeIssue
 from agent.model.snapshot import Kernel, Snapshot
 from agent.probes.importers.nccl_xml_devices import (
     CURE,
@@ -34,6 +34,8 @@ from agent.probes.importers.nccl_xml_devices import (
     read_function,
     read_tree,
 )
+from agent.probes.importers.other_files import ROOTS
+from agent.topology.links import loops
 
 PROBE = "nccl-xml"
 
@@ -49,12 +51,6 @@ _KNOWN = frozenset(("system", "cpu", "pci", "gpu", "nvlink", "c2c", "nic", "net"
 
 _VERSION = 1
 """``NCCL_TOPO_XML_VERSION`` (xml.h); AMD's RCCL counts on its own."""
-
-_OTHER_ROOTS = {
-    "graphs": "an NCCL graph (NCCL_GRAPH_FILE), which holds rings and trees, no topology",
-    "nvidia_smi_log": "the output of `nvidia-smi -q -x`",
-    "topology": "an hwloc topology",
-}
 
 _EXTENDED = 15
 """CPUID leaf 1: the extended family counts only where the family is 15 (AMD, Intel manuals)."""
@@ -76,7 +72,8 @@ def parse_nccl_xml(text: str) -> Snapshot:
     has a ``gpu`` element; NCCL writes active ones only, so each is active. An HCA that the
     file does not name is called by its PCI address. NUMA nodes without a device are not in
     the file, so ``numa_nodes`` and ``cpu.online`` hold those with one; ``numaid`` −1 is no
-    node. No HCAs at all means: not known, as a job may have used none.
+    node. No HCAs at all means: not known, as a job may have used none; so does no GPU, with an
+    issue (AWS's files name only the switches; AMD's GPUs are left out).
 
     Raises:
         DecodeError: not XML, not an NCCL topology, of several hosts, or with an impossible
@@ -120,8 +117,9 @@ def parse_nccl_xml(text: str) -> Snapshot:
 def _checked_version(root: Element) -> int:
     """Return the version of an NCCL topology of one host."""
     if root.tag != "system":
-        what = _OTHER_ROOTS.get(root.tag, f"a document of another kind, {root.tag[:40]!r}")
-        raise DecodeError("", f"this is {what}", CURE)
+        if other := ROOTS.get(root.tag):
+            raise DecodeError("", f"this is {other.what}", other.cure)
+        raise DecodeError("", f"this is a document of another kind, {root.tag[:40]!r}", CURE)
     version = number(root, "version", 0, 1 << 16)
     if version is None:
         raise DecodeError("version", "missing", CURE)
@@ -230,6 +228,13 @@ def _gpus_and_nvlinks(
         issues.append(("nvlink", "not every GPU has a gpu element, so links are left out"))
     numbered = tuple(_gpu(index, gpu) for index, gpu in indexed)
     links = tuple(link for index, gpu in indexed for link in _nvlinks(index, gpu.gpu))
+    looped = Counter(link.gpu for link in loops(Snapshot(gpus=numbered, nvlinks=links)))
+    if looped:
+        names = ", ".join(f"GPU{index}" for index in sorted(looped))
+        reason = f"{looped.total()} of {names} lead to the GPU itself, so where to is not known"
+        issues.append(("nvlink", reason))
+    if not gpus:
+        issues.append((GPUS, "the file names none of NVIDIA's, so the node's are not known"))
     return numbered, links if 0 < with_element == len(gpus) else None, issues
 
 

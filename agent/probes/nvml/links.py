@@ -88,8 +88,8 @@ def uneven(links: Sequence[NvLink], gpus: Sequence[Gpu]) -> tuple[ProbeIssue, ..
     """Return an issue for each contradiction between the two ends of an NVLink connection.
 
     A single link that is down at one end and up at the other; a pair of GPUs whose ends count
-    different numbers of direct links that are up; a GPU that has fewer links up to the
-    NVSwitches than another one. The weaker end is what counts
+    different numbers of direct links that are up; a GPU whose links lead to itself, or that
+    has fewer links up to the NVSwitches than another one. The weaker end is what counts
     (:mod:`agent.topology.links`). GPUs with a link of unknown state are left out: why it is
     unknown is an issue already.
     """
@@ -109,10 +109,14 @@ def uneven(links: Sequence[NvLink], gpus: Sequence[Gpu]) -> tuple[ProbeIssue, ..
         peer = by_pci.get(link.peer) if link.peer else None
         if peer is not None:
             direct[link.gpu, peer] += 1
-            if (peer, link.peer_link) in down:
-                reason = f"down here, up at its far end, NVLink {link.link} of GPU{link.gpu}"
-                issues.append(ProbeIssue.of_call(f"GPU{peer}", f"NVLink {link.peer_link}", reason))
+        if peer is not None and peer != link.gpu and (peer, link.peer_link) in down:
+            reason = f"down here, up at its far end, NVLink {link.link} of GPU{link.gpu}"
+            issues.append(ProbeIssue.of_call(f"GPU{peer}", f"NVLink {link.peer_link}", reason))
         to_switches[link.gpu] += link.peer_kind is PeerKind.SWITCH
+    for gpu in ends:
+        if count := direct[gpu, gpu]:
+            reason = f"links up whose far end is the GPU itself: {count}"
+            issues.append(ProbeIssue.of_call(f"GPU{gpu}", "NVLink", reason))
     for a, b in combinations(ends, 2):
         forth, back = direct[a, b], direct[b, a]
         if forth != back:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from agent.labels.catalogue import labels
 from agent.model.gpu import C2c, Gpu
 from agent.model.hca import DataDirect, Hca, HcaPort
 from agent.model.numa import CpuSet, CpuTopology, NumaNode
@@ -10,6 +11,8 @@ from agent.model.pci import PciAddress, PciBridge, PcieLink, PciFunction, PciPat
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Kernel, Snapshot
 from agent.probes.importers.nccl_xml import parse_nccl_xml
+from agent.topology.links import nvlinks_between
+from agent.topology.matrix import matrix
 from tests.probes.importers.nccl_xml_text import BY_HAND, DUMP
 
 CPUS = CpuSet.parse("28-32")
@@ -246,3 +249,52 @@ def test_the_architecture_follows_from_the_compute_capability(
     assert (
         parse_nccl_xml(DUMP.replace('sm="90"', f'sm="{sm}"')).gpus[0].architecture == architecture
     )
+
+
+LOOPS = """\
+<system version="1">
+  <cpu numaid="0" affinity="0000ffff">
+    <pci busid="0001:00:00.0" class="0x030200">
+      <gpu dev="0" sm="80"><nvlink target="0001:00:00.0" count="12" tclass="0x030200"/></gpu>
+    </pci>
+    <pci busid="0002:00:00.0" class="0x030200">
+      <gpu dev="1" sm="80"><nvlink target="0002:00:00.0" count="12" tclass="0x030200"/></gpu>
+    </pci>
+  </cpu>
+</system>
+"""
+"""What NCCL dumps where the driver of a virtual machine names a GPU as its own far end."""
+
+
+def test_nvlinks_to_their_own_gpu_are_an_issue_and_in_no_label() -> None:
+    snapshot = parse_nccl_xml(LOOPS)
+    (issue,) = snapshot.issues
+    assert (issue.subject, issue.reason) == (
+        "nvlink",
+        "24 of GPU0, GPU1 lead to the GPU itself, so where to is not known",
+    )
+    assert nvlinks_between(snapshot) == {(0, 1): None}
+    published = labels(snapshot)
+    about_links = {key for key in published if "nvlink" in key or "nvswitch" in key}
+    assert (about_links, "gpu.topology/interconnect" in published) == (set(), False)
+    assert published["gpu.topology/numa-nodes"] == "1"
+
+
+def test_gpus_of_one_cpu_are_phb_where_no_switch_is_given() -> None:
+    found = matrix(parse_nccl_xml(LOOPS)).cells
+    assert found == (("X", "PHB"), ("PHB", "X"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LOOPS.replace(' class="0x030200"', "").replace("<gpu", "<other").replace("gpu>", "other>"),
+        LOOPS.replace('sm="80"', 'gcn="942"'),
+    ],
+    ids=["without class codes", "AMD"],
+)
+def test_a_file_without_gpus_of_nvidia_leaves_the_gpus_unknown(text: str) -> None:
+    snapshot = parse_nccl_xml(text)
+    assert snapshot.gpus == ()
+    (issue,) = (issue for issue in snapshot.issues if issue.hides_gpus)
+    assert issue.reason == "the file names none of NVIDIA's, so the node's are not known"

@@ -57,6 +57,14 @@ def test_even_links_are_no_issue() -> None:
     assert uneven((), GPUS) == ()
 
 
+def test_links_lead_to_their_own_gpu() -> None:
+    links = [_link(0, 0, 0), _link(0, 1, 0), _link(1, 0, 1)]
+    assert uneven(links, GPUS) == (
+        _issue("GPU0 NVLink", "links up whose far end is the GPU itself: 2"),
+        _issue("GPU1 NVLink", "links up whose far end is the GPU itself: 1"),
+    )
+
+
 def test_a_pair_counts_different_numbers() -> None:
     links = [_link(0, 0, 1), _link(0, 1, 1), _link(1, 0, 0), _down(1, 1), _link(2, 0, 1)]
     assert uneven(links, GPUS) == (
