@@ -106,9 +106,14 @@ _WIDE = 0.54
 _XML_FORBIDDEN = frozenset({"\ufffe", "\uffff"})
 
 
+LONGEST = 4000
+"""Characters of a text in the picture, tooltips included; a list of 1024 CPUs has no more."""
+
+
 def safe(text: str) -> str:
-    """Return *text* without what a terminal or XML 1.0 must not hold."""
-    return "".join(char for char in clean(text) if char not in _XML_FORBIDDEN)
+    """Return *text* without what a terminal or XML 1.0 must not hold, cut where it is very long."""
+    kept = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return "".join(char for char in clean(kept) if char not in _XML_FORBIDDEN)
 
 
 def text_width(text: str, size: float) -> float:
@@ -121,9 +126,13 @@ def fitted(text: str, size: float, room: float) -> str:
     text = safe(text)
     if text_width(text, size) <= room:
         return text
-    while text and text_width(text + "…", size) > room:
-        text = text[:-1]
-    return text.rstrip(" ·,-") + "…"
+    columns = width("…")
+    end = 0
+    for end, char in enumerate(text):  # noqa: B007 - where it ends is what counts
+        columns += width(char)
+        if columns * size * _WIDE > room:
+            break
+    return text[:end].rstrip(" ·,-") + "…"
 
 
 def wrapped(words: Iterable[str], size: float, room: float) -> list[str]:

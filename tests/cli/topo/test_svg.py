@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.cli.output import width
 from agent.cli.svg import canvas
 from agent.cli.topo.devices import row_name
 from agent.cli.topo.svg import draw
@@ -189,3 +190,38 @@ def _sides(box: ET.Element) -> _Sides:
 
 def _overlap(a: _Sides, b: _Sides) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+@pytest.mark.parametrize("char", ["x", "é", "漢", "\u0301"])
+def test_long_texts_are_measured_once_and_cut(char: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = 0
+
+    def counted(text: str) -> int:
+        nonlocal measured
+        measured += len(text)
+        return width(text)
+
+    monkeypatch.setattr(canvas, "width", counted)
+    draw(machine("dgx-h100"))
+    usual, measured = measured, 0
+    long = char * 10_000
+    plain = machine("dgx-h100")
+    gpus = tuple(replace(gpu, product=long, uuid=f"{long}{gpu.index}") for gpu in plain.gpus)
+    hcas = tuple(replace(hca, name=f"{long}{at}") for at, hca in enumerate(plain.hcas or ()))
+    document = draw(replace(plain, node=long, product_name=long, gpus=gpus, hcas=hcas))
+    texts = 3 * (2 + len(gpus) + len(hcas))
+    assert measured < usual + texts * canvas.LONGEST
+    assert len(document) < 2 * texts * canvas.LONGEST
+    assert ET.fromstring(document) is not None
+
+
+@given(st.text(max_size=60), st.floats(0, 300))
+def test_a_fitted_text_is_the_longest_start_that_fits(text: str, room: float) -> None:
+    found = canvas.fitted(text, 10, room)
+    cleaned = canvas.safe(text)
+    if canvas.text_width(cleaned, 10) <= room:
+        assert found == cleaned
+        return
+    starts = [cleaned[:end] for end in range(len(cleaned))]
+    fitting = [start for start in starts if canvas.text_width(f"{start}…", 10) <= room]
+    assert found == max(fitting, key=len, default="").rstrip(" ·,-") + "…"
