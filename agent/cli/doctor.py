@@ -9,7 +9,7 @@ from agent.cli import output
 from agent.cli.cluster_source import add_cluster_source, api, found, load_nodes, not_usable, objects
 from agent.cli.files import STDIO, read_text
 from agent.cli.health import add_only
-from agent.cli.output import emit, progress, warn
+from agent.cli.output import emit, progress, warn, warn_each_kind
 from agent.cli.parser import Parser, add_output
 from agent.cli.source import add_node, add_settings, settings
 from agent.cluster.cluster import Cluster, Topology
@@ -190,8 +190,9 @@ def _from_file(
                 unknown.add(f"{item.get('apiVersion')} {item.get('kind')}")
             else:
                 known.append((kind, item))
-    for what in sorted(unknown):
-        warn(args, f"{name}: says nothing about gangs or levels: {what}")
+    warn_each_kind(
+        args, (f"{name}: says nothing about gangs or levels: {what}" for what in sorted(unknown))
+    )
     return None if unknown and not known else tuple(known)
 
 
@@ -230,8 +231,7 @@ def snapshots(args: Namespace, nodes: Sequence[ClusterNode]) -> Mapping[str, Sna
             decoded = decode(read_text(name))
         except DecodeError as error:
             raise InputError(f"{name}: {error.cause}", error.cure or "check the file") from None
-        for warning in decoded.warnings:
-            warn(args, f"{name}: {warning}")
+        warn_each_kind(args, (f"{name}: {warning}" for warning in decoded.warnings))
         sources.append((name, decoded.snapshot.node, decoded.snapshot))
     if args.live:
         from agent.cli import live  # noqa: PLC0415 - loads the probes

@@ -10,6 +10,9 @@ from agent.cli.output import say
 from agent.errors import InputError
 from agent.model.codec import MAX_BYTES
 
+_PROCFS = "/proc"
+"""Files here are made while they are read, some wait for more, and ``kmsg`` loses what was read."""
+
 STDIO = "-"
 """Stands for standard input or output, as everywhere."""
 
@@ -17,8 +20,8 @@ STDIO = "-"
 def read_text(name: str, *, most: int = MAX_BYTES) -> str:
     """Return the text of the file *name*, or of standard input for ``-``.
 
-    Regular files and pipes only, up to *most* bytes, by default 16 MiB: a device node could
-    never end.
+    Saved files and anonymous pipes only, up to *most* bytes, by default 16 MiB: a device, a named
+    pipe or a file of the kernel's, such as ``/proc/kmsg``, could never end.
 
     Raises:
         InputError: missing, unreadable, too large, not a file, or not UTF-8.
@@ -43,11 +46,21 @@ def _read_named(name: str, most: int) -> bytes:
     # Without O_NONBLOCK, opening a FIFO that has no writer would wait for ever.
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+        status = os.fstat(descriptor)
+        is_pipe = stat.S_ISFIFO(status.st_mode) and not Path(name).resolve().exists()
+        is_saved = stat.S_ISREG(status.st_mode) and status.st_dev != _device(_PROCFS)
+        if not (is_pipe or is_saved):
             raise InputError(f"{name} is not a regular file", "name a file, or - for stdin")
-        os.set_blocking(descriptor, True)
-        return file.read(most + 1)
+        os.set_blocking(descriptor, is_pipe)
+        return file.read(most + 1) or b""
+
+
+def _device(path: str) -> int | None:
+    """Return the device of the file system that *path* is on; ``None`` where it is not there."""
+    try:
+        return Path(path).stat().st_dev
+    except OSError:
+        return None
 
 
 def write_text(name: str, text: str) -> None:

@@ -200,13 +200,52 @@ def escaped(document: str) -> str:
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
+LONGEST_WORD = 200
+"""Characters of one word in a line of :func:`note`; names of files and settings have fewer."""
+
+LONGEST_LINE = 1000
+"""Characters of a line of :func:`note`, its kind left out."""
+
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
+
+
 def note(kind: str, text: str) -> None:
-    """Print the one line ``kind: text`` to standard error."""
-    sys.stderr.write(f"{kind}: {' '.join(clean(text).split())}\n")
+    """Print the one line ``kind: text`` to standard error, long values in it cut."""
+    line = " ".join(clean(_cut(text, 10 * LONGEST_LINE)).split())
+    line = _LONG_WORD.sub(lambda word: _cut(word[0], LONGEST_WORD), line)
+    sys.stderr.write(f"{kind}: {_cut(line, LONGEST_LINE)}\n")
     sys.stderr.flush()
+
+
+def _cut(text: str, most: int) -> str:
+    """Return *text* with at most *most* characters: its start and its end, which has the cure."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 1]}…{text[-end:]}"
 
 
 def warn(args: Namespace, text: str) -> None:
     """Print a warning and remember that there was one, for ``--strict``."""
     args.warnings.append(text)
     note("warning", text)
+
+
+MOST_KINDS = 20
+"""Kinds of warnings of which one each is printed."""
+
+_COUNT = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|[0-9]+")
+"""A PCI address, or any number."""
+
+
+def warn_each_kind(args: Namespace, texts: Iterable[str]) -> None:
+    """Print the first warning of each kind among *texts*, with how many more there are of it.
+
+    Those that differ in numbers alone, such as that of a position or an address, are of one kind.
+    """
+    kinds: dict[str, list[str]] = {}
+    for text in texts:
+        kinds.setdefault(_COUNT.sub("0", text), []).append(text)
+    groups = list(kinds.values())
+    for first, *others in groups[:MOST_KINDS]:
+        warn(args, f"{first} (and {len(others)} more like this)" if others else first)
+    if rest := groups[MOST_KINDS:]:
+        warn(args, f"and {sum(map(len, rest))} more warnings, of {len(rest)} other kinds")

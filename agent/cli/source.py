@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.cli.files import STDIO, read_text
-from agent.cli.output import note, warn
+from agent.cli.output import note, warn_each_kind
 from agent.cli.parser import Parser
 from agent.errors import DecodeError, InputError
 from agent.machines import bundled
@@ -243,8 +243,7 @@ def _from_snapshot(args: Namespace, name: str) -> tuple[Snapshot, tuple[Unread, 
         decoded = decode(text)
     except DecodeError as error:
         raise _unusable(name, text, error, "--snapshot") from None
-    for warning in decoded.warnings:
-        warn(args, f"{name}: {warning}")
+    warn_each_kind(args, (f"{name}: {warning}" for warning in decoded.warnings))
     snapshot, what = decoded.snapshot, f"{name}: holds no GPUs, NVML did not answer"
     reasons = [issue.reason for issue in snapshot.issues if issue.probe == "nvml"]
     unread = () if snapshot.gpus else reasons
@@ -265,8 +264,7 @@ def _from_text(args: Namespace) -> Snapshot:
         snapshot = parse(text)
     except DecodeError as error:
         raise _unusable(name, text, error, flag) from None
-    for issue in snapshot.issues:
-        warn(args, f"{name}: {issue.subject}: {issue.reason}")
+    warn_each_kind(args, (f"{name}: {it.subject}: {it.reason}" for it in snapshot.issues))
     return snapshot
 
 

@@ -1,10 +1,21 @@
 """Text for people is safe and aligned, whatever the data holds."""
 
+from argparse import Namespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.output import clean, json_text, table, width
+from agent.cli.output import (
+    LONGEST_LINE,
+    MOST_KINDS,
+    clean,
+    json_text,
+    note,
+    table,
+    warn_each_kind,
+    width,
+)
 
 
 @pytest.mark.parametrize(
@@ -46,3 +57,44 @@ def test_columns_align_and_no_line_ends_in_spaces() -> None:
 
 def test_json_escapes_what_a_terminal_may_obey() -> None:
     assert json_text({"a": "é\x9b\u202e"}) == '{\n  "a": "é\\u009b\\u202e"\n}\n'
+
+
+def test_long_values_of_a_line_are_cut_and_its_end_is_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    note("error", f"node.json: schema: found {'x' * 10_000!r} — capture the node again")
+    line = capsys.readouterr().err
+    assert len(line) < 300
+    assert line.startswith("error: node.json: schema: found 'xxx")
+    assert line.endswith("xxx' — capture the node again\n")
+    note("error", f"unknown: {'word ' * 100_000}— give another")
+    line = capsys.readouterr().err
+    assert len(line) == len("error: ") + LONGEST_LINE + 1
+    assert line.endswith("word — give another\n")
+
+
+def test_short_lines_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/".join(["directory"] * 20)
+    note("error", f"cannot read {path}")
+    assert capsys.readouterr().err == f"error: cannot read {path}\n"
+
+
+def test_warnings_of_one_kind_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    args = Namespace(warnings=[])
+    texts = [f"gpus[{n}].colour: unknown field, ignored" for n in range(10_000)]
+    texts += [f"0000:{bus:02x}:00.0: stands at 2 places" for bus in range(100, 110)]
+    warn_each_kind(args, [*texts, "schema is old"])
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: gpus[0].colour: unknown field, ignored (and 9999 more like this)",
+        "warning: 0000:64:00.0: stands at 2 places (and 9 more like this)",
+        "warning: schema is old",
+    ]
+    assert len(args.warnings) == 3
+
+
+def test_kinds_of_warnings_are_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    args = Namespace(warnings=[])
+    warn_each_kind(args, ("x" * n for n in range(1, MOST_KINDS + 101)))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == MOST_KINDS + 1
+    assert lines[-1] == "warning: and 100 more warnings, of 100 other kinds"

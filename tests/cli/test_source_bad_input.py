@@ -167,10 +167,51 @@ def test_a_directory_is_no_snapshot(cli: Cli, tmp_path: Path) -> None:
     assert (outcome.code, outcome.err) == (2, f"error: {tmp_path} is a directory — name a file\n")
 
 
-def test_a_pipe_without_a_writer_is_empty_and_does_not_block(cli: Cli, tmp_path: Path) -> None:
+def test_a_named_pipe_is_refused_and_not_waited_for(cli: Cli, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    outcome = cli(*MATRIX, "--snapshot", str(tmp_path / "pipe"))
-    assert (outcome.code, "not JSON" in outcome.err) == (2, True)
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)  # which never writes
+    try:
+        outcome = cli(*MATRIX, "--snapshot", str(tmp_path / "pipe"))
+    finally:
+        os.close(writer)
+    assert (outcome.code, "pipe is not a regular file" in outcome.err) == (2, True)
+    assert_one_line(outcome.err)
+
+
+def test_the_pipe_of_a_shell_is_read(cli: Cli) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, encode(machine("dgx-1v")).encode()[:60_000])
+    os.close(writer)
+    try:
+        outcome = cli(*MATRIX, "--topo-m", f"/dev/fd/{reader}")
+    finally:
+        os.close(reader)
+    assert "this looks like a snapshot" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["/proc/kmsg", "/proc/self/status", "/dev/null", "/dev/tty"])
+def test_a_file_of_the_kernel_is_refused_unread(cli: Cli, name: str) -> None:
+    outcome = cli(*MATRIX, "--snapshot", name)
+    assert (outcome.code, outcome.out) == (2, ""), outcome
+    assert_one_line(outcome.err)
+    assert f"{name} is not a regular file" in outcome.err or f"cannot read {name}" in outcome.err
+
+
+def test_many_unknown_fields_are_one_warning(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "node.json"
+    gpus = ", ".join(f'{{"index": {n}, "colour": "red"}}' for n in range(8))
+    path.write_text(f'{{"schema": "nodetopo/v1", "gpus": [{gpus}]}}', "utf-8")
+    outcome = cli(*MATRIX, "--snapshot", str(path))
+    assert outcome.err == (
+        f"warning: {path}: gpus[0].colour: unknown field, ignored (and 7 more like this)\n"
+    )
+
+
+def test_a_long_value_is_cut_in_the_error(cli: Cli) -> None:
+    outcome = cli(*MATRIX, "--snapshot", "-", stdin=f'{{"schema": "{"x" * 100_000}"}}')
+    assert outcome.code == 2
+    assert_one_line(outcome.err)
+    assert len(outcome.err) < 500
 
 
 def test_a_file_over_the_cap_is_refused(cli: Cli, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from agent.model.digits import is_digits
 from agent.model.numa import CpuSet
 from agent.model.pod import Pod
 from agent.model.qos import QosClass
+from agent.probes.sysfs.files import plain_text
 from agent.probes.sysfs.tree import Root, Tree
 
 ROOT = "fs/cgroup"
@@ -267,6 +268,6 @@ class Cgroups:
 
     def _text(self, path: str) -> str:
         try:
-            return self._sysfs.content(path).decode("utf-8", "replace").strip()
+            return plain_text(self._sysfs.content(path))
         except OSError:
             return ""

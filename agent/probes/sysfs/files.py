@@ -16,6 +16,15 @@ _MAX_GROUPS = 2048
 """Of a CPU mask, 32 CPUs each: as many CPUs as a CpuSet accepts."""
 
 
+def plain_text(content: bytes) -> str:
+    """Return the text of a kernel's file without white space around it, and without NULs behind it.
+
+    Strings of a device tree end in NUL (``/proc/device-tree/model``), and so do files of some
+    drivers, which copy a buffer and not a string.
+    """
+    return content.decode("utf-8", "replace").rstrip("\0 \t\r\n\v\f").lstrip()
+
+
 class Files:
     """One probe's view of a tree; collects what it could not read.
 
@@ -49,9 +58,9 @@ class Files:
             return None
 
     def text(self, path: str) -> str | None:
-        """Return the text of a file without white space around it; empty counts as text."""
+        """Return the text of a file (:func:`plain_text`); empty counts as text."""
         content = self.content(path)
-        return None if content is None else content.decode("utf-8", "replace").strip()
+        return None if content is None else plain_text(content)
 
     def number(self, path: str) -> int | None:
         """Return the decimal number that a file holds."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from errno import EINVAL, EOPNOTSUPP
 
 from agent.model.hca import Gid, HcaPort, LinkLayer
-from agent.probes.sysfs.files import Files
+from agent.probes.sysfs.files import Files, plain_text
 from agent.probes.sysfs.tree import Root
 
 LINK_COUNTERS = (
@@ -100,7 +100,7 @@ class RdmaFiles(Files):
     def offered(self, path: str) -> str | None:
         """Return the text of a file; ``None`` and no issue where the driver refuses it."""
         try:
-            return self._tree.content(path).decode("utf-8", "replace").strip()
+            return plain_text(self._tree.content(path))
         except OSError as error:
             if error.errno not in _REFUSED:
                 self._failed(path, error)

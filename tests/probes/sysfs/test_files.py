@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from agent.model.numa import CpuSet
 from agent.model.probe_issue import ProbeIssue
 from agent.probes.sysfs.files import Files
@@ -70,3 +72,23 @@ def test_a_circle_of_links_is_an_issue(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to("a")
     files = Files("rdma", tmp_path)
     assert (files.real("a"), len(files.issues)) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    "content", [b"NVIDIA Jetson\0", b" NVIDIA Jetson\n\0\0", b"NVIDIA Jetson\0\n"]
+)
+def test_a_file_may_end_in_nul(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model").write_bytes(content)
+    assert Files("host", tmp_path).text("model") == "NVIDIA Jetson"
+
+
+def test_a_number_a_list_and_an_id_may_end_in_nul(tmp_path: Path) -> None:
+    for name, content in (("numa_node", b"1\0"), ("cpulist", b"0-3\n\0"), ("vendor", b"0x10DE\0")):
+        (tmp_path / name).write_bytes(content)
+    files = Files("pcie", tmp_path)
+    assert (files.number("numa_node"), files.cpus("cpulist"), files.hex_id("vendor")) == (
+        1,
+        CpuSet.parse("0-3"),
+        "10de",
+    )
+    assert files.issues == ()
