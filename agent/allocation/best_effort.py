@@ -248,7 +248,7 @@ def pair_scores(snapshot: Snapshot) -> PairScores:
     elif not has_switch(snapshot):
         counts = {pair: count or 0 for pair, count in nvlinks_between(snapshot).items()}
         links = counts | {(b, a): count for (a, b), count in counts.items()}
-    distances = pci_closeness(snapshot)
+    distances = pci_closeness(snapshot, of_gpus=True)
 
     def points(first: Gpu, second: Gpu) -> int:
         there = links.get((first.index, second.index), 0)

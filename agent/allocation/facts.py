@@ -186,7 +186,7 @@ def reach(hops: Square) -> tuple[int, ...]:
 
 def distances(snapshot: Snapshot) -> tuple[tuple[Closeness | None, ...], ...]:
     """Return the PCIe distance of every pair of GPUs by position; ``None`` is unknown."""
-    known = pci_closeness(snapshot)
+    known = pci_closeness(snapshot, of_gpus=True)
     names = [gpu.name for gpu in snapshot.gpus]
     return tuple(tuple(known.get(frozenset((a, b))) for b in names) for a in names)
 

@@ -276,7 +276,7 @@ def _shape(snapshot: Snapshot) -> str | None:
     if any(gpu.product is None or gpu.is_lost for gpu in snapshot.gpus) or None in links.values():
         return None
     gpus = [gpu.index for gpu in snapshot.gpus]
-    distances, near = pci_closeness(snapshot), hca_closeness(snapshot)
+    distances, near = pci_closeness(snapshot, of_gpus=True), hca_closeness(snapshot)
     hcas = snapshot.hcas or ()
     positions = sorted(job_hcas(snapshot), key=lambda position: hcas[position].pci_order)
     facts = {

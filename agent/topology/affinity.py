@@ -24,21 +24,22 @@ def hca_closeness(snapshot: Snapshot) -> Mapping[tuple[int, int], Closeness]:
     An HCA with a Data Direct function is as near as the nearer of the two, since data takes that
     path (``nvidia-smi topo -m``: the row ``DD<n>``) whatever the HCA's own row says.
     """
-    distances = pci_closeness(snapshot)
+    distances = pci_closeness(snapshot, of_gpus=True)
     nearest = {}
+    names = [(gpu.index, gpu.name) for gpu in snapshot.gpus]
     for position, hca in enumerate(snapshot.hcas or ()):
         rows = [f"NIC{position}"]
         rows += [
             f"DD{n}" for n, dd in enumerate(snapshot.data_directs or ()) if hca.name in dd.hcas
         ]
-        for gpu in snapshot.gpus:
+        for index, name in names:
             known = [
                 distance
                 for row in rows
-                if (distance := distances.get(frozenset((gpu.name, row)))) is not None
+                if (distance := distances.get(frozenset((name, row)))) is not None
             ]
             if known:
-                nearest[gpu.index, position] = min(known)
+                nearest[index, position] = min(known)
     return nearest
 
 

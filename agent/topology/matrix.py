@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import combinations
 
 from agent.model.hca import DataDirect, Hca
 from agent.model.numa import CpuSet
@@ -105,11 +104,16 @@ def matrix(snapshot: Snapshot) -> Matrix:
     return Matrix(devices=tuple(devices), cells=cells)
 
 
-def pci_closeness(snapshot: Snapshot) -> Mapping[frozenset[str], Closeness]:
+def pci_closeness(
+    snapshot: Snapshot, *, of_gpus: bool = False
+) -> Mapping[frozenset[str], Closeness]:
     """Return the PCIe distance of every pair of row names for which it is known.
 
     What NVML or a text reports of a pair takes precedence over the PCI tree, which is invented
     in a virtual machine.
+
+    Args:
+        of_gpus: leave out pairs without a GPU, which are most of them where there are many HCAs.
     """
     rows: dict[str, Placed] = {gpu.name: gpu for gpu in snapshot.gpus}
     rows |= {f"NIC{position}": nic for position, nic in enumerate(snapshot.hcas or ())}
@@ -119,10 +123,12 @@ def pci_closeness(snapshot: Snapshot) -> Mapping[frozenset[str], Closeness]:
     only_node = with_cpus[0] if len(with_cpus) == 1 else None
 
     distances: dict[frozenset[str], Closeness] = {}
-    for (a, left), (b, right) in combinations(rows.items(), 2):
-        distance = closeness(left, right, only_node=only_node)
-        if distance is not None:
-            distances[frozenset((a, b))] = distance
+    listed = list(rows.items())
+    for at, (a, left) in enumerate(listed[: len(snapshot.gpus)] if of_gpus else listed):
+        for b, right in listed[at + 1 :]:
+            distance = closeness(left, right, only_node=only_node)
+            if distance is not None:
+                distances[frozenset((a, b))] = distance
     for pair in snapshot.pairs:
         if pair.closeness is not None:
             distances[frozenset((pair.a, pair.b))] = pair.closeness

@@ -48,7 +48,10 @@ def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closenes
     """
     if a.path is None or b.path is None:
         return None
-    nodes = tuple(only_node if device.numa_node is None else device.numa_node for device in (a, b))
+    nodes = (
+        only_node if a.numa_node is None else a.numa_node,
+        only_node if b.numa_node is None else b.numa_node,
+    )
     # Devices of one NUMA node, or of unknown nodes, may be functions of one device.
     if (None in nodes or nodes[0] == nodes[1]) and _are_of_one_device(a.path, b.path):
         return Closeness.PIX
@@ -72,8 +75,11 @@ def shared_hops(a: PciPath, b: PciPath) -> int:
     """Count the bridges that both paths go through; the devices themselves are none."""
     if a.root != b.root:
         return 0
+    above, other = a.hops[:-1], b.hops[:-1]
+    if above == other:  # most pairs of one switch, compared much faster than hop by hop
+        return len(above)
     count = 0
-    for left, right in zip(a.hops[:-1], b.hops[:-1], strict=False):
+    for left, right in zip(above, other, strict=False):
         if left != right:
             break
         count += 1
@@ -85,7 +91,9 @@ def _are_of_one_device(a: PciPath, b: PciPath) -> bool:
 
     Files written by hand may give one address to devices at two places, which are then distinct.
     """
-    if not a.hops or not b.hops or a.root != b.root or a.hops[:-1] != b.hops[:-1]:
+    if not a.hops or not b.hops or a.root != b.root:
         return False
     one, other = a.hops[-1], b.hops[-1]
-    return (one.domain, one.bus, one.device) == (other.domain, other.bus, other.device)
+    if one.bus != other.bus or one.device != other.device or one.domain != other.domain:
+        return False
+    return a.hops[:-1] == b.hops[:-1]
