@@ -15,11 +15,21 @@ A broken invariant of our own is a plain ``ValueError`` or ``AssertionError`` an
 
 from collections.abc import Iterable
 
+MAX_CAUSE = 320
+"""Characters of a cause. A value of a document in it may have megabytes; with a cure the line stays
+below 500, what a terminal shows in a few rows."""
+
 
 class AgentError(Exception):
-    """A failure with a cause and a cure, printed as ``error: cause — cure``."""
+    """A failure with a cause and a cure, printed as ``error: cause — cure``.
+
+    Of a long cause the middle is left out: it begins with the place, and ends with the problem.
+    """
 
     def __init__(self, cause: str, cure: str = "") -> None:
+        if len(cause) > MAX_CAUSE:
+            half = MAX_CAUSE // 2 - 1
+            cause = f"{cause[:half]}…{cause[-half:]}"
         super().__init__(cause)
         self.cause = cause
         self.cure = cure

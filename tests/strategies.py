@@ -7,13 +7,14 @@ from enum import Enum
 from itertools import combinations
 from random import Random
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import assume
 from hypothesis import strategies as st
 
 from agent.model.gpu import Gpu, Mig
 from agent.model.hca import Hca, HcaPort
+from agent.model.limits import MAX_INT64, MAX_NUMBER, Count, Range
 from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
 from agent.model.nvlink import Closeness, NvLink, PeerKind, ReportedPair
 from agent.model.pci import PciAddress, PcieLink
@@ -247,6 +248,13 @@ def _snapshot(random: Random) -> Snapshot:
 
 def _value(kind: Any, random: Random) -> Any:
     """Return something that a field annotated *kind* can hold."""
+    if get_origin(kind) is Annotated:
+        kind, limit = get_args(kind)
+        if isinstance(limit, Range):
+            return random.choice((limit.low, limit.high, random.randint(limit.low, limit.high)))
+        assert isinstance(limit, Count)
+        item = get_args(kind)[0]
+        return tuple(_value(item, random) for _ in range(random.randint(limit.least, 2)))
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         (some,) = (option for option in inner if option is not NoneType)
@@ -262,16 +270,16 @@ def _value(kind: Any, random: Random) -> Any:
         return random.choice(list(kind))
     if kind in _SCALARS:
         return _SCALARS[kind](random)
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     return kind(**{field.name: _value(hints[field.name], random) for field in fields(kind)})
 
 
 _SCALARS: Mapping[Any, Callable[[Random], Any]] = MappingProxyType(
     {
         str: lambda random: "".join(random.choices('aB0 -"\\\n\u00e9\u2028\U0001f600', k=4)),
-        int: lambda random: random.choice((0, -1, random.randrange(2**63))),
+        int: lambda random: random.choice((0, random.randint(0, MAX_INT64))),
         bool: lambda random: random.random() < 0.5,
-        float: lambda random: random.choice((0.0, 200.0, random.uniform(-1e300, 1e300))),
+        float: lambda random: random.choice((0.0, 200.0, random.uniform(-MAX_NUMBER, MAX_NUMBER))),
         datetime: lambda random: datetime.fromtimestamp(random.randrange(2**34), UTC),
         CpuSet: lambda random: CpuSet.of(random.sample(range(300), k=random.randrange(6))),
         PciAddress: lambda random: PciAddress(

@@ -62,7 +62,7 @@ DAEMON_COMMANDS = {"main", "output", "parser", "run", "files", "source"}
 CHILD_MODULES = {
     *("errors", "footprint"),
     *("model", "model.gpu", "model.numa", "model.nvlink", "model.nvml_event", "model.pci"),
-    *("model.digits", "model.plain", "model.probe_issue"),
+    *("model.digits", "model.limits", "model.plain", "model.probe_issue"),
     *("probes", "probes.nvml"),
     *(f"probes.nvml.{name}" for name in ("child", "events", "gpu", "library", "links", "reading")),
     *(f"probes.nvml.{name}" for name in ("record", "recorder", "session", "tally", "values")),

@@ -1,6 +1,5 @@
 """Where a command about the whole cluster has its Nodes from: the API server, or a file."""
 
-import json
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from agent.cluster.node import ClusterNode, cluster_node
 from agent.errors import DecodeError, InputError, NothingFound
 from agent.formats.yaml import YAML_ERRORS
 from agent.kubeapi.client import Api
+from agent.model import strict_json
 
 # What ``kubectl get … -o json|yaml`` wrote, read back with caps on size and depth.
 
@@ -23,6 +23,11 @@ MAX_JSON_BYTES = 256 << 20
 
 MAX_YAML_BYTES = 16 << 20
 """libyaml reads some 2 MB a second; ten times that time is worth a word."""
+
+
+MAX_VALUES = 8_000_000
+"""Most commas and opening brackets of JSON, counted before anything is built: some 800 MiB of
+memory. Those Nodes have 3 million."""
 
 
 MAX_DEPTH = 32
@@ -70,8 +75,10 @@ def found(value: object) -> str:
 
 def _documents(name: str, text: str) -> list[Any]:
     if text.lstrip().startswith("{"):
+        if sum(map(text.count, ",[{")) > MAX_VALUES:
+            raise InputError(f"{name}: more than {MAX_VALUES:,} values", _CURE)
         try:
-            return [json.loads(text)]
+            return [strict_json.loads(text, may_repeat=True)]
         except RecursionError:
             raise InputError(f"{name}: nested too deeply", _CURE) from None
         except ValueError as error:

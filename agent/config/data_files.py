@@ -11,13 +11,13 @@ from agent.config.document import Value
 from agent.config.document import load as load_document
 from agent.config.values import did_you_mean
 from agent.errors import DecodeError, InputError
-from agent.formats.yaml import YAML_ERRORS
+from agent.formats.yaml import LOADER, YAML_ERRORS, check_weight
 from agent.labels.levels import LevelFile, level_file
 from agent.model.codec import MAX_BYTES, load_json
 
 MAX_YAML_BYTES = 1 << 18
-"""Largest YAML accepted, some 6,000 entries: PyYAML needs about 20 s of CPU for 1 MiB, and its
-faster C parser dies of deep nesting. JSON may have 16 MiB."""
+"""Largest YAML accepted, some 6,000 entries: without its C parser, PyYAML needs about 20 s of CPU
+for 1 MiB. JSON may have 16 MiB."""
 
 _TABLE_CURE = "correct the file; docs/internals/placement.md describes it"
 _LEVELS_CURE = "correct the file; docs/reference/topology-labels.md describes it"
@@ -122,7 +122,8 @@ def document(text: str, cure: str) -> object:
     import yaml  # noqa: PLC0415 - 2 MiB that only such a file needs
 
     try:
-        return yaml.safe_load(text)
+        check_weight(yaml.parse(text, Loader=LOADER))
+        return yaml.load(text, Loader=LOADER)  # noqa: S506 - a safe loader, in C where there is one
     except (yaml.YAMLError, RecursionError) as error:
         raise DecodeError("", f"not YAML: {' '.join(str(error).split())}", cure) from None
     except YAML_ERRORS as error:

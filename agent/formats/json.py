@@ -1,7 +1,9 @@
 """JSON from untrusted sources, with limits on its size and depth."""
 
 import json
-from typing import Any, NoReturn
+from typing import Any
+
+from agent.model import strict_json
 
 MAX_CHARACTERS = 4 << 20
 """Largest text. The kubelet's checkpoint of 250 pods with 8 devices each is under 1 MiB."""
@@ -14,8 +16,11 @@ MAX_DEPTH = 64
 """Deepest nesting; the kubelet's configuration is 6 deep, a Node object 8 with managedFields."""
 
 
-def load(text: str) -> Any:
+def load(text: str, *, may_repeat: bool = False) -> Any:
     """Return the value of *text*.
+
+    Args:
+        may_repeat: whether a key may stand twice in an object; the last one counts.
 
     Raises:
         ValueError: not JSON, or beyond a limit. The message says what, and where.
@@ -25,12 +30,14 @@ def load(text: str) -> Any:
     if sum(map(text.count, ",[{")) > MAX_NODES:
         raise ValueError(f"more than {MAX_NODES} values")
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = strict_json.loads(text, may_repeat=may_repeat)
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ValueError(f"not JSON: {error.msg}: {place}") from None
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
         containers = (it.values() if isinstance(it, dict) else it for it in level)
@@ -38,8 +45,3 @@ def load(text: str) -> Any:
         if not level:
             return value
     raise ValueError(f"nested more than {MAX_DEPTH} deep")
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python's parser takes."""
-    raise ValueError(f"not JSON: {word} is no number of it")

@@ -5,6 +5,9 @@ from typing import Any
 MAX_CHARACTERS = 256 << 10
 """Largest text; containerd's own default configuration, all plugins written out, is 20 KiB."""
 
+_SHOWN = 200
+"""Characters of the parser's message, which repeats long keys."""
+
 MAX_DOTS = 256
 """In one line. The parser takes time that grows with the square of the parts of a dotted key: 104 s
 for one of 60,000 on Python 3.11. With both limits no text of those tried takes 2 s."""
@@ -28,4 +31,4 @@ def load(text: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("nested too deep") from None
     except ValueError as error:  # TOMLDecodeError, and numbers of thousands of digits
-        raise ValueError(f"not TOML: {error}") from None
+        raise ValueError(f"not TOML: {str(error)[:_SHOWN]}") from None

@@ -28,6 +28,12 @@ manifests have a few thousand; a text of 2 MiB that lists single letters has a m
 MAX_DEPTH = 64
 """Deepest nesting. The pod template in a CronJob lies 12 deep; PyYAML's C parser recurses."""
 
+_MERGE = "<<"
+"""The key that takes over the keys of another map; it may stand several times."""
+
+_SHOWN = 60
+"""Characters of a text in a message."""
+
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's parser where PyYAML was built with it: ten times as fast, and the ancestor of Go's."""
 
@@ -41,11 +47,12 @@ class BeyondLimitsError(yaml.MarkedYAMLError):
     """A text that may be YAML, but is beyond one of the limits."""
 
 
-def load_all(text: str, max_nodes: int = MAX_NODES) -> list[Any]:
+def load_all(text: str, max_nodes: int = MAX_NODES, *, may_repeat: bool = False) -> list[Any]:
     """Return the documents of *text* as lists, dicts and scalars; empty ones are None.
 
     Args:
         max_nodes: most scalars, lists and maps, those that aliases repeat included.
+        may_repeat: whether a key may stand twice in a map; the last one counts.
 
     Raises:
         ValueError: not YAML, or beyond a limit. The message says what, and in which line.
@@ -54,11 +61,11 @@ def load_all(text: str, max_nodes: int = MAX_NODES) -> list[Any]:
         raise ValueError(f"larger than {MAX_CHARACTERS >> 20} Mi characters")
     if text.lstrip().startswith(("{", "[")):
         try:
-            return [json.load(text)]  # JSON indented by tabs is no YAML
+            return [json.load(text, may_repeat=may_repeat)]  # JSON indented by tabs is no YAML
         except ValueError:
             pass
     try:
-        check_weight(yaml.parse(text, Loader=LOADER), max_nodes)
+        check_weight(yaml.parse(text, Loader=LOADER), max_nodes, may_repeat=may_repeat)
         return list(yaml.load_all(text, Loader=Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -71,13 +78,13 @@ def load_all(text: str, max_nodes: int = MAX_NODES) -> list[Any]:
         raise ValueError(f"not YAML: {type(error).__name__}") from None
 
 
-def load(text: str, max_nodes: int = MAX_NODES) -> Any:
+def load(text: str, max_nodes: int = MAX_NODES, *, may_repeat: bool = False) -> Any:
     """Return the only document of *text*; None where it is empty. As :func:`load_all`.
 
     Raises:
         ValueError: as :func:`load_all`, or there are several documents.
     """
-    documents = load_all(text, max_nodes)
+    documents = load_all(text, max_nodes, may_repeat=may_repeat)
     if len(documents) > 1:
         raise ValueError(f"{len(documents)} documents where one is expected")
     return documents[0] if documents else None
@@ -85,31 +92,44 @@ def load(text: str, max_nodes: int = MAX_NODES) -> Any:
 
 @dataclass(slots=True)
 class _OpenCollection:
-    """A list or map whose end is still to come, and the number of nodes before it."""
+    """A list or map whose end is still to come, and the number of nodes before it.
+
+    Attributes:
+        keys: those so far; ``None`` for a list.
+        is_key: whether the next node of a map is a key.
+    """
 
     anchor: str | None
     before: int
+    keys: set[str] | None
+    is_key: bool = True
 
 
-def check_weight(events: Iterable[yaml.Event], max_nodes: int = MAX_NODES) -> None:
-    """Count the nodes that *events* build, aliases resolved.
+def check_weight(
+    events: Iterable[yaml.Event], max_nodes: int = MAX_NODES, *, may_repeat: bool = False
+) -> None:
+    """Count the nodes that *events* build, aliases resolved, and look for repeated keys.
 
     Raises:
-        BeyondCapsError: more than *max_nodes*, deeper than :data:`MAX_DEPTH`, or an alias inside
-            what it stands for. (The composer refuses an alias without an anchor.)
+        BeyondLimitsError: more than *max_nodes*, deeper than :data:`MAX_DEPTH`, an alias inside
+            what it stands for, or, unless it *may_repeat*, a key that stands twice in a map, which
+            `kubectl` refuses, too. (The composer refuses an alias without an anchor.)
     """
     nodes = 0
     nodes_of_anchor: dict[str, int] = {}
     stack: list[_OpenCollection] = []
     for event in events:
         problem = ""
+        if stack and not may_repeat and not isinstance(event, yaml.CollectionEndEvent):
+            problem = _repeated(stack[-1], event)
         match event:
             case yaml.AliasEvent():
                 if event.anchor in {it.anchor for it in stack}:
-                    problem = "an alias inside what it stands for"
+                    problem = problem or "an alias inside what it stands for"
                 nodes += nodes_of_anchor.get(event.anchor or "", 1)
             case yaml.CollectionStartEvent():
-                stack.append(_OpenCollection(event.anchor, nodes))
+                is_map = isinstance(event, yaml.MappingStartEvent)
+                stack.append(_OpenCollection(event.anchor, nodes, set() if is_map else None))
                 nodes += 1
             case yaml.CollectionEndEvent():
                 ended = stack.pop()
@@ -124,6 +144,19 @@ def check_weight(events: Iterable[yaml.Event], max_nodes: int = MAX_NODES) -> No
         if problem:
             mark: Any = event.start_mark
             raise BeyondLimitsError(problem=problem, problem_mark=mark)
+
+
+def _repeated(parent: _OpenCollection, event: yaml.Event) -> str:
+    """Return the problem where *event* is a key that *parent* has already; note it if it is new."""
+    if parent.keys is None:
+        return ""
+    was_key, parent.is_key = parent.is_key, not parent.is_key
+    if not was_key or not isinstance(event, yaml.ScalarEvent) or event.value == _MERGE:
+        return ""
+    if event.value in parent.keys:
+        return f"the key {event.value[:_SHOWN]!r} stands twice in one map"
+    parent.keys.add(event.value)
+    return ""
 
 
 class Loader(LOADER):  # type: ignore[misc] # one of two classes

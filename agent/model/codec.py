@@ -6,10 +6,16 @@ limited: a snapshot may come from a stranger's e-mail.
 """
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agent.errors import DecodeError
+from agent.model import strict_json
+from agent.model.gpu import Gpu
+from agent.model.hca import DataDirect, Hca
+from agent.model.limits import MAX_NVLINKS
 from agent.model.plain import from_plain, to_plain
 from agent.model.snapshot import SCHEMA, Snapshot
 
@@ -18,6 +24,13 @@ MAX_BYTES = 16 * 1024 * 1024
 
 MAX_DEPTH = 20
 """Deepest nesting accepted; our own records nest 6 deep."""
+
+MAX_VALUES = 1_000_000
+"""Most commas and opening brackets, counted before anything is built: 16 MiB of ``[],`` would take
+400 MiB and ten seconds. A 16-GPU node has 6,000, one with 500 pods 40,000."""
+
+_SHOWN = 60
+"""Characters of a text of the document in a message."""
 
 _CURE = "capture the node again with `nodetopo capture`, or correct the file"
 
@@ -46,7 +59,7 @@ def decode(text: str) -> Decoded:
         raise DecodeError("", "not a snapshot: the document is not a JSON object", _CURE)
     schema = document.pop("schema", None)
     if schema != SCHEMA:
-        raise DecodeError("schema", f"expected {SCHEMA!r}, found {schema!r}", _CURE)
+        raise DecodeError("schema", f"expected {SCHEMA!r}, found {repr(schema)[:_SHOWN]}", _CURE)
     warnings: list[str] = []
     try:
         snapshot = from_plain(Snapshot, document, warnings)
@@ -64,9 +77,11 @@ def load_json(text: str) -> Any:
     """
     if len(text) > MAX_BYTES:
         raise DecodeError("", f"larger than {MAX_BYTES >> 20} MiB", _CURE)
+    if sum(map(text.count, ",[{")) > MAX_VALUES:
+        raise DecodeError("", f"more than {MAX_VALUES} values", _CURE)
     try:
-        document = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:  # a number of 4300 digits is a ValueError
+        document = strict_json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise DecodeError("", f"not JSON: {error}", _CURE) from None
     _check_depth(document)
     return document
@@ -79,10 +94,29 @@ def _check_references(snapshot: Snapshot) -> None:
         if position and index <= indices[position - 1]:
             raise DecodeError(f"gpus[{position}].index", "indices must ascend", _CURE)
         if gpu.uuid is not None and any(g.uuid == gpu.uuid for g in snapshot.gpus[:position]):
-            raise DecodeError(f"gpus[{position}].uuid", f"a second GPU is {gpu.uuid!r}", _CURE)
+            problem = f"a second GPU is {gpu.uuid[:_SHOWN]!r}"
+            raise DecodeError(f"gpus[{position}].uuid", problem, _CURE)
+    links = Counter[int]()
     for position, link in enumerate(snapshot.nvlinks or ()):
-        if link.gpu not in indices:
+        if link.gpu not in links and link.gpu not in indices:
             raise DecodeError(f"nvlinks[{position}].gpu", f"no GPU has index {link.gpu}", _CURE)
+        links[link.gpu] += 1
+        if links[link.gpu] > MAX_NVLINKS:
+            problem = f"GPU {link.gpu} has more than {MAX_NVLINKS} links"
+            raise DecodeError(f"nvlinks[{position}]", problem, _CURE)
+    _check_paths("gpus", snapshot.gpus)
+    _check_paths("hcas", snapshot.hcas or ())
+    _check_paths("data_directs", snapshot.data_directs or ())
+    _check_paths("management_hcas", snapshot.management_hcas or ())
+
+
+def _check_paths(field: str, devices: Sequence[Gpu | Hca | DataDirect]) -> None:
+    """Check that no path goes through a function twice: nothing contains itself."""
+    for position, device in enumerate(devices):
+        hops = () if device.path is None else device.path.hops
+        if len({*hops}) < len(hops):
+            twice = next(hop for at, hop in enumerate(hops) if hop in hops[:at])
+            raise DecodeError(f"{field}[{position}].path.hops", f"{twice} stands twice", _CURE)
 
 
 def _check_depth(document: Any) -> None:
@@ -97,7 +131,3 @@ def _check_depth(document: Any) -> None:
         if not level:
             return
     raise DecodeError("", f"nested deeper than {MAX_DEPTH} levels", _CURE)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agent.model.limits import GpuIndex, Mib, NumaId, NumaIds, NvLinks, SpeedMbps
 from agent.model.numa import CpuSet
 from agent.model.pci import PciAddress, PcieLink, PciFunction, PciPath
 
@@ -28,7 +29,7 @@ class MigAttributes:
     ofa_engines: int
     gpu_instance_slices: int
     compute_instance_slices: int
-    memory_mib: int
+    memory_mib: Mib
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class MigInstance:
     placement: MigPlacement | None = None
     gpu_instance: int | None = None
     compute_instance: int | None = None
-    memory_mib: int | None = None
+    memory_mib: Mib | None = None
     attributes: MigAttributes | None = None
 
 
@@ -172,8 +173,8 @@ class C2c:
     """
 
     is_enabled: bool
-    links: int | None = None
-    speed_mbps: int | None = None
+    links: NvLinks | None = None
+    speed_mbps: SpeedMbps | None = None
 
 
 class Virtualization(StrEnum):
@@ -223,7 +224,7 @@ class Gpu:
             are reduced, at the last whole scan; a periodic scan keeps them.
     """
 
-    index: int
+    index: GpuIndex
     uuid: str | None = None
     minor: int | None = None
     pci: PciAddress | None = None
@@ -232,14 +233,14 @@ class Gpu:
     product: str | None = None
     architecture: str | None = None
     compute_capability: tuple[int, int] | None = None
-    memory_mib: int | None = None
+    memory_mib: Mib | None = None
     serial: str | None = None
     vbios: str | None = None
     module_id: int | None = None
     board_id: int | None = None
-    numa_node: int | None = None
-    numa_affinity: tuple[int, ...] | None = None
-    memory_numa_node: int | None = None
+    numa_node: NumaId | None = None
+    numa_affinity: NumaIds | None = None
+    memory_numa_node: NumaId | None = None
     cpu_affinity: CpuSet | None = None
     pcie: PcieLink | None = None
     persistence: bool | None = None
@@ -250,7 +251,7 @@ class Gpu:
     mig: Mig | None = None
     fabric: Fabric | None = None
     c2c: C2c | None = None
-    nvlink_count: int | None = None
+    nvlink_count: NvLinks | None = None
     remapped_rows: RemappedRows | None = None
     retired_pages_pending: bool | None = None
     is_over_sram_threshold: bool | None = None

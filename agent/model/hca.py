@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from agent.model.limits import MAX_PORTS, Count, NumaId, PortNumber
 from agent.model.pci import PciAddress, PciFunction, PciPath
 
 
@@ -52,7 +54,7 @@ class NetDevice:
     """
 
     name: str
-    port: int | None = None
+    port: PortNumber | None = None
     mtu: int | None = None
     state: str | None = None
     master: str | None = None
@@ -72,7 +74,7 @@ class HcaPort:
             kernel refuses (EINVAL on restricted functions); ``None`` where not read.
     """
 
-    number: int
+    number: PortNumber
     state: str | None = None
     physical_state: str | None = None
     layer: LinkLayer | None = None
@@ -104,7 +106,7 @@ class Hca:
     pci: PciAddress | None = None
     path: PciPath | None = None
     function: PciFunction | None = None
-    numa_node: int | None = None
+    numa_node: NumaId | None = None
     parent: PciAddress | None = None
     subfunction: int | None = None
     hca_type: str | None = None
@@ -113,7 +115,7 @@ class Hca:
     node_guid: str | None = None
     sys_image_guid: str | None = None
     netdevs: tuple[NetDevice, ...] = ()
-    ports: tuple[HcaPort, ...] = ()
+    ports: Annotated[tuple[HcaPort, ...], Count(0, MAX_PORTS)] = ()
     char_devices: tuple[str, ...] = ()
 
     @property
@@ -139,5 +141,5 @@ class DataDirect:
     pci: PciAddress | None = None
     path: PciPath | None = None
     function: PciFunction | None = None
-    numa_node: int | None = None
+    numa_node: NumaId | None = None
     hcas: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from agent.model.limits import Amount, AmountOrUnlimited
 from agent.model.numa import CpuSet
 
 UNLIMITED = -1
@@ -13,8 +14,8 @@ class SwapArea:
     """One line of ``/proc/swaps``, sizes in bytes."""
 
     name: str
-    size: int
-    used: int
+    size: Amount
+    used: Amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +45,8 @@ class RuntimeProcess:
     """
 
     name: str
-    memlock_bytes: int | None = None
-    open_files: int | None = None
+    memlock_bytes: AmountOrUnlimited | None = None
+    open_files: AmountOrUnlimited | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +106,8 @@ class RuntimeConfig:
     cdi: bool | None = None
     default_runtime: str | None = None
     nvidia_runtimes: tuple[str, ...] = ()
-    memlock_bytes: int | None = None
-    open_files: int | None = None
+    memlock_bytes: AmountOrUnlimited | None = None
+    open_files: AmountOrUnlimited | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.model.kubelet_keys import OddKey
+from agent.model.limits import AmountOrUnlimited, NumaId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +15,7 @@ class ReservedMemory:
         limits: ``memory`` or ``hugepages-<size>`` → quantity as written.
     """
 
-    numa_node: int
+    numa_node: NumaId
     limits: Mapping[str, str]
 
 
@@ -75,7 +76,7 @@ class KubeletSettings:
     cpu_cfs_quota: bool | None = None
     fail_swap_on: bool | None = None
     swap_behavior: str | None = None
-    pod_pids_limit: int | None = None
+    pod_pids_limit: AmountOrUnlimited | None = None
     max_pods: int | None = None
 
     @property

@@ -8,6 +8,7 @@ pkg/kubelet/cm/devicemanager/checkpoint).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agent.model.limits import Amount, NumaId, NumaIds
 from agent.model.numa import CpuSet
 
 
@@ -34,14 +35,14 @@ class MemoryBlock:
         cells: the NUMA nodes that are allocated together with this one, itself included.
     """
 
-    numa_node: int
+    numa_node: NumaId
     kind: str
-    total: int
-    system_reserved: int
-    allocatable: int
-    reserved: int
-    free: int
-    cells: tuple[int, ...] = ()
+    total: Amount
+    system_reserved: Amount
+    allocatable: Amount
+    reserved: Amount
+    free: Amount
+    cells: NumaIds = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,8 @@ class HeldMemory:
     """Memory that a container holds, in bytes."""
 
     kind: str
-    size: int
-    numa_nodes: tuple[int, ...]
+    size: Amount
+    numa_nodes: NumaIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agent.model.limits import Amount, NumaIds
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedMemory
 
@@ -17,7 +18,7 @@ class PlacedDevice:
 
     resource: str
     id: str
-    numa_nodes: tuple[int, ...]
+    numa_nodes: NumaIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,6 @@ class NodeStatus:
 
     kubelet_version: str | None = None
     container_runtime: str | None = None
-    capacity: Mapping[str, int] | None = None
-    allocatable: Mapping[str, int] | None = None
+    capacity: Mapping[str, Amount] | None = None
+    allocatable: Mapping[str, Amount] | None = None
     label_writers: Mapping[str, tuple[str, ...]] | None = None

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
 from agent.model.digits import is_digits
+from agent.model.limits import MAX_CPUS, MAX_NUMA_NODES, Count, Mib, NumaId
 
 _LONGEST_RANGE = 16
 """Characters of one range; ``65534-65535`` has 11."""
-
-_MAX_CPU = 1 << 16
-"""Limit against hostile ranges; Linux's NR_CPUS is at most 8192 on the machines we serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class CpuSet:
                 raise ValueError(f"not a CPU list: {text[:60]!r}")
             low, high = int(first), int(last or first)
             listed += high - low + 1
-            if high < low or high >= _MAX_CPU or listed > _MAX_CPU:
+            if high < low or high >= MAX_CPUS or listed > MAX_CPUS:
                 raise ValueError(f"not a CPU list: {text[:60]!r}")
             cpus.update(range(low, high + 1))
         return cls(frozenset(cpus))
@@ -90,10 +88,10 @@ class NumaNode:
         distances: ACPI SLIT units towards every online node, ascending by node id.
     """
 
-    id: int
+    id: NumaId
     cpus: CpuSet
-    memory_mib: int | None = None
-    distances: tuple[int, ...] | None = None
+    memory_mib: Mib | None = None
+    distances: Annotated[tuple[int, ...], Count(0, MAX_NUMA_NODES)] | None = None
     hugepages: tuple[HugePages, ...] = ()
 
 

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import Annotated
 
+from agent.model.limits import MAX_PAIRED_LINKS, GpuIndex, LinkNumber, Range, SpeedMbps
 from agent.model.pci import PciAddress
 
 
@@ -50,14 +52,14 @@ class NvLink:
             (``NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS``). At the last whole scan.
     """
 
-    gpu: int
-    link: int
+    gpu: GpuIndex
+    link: LinkNumber
     is_active: bool | None
     version: int | None = None
     peer: PciAddress | None = None
     peer_kind: PeerKind | None = None
-    peer_link: int | None = None
-    speed_mbps: int | None = None
+    peer_link: LinkNumber | None = None
+    speed_mbps: SpeedMbps | None = None
     recoveries: int | None = None
 
 
@@ -109,7 +111,7 @@ class ReportedPair:
     a: str
     b: str
     closeness: Closeness | None = None
-    nvlinks: int | None = None
+    nvlinks: Annotated[int, Range(0, MAX_PAIRED_LINKS)] | None = None
     forward: PeerAccess | None = None
     backward: PeerAccess | None = None
 

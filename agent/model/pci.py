@@ -5,8 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Self
+from typing import Annotated, Self
 
+from agent.model.limits import (
+    MAX_HOPS,
+    MAX_PCI_CONTROL,
+    Count,
+    Lanes,
+    NumaId,
+    PayloadBytes,
+    Range,
+)
 from agent.model.numa import CpuSet
 
 _ADDRESS = re.compile(
@@ -73,7 +82,7 @@ class PciPath:
     """
 
     root: str | None
-    hops: tuple[PciAddress, ...]
+    hops: Annotated[tuple[PciAddress, ...], Count(1, MAX_HOPS)]
     is_collapsed: bool = False
 
 
@@ -85,10 +94,10 @@ class PcieLink:
     the width does not (NVIDIA NVML API reference, nvmlDeviceGetCurrPcieLinkGeneration).
     """
 
-    generation: int | None = None
-    width: int | None = None
-    max_generation: int | None = None
-    max_width: int | None = None
+    generation: Lanes | None = None
+    width: Lanes | None = None
+    max_generation: Lanes | None = None
+    max_width: Lanes | None = None
 
 
 class IommuType(StrEnum):
@@ -145,8 +154,8 @@ class PciFunction:
     local_cpus: CpuSet | None = None
     iommu_group: int | None = None
     iommu_type: IommuType | None = None
-    max_payload: int | None = None
-    max_read_request: int | None = None
+    max_payload: PayloadBytes | None = None
+    max_read_request: PayloadBytes | None = None
     relaxed_ordering: bool | None = None
     is_virtual: bool = False
     vgpu_host: VgpuHost | None = None
@@ -186,10 +195,10 @@ class PciBridge:
     device: str | None = None
     subsystem_vendor: str | None = None
     subsystem_device: str | None = None
-    numa_node: int | None = None
+    numa_node: NumaId | None = None
     link: PcieLink | None = None
-    max_payload: int | None = None
-    acs_control: int | None = None
+    max_payload: PayloadBytes | None = None
+    acs_control: Annotated[int, Range(0, MAX_PCI_CONTROL)] | None = None
 
     @property
     def redirects_peers(self) -> bool | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agent.model.limits import Amount, NumaIds
 from agent.model.numa import CpuSet
 
 
@@ -42,8 +43,8 @@ class AssignedMemory:
     """Memory that the Memory Manager pinned for a container (PodResources API)."""
 
     kind: str
-    size_bytes: int
-    numa_nodes: tuple[int, ...]
+    size_bytes: Amount
+    numa_nodes: NumaIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +72,8 @@ class Container:
 
     name: str
     kind: ContainerKind = ContainerKind.APP
-    requests: Mapping[str, int] | None = None
-    limits: Mapping[str, int] | None = None
+    requests: Mapping[str, Amount] | None = None
+    limits: Mapping[str, Amount] | None = None
     devices: tuple[AssignedDevices, ...] | None = None
     cpus: CpuSet | None = None
     memory: tuple[AssignedMemory, ...] | None = None
@@ -82,9 +83,9 @@ class Container:
     is_privileged: bool | None = None
     capabilities: tuple[str, ...] | None = None
     shared_memory: SharedMemory | None = None
-    shared_memory_bytes: int | None = None
+    shared_memory_bytes: Amount | None = None
     cpuset: CpuSet | None = None
-    memory_nodes: tuple[int, ...] | None = None
+    memory_nodes: NumaIds | None = None
     throttled: int | None = None
     unhealthy_devices: tuple[str, ...] | None = None
     id: str | None = None
@@ -116,8 +117,8 @@ class Pod:
     phase: str | None = None
     qos_class: str | None = None
     containers: tuple[Container, ...] = ()
-    requests: Mapping[str, int] | None = None
-    limits: Mapping[str, int] | None = None
+    requests: Mapping[str, Amount] | None = None
+    limits: Mapping[str, Amount] | None = None
     owner_kind: str | None = None
     replicas: int | None = None
     status_reason: str | None = None

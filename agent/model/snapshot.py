@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated, TypeAlias
 
 from agent import model
 from agent.model.gpu import ConfidentialCompute, Gpu, NvidiaDriver
@@ -11,6 +12,14 @@ from agent.model.hca import DataDirect, Hca
 from agent.model.host import HostSettings
 from agent.model.kubelet import KubeletMetrics, KubeletSettings
 from agent.model.kubelet_state import KubeletState
+from agent.model.limits import (
+    MAX_GPUS,
+    MAX_HCAS,
+    MAX_NUMA_NODES,
+    MAX_NVLINKS,
+    MAX_PAIRS,
+    Count,
+)
 from agent.model.node import NodeOffer, NodeStatus
 from agent.model.numa import CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
@@ -19,6 +28,8 @@ from agent.model.pod import Pod
 from agent.model.probe_issue import ProbeIssue
 
 SCHEMA = model.SCHEMA
+
+_Hcas: TypeAlias = Annotated[tuple[Hca, ...], Count(0, MAX_HCAS)]
 
 
 class Origin(StrEnum):
@@ -92,17 +103,17 @@ class Snapshot:
     kernel: Kernel | None = None
     nvidia: NvidiaDriver | None = None
     confidential_compute: ConfidentialCompute | None = None
-    gpus: tuple[Gpu, ...] = ()
-    pci_gpus: tuple[PciAddress, ...] | None = None
-    nvlinks: tuple[NvLink, ...] | None = None
+    gpus: Annotated[tuple[Gpu, ...], Count(0, MAX_GPUS)] = ()
+    pci_gpus: Annotated[tuple[PciAddress, ...], Count(0, MAX_GPUS)] | None = None
+    nvlinks: Annotated[tuple[NvLink, ...], Count(0, MAX_GPUS * MAX_NVLINKS)] | None = None
     nvswitches: tuple[NvSwitch, ...] | None = None
-    pairs: tuple[ReportedPair, ...] = ()
+    pairs: Annotated[tuple[ReportedPair, ...], Count(0, MAX_PAIRS)] = ()
     bridges: tuple[PciBridge, ...] | None = None
-    numa_nodes: tuple[NumaNode, ...] | None = None
+    numa_nodes: Annotated[tuple[NumaNode, ...], Count(0, MAX_NUMA_NODES)] | None = None
     cpu: CpuTopology | None = None
-    hcas: tuple[Hca, ...] | None = None
-    data_directs: tuple[DataDirect, ...] | None = None
-    management_hcas: tuple[Hca, ...] | None = None
+    hcas: _Hcas | None = None
+    data_directs: Annotated[tuple[DataDirect, ...], Count(0, MAX_HCAS)] | None = None
+    management_hcas: _Hcas | None = None
     host: HostSettings | None = None
     kubelet: KubeletSettings | None = None
     kubelet_on_disk: KubeletSettings | None = None

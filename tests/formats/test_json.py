@@ -26,11 +26,14 @@ def test_a_document_within_the_limits_is_loaded() -> None:
         ("[" * MAX_NODES, "nested more than 64 deep"),
         ("[" * (MAX_NODES + 1), "more than 200000 values"),
         ("[" + "{}," * (MAX_NODES // 2) + "{}]", "more than 200000 values"),
-        ("[NaN]", "not JSON: NaN is no number of it"),
-        ("[-Infinity]", "not JSON: -Infinity is no number of it"),
+        ("[NaN]", "not JSON: NaN is no JSON number"),
+        ("[-Infinity]", "not JSON: -Infinity is no JSON number"),
+        ("[-1e400]", "not JSON: a number that is too large: -1e400"),
+        (f"[{'9' * 5000}]", "not JSON: a number of thousands of digits"),
+        ('{"a": {"b": 1, "b": 2}}', "not JSON: the key 'b' stands 2 times in one object"),
         (" " * (MAX_CHARACTERS + 1), "larger than 4 Mi characters"),
     ],
-    ids=range(11),
+    ids=range(14),
 )
 def test_invalid_json_is_refused_with_its_place(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):

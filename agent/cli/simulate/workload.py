@@ -2,7 +2,7 @@
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from math import nan
@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from agent.errors import InputError
 from agent.model.digits import number
+from agent.model.limits import MAX_QUANTILES, MAX_TRACE_ROWS
 from agent.simulate.jobs import (
     PHILLY,
     Job,
@@ -46,6 +47,10 @@ MOST_SECONDS = 10**10
 
 MOST_COUNTED = 10**9
 """The largest count in a row, far above the jobs of any trace."""
+
+
+MAX_LINE = 1 << 16
+"""Characters of a line; those of public traces have a few hundred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +113,10 @@ def parse(name: str, text: str) -> TraceFile:
     Raises:
         InputError: the header is not known, a row is wrong, or no row can be used.
     """
-    lines = csv.reader(StringIO(text, newline=""), strict=True)
+    if text.count("\n") > MAX_TRACE_ROWS + 1:  # counted in no time, before any row is built
+        cure = "split the file, or take every second job"
+        raise InputError(f"{name}: more than {MAX_TRACE_ROWS:,} rows", cure)
+    lines = csv.reader(_lines(name, text), strict=True)
     try:
         header = [column.strip().lower() for column in next(lines, [])]
         reader = next((one for columns, one in _FORMATS.items() if columns <= set(header)), None)
@@ -119,7 +127,7 @@ def parse(name: str, text: str) -> TraceFile:
                 f"{name} line 1: not the header of a trace: {seen}",
                 f"begin with {OWN_FORMAT}; also read: {known}",
             )
-        found = reader(name, list(_rows(name, header, lines)))
+        found = reader(name, _rows(name, header, lines))
     except csv.Error as error:
         raise InputError(f"{name} line {lines.line_num}: {error}", "correct the row") from None
     if not (found.jobs or found.sizes or found.run_times):
@@ -128,6 +136,14 @@ def parse(name: str, text: str) -> TraceFile:
         )
         raise InputError(f"{name}: no job that can be used{why}", "name another file")
     return found
+
+
+def _lines(name: str, text: str) -> Iterator[str]:
+    for number, line in enumerate(StringIO(text, newline=""), 1):
+        if len(line) > MAX_LINE:
+            problem = f"{len(line):,} characters, of which {MAX_LINE:,} are read at most"
+            raise InputError(f"{name} line {number}: {problem}", "name a trace")
+        yield line
 
 
 def _rows(name: str, header: list[str], lines: Iterator[list[str]]) -> Iterator[_Row]:
@@ -143,7 +159,7 @@ def _rows(name: str, header: list[str], lines: Iterator[list[str]]) -> Iterator[
         yield _Row(name, line, dict(zip(header, cells, strict=True)))
 
 
-def _own(name: str, rows: list[_Row]) -> TraceFile:
+def _own(name: str, rows: Iterable[_Row]) -> TraceFile:
     skipped: Counter[str] = Counter()
     jobs = []
     for row in rows:
@@ -160,7 +176,7 @@ def _own(name: str, rows: list[_Row]) -> TraceFile:
     return TraceFile(name=name, jobs=tuple(jobs), skipped=skipped)
 
 
-def _pods(name: str, rows: list[_Row]) -> TraceFile:
+def _pods(name: str, rows: Iterable[_Row]) -> TraceFile:
     """Read pods of alibaba/clusterdata's openb list with their times."""
     skipped: Counter[str] = Counter()
     jobs = []
@@ -177,7 +193,7 @@ def _pods(name: str, rows: list[_Row]) -> TraceFile:
     return TraceFile(name=name, jobs=tuple(jobs), skipped=skipped)
 
 
-def _pod_sizes(name: str, rows: list[_Row]) -> TraceFile:
+def _pod_sizes(name: str, rows: Iterable[_Row]) -> TraceFile:
     """Read pods of which only the sizes are known."""
     skipped: Counter[str] = Counter()
     sizes: Counter[int] = Counter()
@@ -197,7 +213,7 @@ def _not_whole(row: _Row) -> str | None:
     return None
 
 
-def _counted_sizes(name: str, rows: list[_Row]) -> TraceFile:
+def _counted_sizes(name: str, rows: Iterable[_Row]) -> TraceFile:
     skipped: Counter[str] = Counter()
     sizes: Counter[int] = Counter()
     for row in rows:
@@ -209,7 +225,7 @@ def _counted_sizes(name: str, rows: list[_Row]) -> TraceFile:
     return TraceFile(name=name, sizes=_sorted(sizes), skipped=skipped)
 
 
-def _quantiles(name: str, rows: list[_Row]) -> TraceFile:
+def _quantiles(name: str, rows: Iterable[_Row]) -> TraceFile:
     points: list[tuple[float, float]] = []
     for row in rows:
         point = row.number("quantile"), row.number("seconds")
@@ -218,6 +234,8 @@ def _quantiles(name: str, rows: list[_Row]) -> TraceFile:
         if points and (point[0] < points[-1][0] or point[1] < points[-1][1]):
             raise row.wrong("quantiles must ascend, and so must their seconds")
         points.append(point)
+        if len(points) > MAX_QUANTILES:
+            raise row.wrong(f"more than {MAX_QUANTILES:,} quantiles")
     return TraceFile(name=name, run_times=tuple(points))
 
 
@@ -225,7 +243,7 @@ def _sorted(sizes: Mapping[int, int]) -> tuple[tuple[int, float], ...]:
     return tuple(sorted(sizes.items()))
 
 
-_FORMATS: Mapping[frozenset[str], Callable[[str, list[_Row]], TraceFile]] = MappingProxyType(
+_FORMATS: Mapping[frozenset[str], Callable[[str, Iterable[_Row]], TraceFile]] = MappingProxyType(
     {
         frozenset({"duration_s", "gpus"}): _own,
         frozenset({"num_gpu", "creation_time", "scheduled_time", "deletion_time"}): _pods,

@@ -14,6 +14,14 @@ from types import MappingProxyType
 from agent.errors import DecodeError
 from agent.model.gpu import C2c, Gpu
 from agent.model.hca import Hca
+from agent.model.limits import (
+    MAX_INDEX,
+    MAX_LISTED_CPUS,
+    MAX_NUMA_NODE,
+    MAX_NUMA_NODES,
+    MAX_NVLINKS,
+    MAX_SPEED_MBPS,
+)
 from agent.model.numa import CpuSet, CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, PeerKind
 from agent.model.pci import PciAddress
@@ -21,7 +29,6 @@ from agent.model.probe_issue import GPUS, ProbeIssue
 from agent.model.snapshot import Kernel, Snapshot
 from agent.probes.importers.nccl_xml_devices import (
     CURE,
-    MAX_SPEED_MBPS,
     Devices,
     Element,
     FoundGpu,
@@ -55,11 +62,6 @@ _VERSION = 1
 _EXTENDED = 15
 """CPUID leaf 1: the extended family counts only where the family is 15 (AMD, Intel manuals)."""
 
-_MAX_LINKS = 64
-"""More NVLinks than any GPU has; 18 is the most so far."""
-
-_MAX_INDEX = 9999
-
 Issue = tuple[str, str]
 """Subject and reason."""
 
@@ -82,6 +84,9 @@ def parse_nccl_xml(text: str) -> Snapshot:
     root = read_tree(text)
     version = _checked_version(root)
     cpus = list(root.every("cpu"))
+    if len(cpus) > MAX_NUMA_NODES:
+        problem = f"one more than the {MAX_NUMA_NODES} NUMA nodes that Linux has"
+        raise DecodeError(cpus[MAX_NUMA_NODES].at, problem, CURE)
     nodes, node_issues = _numa_nodes(cpus)
     cpus_of_node = {node.id: node.cpus for node in nodes or ()}
     devices = Devices()
@@ -147,7 +152,7 @@ def _file_issues(root: Element, version: int) -> Iterator[Issue]:
 
 
 def _numa_id(cpu: Element) -> int | None:
-    node = number(cpu, "numaid", -1, (1 << 16) - 1)
+    node = number(cpu, "numaid", -1, MAX_NUMA_NODE)
     if node is None:
         raise DecodeError(f"{cpu.at}.numaid", "missing", CURE)
     return None if node == -1 else node
@@ -156,8 +161,13 @@ def _numa_id(cpu: Element) -> int | None:
 def _numa_nodes(cpus: list[Element]) -> tuple[tuple[NumaNode, ...] | None, list[Issue]]:
     """Return the nodes by id; None and an issue where the file does not give all CPUs."""
     masks: dict[int, CpuSet | None] = {}
+    listed = 0
     for cpu in cpus:
         node, mask = _numa_id(cpu), cpu_mask(cpu)
+        listed += len(mask or ())
+        if listed > MAX_LISTED_CPUS:
+            problem = f"more than {MAX_LISTED_CPUS} CPUs in the elements up to here"
+            raise DecodeError(f"{cpu.at}.affinity", problem, CURE)
         if node is not None:
             earlier = masks.get(node, CpuSet())
             masks[node] = None if mask is None or earlier is None else earlier | mask
@@ -214,7 +224,7 @@ def _gpus_and_nvlinks(
 ) -> tuple[tuple[Gpu, ...], tuple[NvLink, ...] | None, list[Issue]]:
     """Return the GPUs by index, their NVLinks by (gpu, link), and issues."""
     issues: list[Issue] = []
-    given = [None if it.gpu is None else number(it.gpu, "dev", 0, _MAX_INDEX) for it in gpus]
+    given = [None if it.gpu is None else number(it.gpu, "dev", 0, MAX_INDEX) for it in gpus]
     indices = [index for index in given if index is not None]
     if len(indices) < len(gpus) or len(set(indices)) < len(indices):
         if indices:
@@ -255,7 +265,7 @@ def _gpu(index: int, gpu: FoundGpu) -> Gpu:
         if c2c is None
         else C2c(
             is_enabled=True,
-            links=number(c2c, "count", 0, _MAX_LINKS),
+            links=number(c2c, "count", 0, MAX_NVLINKS),
             speed_mbps=number(c2c, "bw", 0, MAX_SPEED_MBPS),
         ),
     )
@@ -273,8 +283,8 @@ def _nvlinks(index: int, gpu: Element | None) -> Iterator[NvLink]:
     """Yield as many links as the element counts; their numbers are ours, the file has none."""
     next_link = 0
     for element in gpu.every("nvlink") if gpu is not None else ():
-        count = number(element, "count", 0, _MAX_LINKS)
-        if count is None or next_link + count > _MAX_LINKS:
+        count = number(element, "count", 0, MAX_NVLINKS)
+        if count is None or next_link + count > MAX_NVLINKS:
             raise DecodeError(f"{element.at}.count", "missing, or more than a GPU has", CURE)
         is_hidden = element.attributes.get("target") == HIDDEN_TARGET
         peer = None if is_hidden else read_address(element, "target")

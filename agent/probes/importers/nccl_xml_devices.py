@@ -13,6 +13,7 @@ from xml.parsers import expat
 
 from agent.errors import DecodeError
 from agent.model.hca import DataDirect, Hca, HcaPort
+from agent.model.limits import MAX_GPUS, MAX_HCAS, MAX_PORTS, MAX_SPEED_MBPS
 from agent.model.numa import CpuSet
 from agent.model.nvlink import PeerKind
 from agent.model.pci import (
@@ -35,8 +36,6 @@ MAX_ELEMENTS = 4096
 
 MAX_DEPTH = 32
 """Deepest nesting accepted; four levels of switches are nine deep."""
-
-MAX_SPEED_MBPS = 1 << 30
 
 DATA_DIRECT_CLASS = "080100"
 """The Data Direct function of a ConnectX-8 (NCCL topo.cc, ``kvDictPciClass``)."""
@@ -135,12 +134,16 @@ def find_devices(parent: Element, place: TreePlace, devices: Devices) -> bool:
         # NCCL puts what is no PCI function under the first CPU, which says nothing of its place.
         hcas = list(_hcas(nic, None, replace(place, numa_node=None), devices))
         devices.hcas += hcas
+        _check_hcas(nic, devices)
         has_devices = has_devices or bool(hcas)
     for pci in parent.every("pci"):
         address = read_address(pci, "busid")
+        if address in place.hops:
+            raise _error(pci, "busid", f"{address} lies below itself")
         devices.seen[address] += 1
         is_bridge = pci.first("pci") is not None
         is_device = _add_device(pci, address, place, devices, is_bridge=is_bridge)
+        _check_hcas(pci, devices)
         is_used = is_bridge and find_devices(
             pci, replace(place, hops=(*place.hops, address)), devices
         )
@@ -160,6 +163,12 @@ def find_devices(parent: Element, place: TreePlace, devices: Devices) -> bool:
     return has_devices
 
 
+def _check_hcas(element: Element, devices: Devices) -> None:
+    if len(devices.hcas) + len(devices.data_directs) > MAX_HCAS:
+        problem = f"one network interface more than the {MAX_HCAS} that a node has"
+        raise DecodeError(element.at, problem, CURE)
+
+
 def _add_device(
     pci: Element, address: PciAddress, place: TreePlace, devices: Devices, *, is_bridge: bool
 ) -> bool:
@@ -176,6 +185,8 @@ def _add_device(
         if address in devices.gpus:
             devices.left_out["gpu", "a second GPU of one PCI address"] += 1
             return False
+        if len(devices.gpus) == MAX_GPUS:
+            raise DecodeError(pci.at, f"one GPU more than the {MAX_GPUS} that a node has", CURE)
         devices.gpus[address] = FoundGpu(address=address, place=place, pci=pci, gpu=gpu)
         return True
     if kind == DATA_DIRECT_CLASS:
@@ -206,7 +217,7 @@ def _hcas(nic: Element, pci: Element | None, place: TreePlace, devices: Devices)
     """Yield one HCA with one port for each net; NCCL's speed is in Mb/s."""
     for net in nic.every("net"):
         name = net.attributes.get("name", "").strip()
-        port = number(net, "port", 0, 255)
+        port = number(net, "port", 0, MAX_PORTS)
         if not name:
             devices.left_out["net", "an interface without a name"] += 1
         elif FUSED in name:

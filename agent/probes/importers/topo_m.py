@@ -16,6 +16,7 @@ from agent.errors import DecodeError
 from agent.model.digits import is_digits
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca, NetDevice
+from agent.model.limits import MAX_NUMA_NODE, MAX_NUMA_NODES
 from agent.model.numa import CpuSet
 from agent.model.nvlink import Closeness, ReportedPair
 from agent.model.pci import PciAddress
@@ -36,8 +37,6 @@ from agent.probes.importers.topo_m_rows import (
 
 MAX_BYTES = 1024 * 1024
 """Largest text accepted; 16 GPUs with 32 NICs are about 15 KiB."""
-
-_MAX_NUMA_NODE = 1 << 16
 
 _MAX_LIST = 4096
 """Longest list of CPUs in characters; every second one of 1000 takes 2 KiB."""
@@ -152,11 +151,14 @@ def _gpu(name: str, row: Row | None) -> Gpu:
     if row is None:
         return Gpu(index=index)
     nodes = _list(row, "NUMA Affinity", row.numa_affinity)
+    if nodes is not None and len(nodes) > MAX_NUMA_NODES:
+        problem = f"{len(nodes)} nodes, more than the {MAX_NUMA_NODES} that Linux has"
+        raise DecodeError(f"{name}/NUMA Affinity", problem, CURE)
     numa_affinity = None if nodes is None else tuple(nodes)
     own_node, node = row.gpu_numa_id, None
     if own_node not in UNKNOWN:
         is_number = is_digits(own_node) and len(own_node) < 6
-        if not is_number or int(own_node) >= _MAX_NUMA_NODE:
+        if not is_number or int(own_node) > MAX_NUMA_NODE:
             raise DecodeError(f"{name}/GPU NUMA ID", f"not a number: {own_node[:40]!r}", CURE)
         node = int(own_node)
     return Gpu(

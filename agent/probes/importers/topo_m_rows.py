@@ -7,11 +7,13 @@ affinities that cannot be assigned to their columns.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from agent.errors import DecodeError
+from agent.model.limits import MAX_GPUS, MAX_HCAS
 
 CURE = "give the whole output of `nvidia-smi topo -m`, as it was printed"
 NOT_REPORTED = "?"
@@ -57,6 +59,9 @@ _OTHERS = (
     (re.compile(r"MDF|XL[0-9]+"), "an Intel GPU (xpu-smi)"),
 )
 """Words that only the look-alike tables of other vendors have, from their tools' manuals."""
+
+MAX_LINES = 1 << 14
+"""Lines accepted: 1,280 rows, their legend, and ten times as many of the log around them."""
 
 _AFFINITY_COLUMNS = {
     "": 1,
@@ -108,12 +113,15 @@ def read_table(text: str) -> Table:
         DecodeError: no matrix, or one with missing, fused or contradicting cells, or another
             vendor's; its path names the row, or the row and column.
     """
+    raw = text.splitlines()
+    if len(raw) > MAX_LINES:
+        raise DecodeError("", f"{len(raw)} lines, of which {MAX_LINES} are read at most", CURE)
     # Web pages have no-break spaces in place of blanks.
     lines = [
         ""
         if _FENCE.match(line)
         else _LEAD.sub("", _ANSI.sub("", line.replace("\xa0", " ")), count=1)
-        for line in text.splitlines()
+        for line in raw
     ]
     at, devices, columns = _header(lines)
     is_open = not text.endswith(("\n", "\r"))
@@ -182,6 +190,11 @@ def _is_device(name: str) -> bool:
 
 
 def _devices(names: list[str]) -> tuple[str, ...]:
+    columns = Counter("GPU" if GPU.fullmatch(name) else "other" for name in names)
+    for kind, most in (("GPU", MAX_GPUS), ("other", MAX_HCAS)):
+        if columns[kind] > most:
+            problem = f"{columns[kind]} {kind} columns, more than the {most} that a node has"
+            raise DecodeError("header", problem, CURE)
     seen: set[str] = set()
     for position, name in enumerate(names):
         if name in seen or not _is_device(name):

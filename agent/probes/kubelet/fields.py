@@ -6,13 +6,13 @@ null at the zero value of the type.
 """
 
 from collections.abc import Callable, Mapping, Sized
-from math import isfinite
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from agent.errors import DecodeError
 from agent.formats.fields import as_flag, as_items, as_object, as_text, unexpected
 from agent.model.kubelet import KubeletSettings, ReservedMemory
+from agent.model.limits import MAX_INT64
 
 Document = dict[str, Any]
 """One KubeletConfiguration, as JSON has it."""
@@ -136,7 +136,8 @@ def _text(value: Any, path: str) -> str:
 def _integer(value: Any, path: str) -> int | None:
     if value is None:
         return None
-    if not _is_number(value) or not isfinite(value) or value != int(value):
+    is_whole = _is_number(value) and abs(value) <= MAX_INT64 and value == int(value)
+    if not is_whole:  # nor is NaN
         raise DecodeError(path, f"expected a whole number, found {str(value)[:40]!r}")
     return int(value)
 

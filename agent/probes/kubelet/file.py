@@ -69,7 +69,7 @@ def read_document(host: Tree, path: Path) -> Any:
         UnusableError: it cannot be read, or is neither.
     """
     try:
-        return bounded_yaml.load(read_text(host, path), MAX_NODES)
+        return bounded_yaml.load(read_text(host, path), MAX_NODES, may_repeat=True)
     except ValueError as error:
         raise UnusableError(str(path), str(error)) from None
 

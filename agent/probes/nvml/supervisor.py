@@ -290,7 +290,7 @@ class NvmlSupervisor:
         raise self._attempts.refused(NvmlUnavailable(**document["error"]))
 
     def _decode(self, line: bytes, document: dict[str, Any]) -> Recording:
-        reading = from_plain(NvmlReading, document["ok"], [])
+        reading = from_plain(NvmlReading, document["ok"], [], is_bounded=False)
         self._decoded = line, Recording(reading=reading, answers=document.get("answers", ""))
         self._is_listening = document.get("listening", False)
         return self._decoded[1]

@@ -99,7 +99,7 @@ def test_an_answer_that_is_not_json_is_refused(text: str) -> None:
         ("enforceNodeAllocatable", ["pods", {}], "enforceNodeAllocatable[1]"),
         ("enforceNodeAllocatable", ["pods"] * 5000, "enforceNodeAllocatable"),
         ("maxPods", True, "maxPods"),
-        ("maxPods", 1e400, "maxPods"),
+        ("maxPods", 1.5, "maxPods"),
         ("memorySwap", "x", "memorySwap"),
     ],
 )
@@ -107,5 +107,5 @@ def test_a_field_of_the_wrong_kind_is_refused_with_its_place(
     field: str, value: Any, path: str
 ) -> None:
     config = {**ANSWER["kubeletconfig"], field: value}
-    text = json.dumps({"kubeletconfig": config}).replace("Infinity", "1e400")
+    text = json.dumps({"kubeletconfig": config})
     assert refused(text).path == f"kubeletconfig.{path}"
