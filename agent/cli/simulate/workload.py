@@ -139,10 +139,10 @@ def parse(name: str, text: str) -> TraceFile:
 
 
 def _lines(name: str, text: str) -> Iterator[str]:
-    for number, line in enumerate(StringIO(text, newline=""), 1):
+    for line_number, line in enumerate(StringIO(text, newline=""), 1):
         if len(line) > MAX_LINE:
             problem = f"{len(line):,} characters, of which {MAX_LINE:,} are read at most"
-            raise InputError(f"{name} line {number}: {problem}", "name a trace")
+            raise InputError(f"{name} line {line_number}: {problem}", "name a trace")
         yield line
 
 
