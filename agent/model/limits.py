@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 MAX_GPUS = 256
-"""The driver has one character device for each GPU, ``/dev/nvidia0`` to ``nvidia254``, and 255 for
-``nvidiactl`` (NVIDIA driver README, "nvidia-modprobe"). The largest nodes sold have 16."""
+"""The driver numbers GPUs 0 to 247 (open-gpu-kernel-modules nv-chardev-numbers.h,
+``NV_MINOR_DEVICE_NUMBER_REGULAR_MAX``). The largest nodes sold have 16."""
 
 MAX_HCAS = 1024
-"""Eight cards with the 127 virtual functions each that ConnectX firmware offers at most (NVIDIA
-MLNX_OFED manual, SR-IOV). Counts Data Direct functions, and each column of a matrix but GPUs."""
+"""Eight ports with 127 virtual functions each, the most that ConnectX has (NVIDIA DOCA 3.1
+documentation, SR-IOV). Counts Data Direct functions, and each column of a matrix but GPUs."""
 
 MAX_NUMA_NODES = 1024
 """Linux's ``MAX_NUMNODES`` at most: ``CONFIG_NODES_SHIFT`` is up to 10 (kernel arch/x86/Kconfig,
