@@ -21,15 +21,9 @@ below 500, what a terminal shows in a few rows."""
 
 
 class AgentError(Exception):
-    """A failure with a cause and a cure, printed as ``error: cause — cure``.
-
-    Of a long cause the middle is left out: it begins with the place, and ends with the problem.
-    """
+    """A failure with a cause and a cure, printed as ``error: cause — cure``."""
 
     def __init__(self, cause: str, cure: str = "") -> None:
-        if len(cause) > MAX_CAUSE:
-            half = MAX_CAUSE // 2 - 1
-            cause = f"{cause[:half]}…{cause[-half:]}"
         super().__init__(cause)
         self.cause = cause
         self.cure = cure
@@ -39,7 +33,16 @@ class AgentError(Exception):
 
 
 class InputError(AgentError):
-    """What the caller gave cannot be used: a file, a name, a value."""
+    """What the caller gave cannot be used: a file, a name, a value.
+
+    Of a long cause the middle is left out: it begins with the place, and ends with the problem.
+    """
+
+    def __init__(self, cause: str, cure: str = "") -> None:
+        if len(cause) > MAX_CAUSE:
+            half = MAX_CAUSE // 2 - 1
+            cause = f"{cause[:half]}…{cause[-half:]}"
+        super().__init__(cause, cure)
 
 
 class DecodeError(InputError):

@@ -16,13 +16,18 @@ _MAX_GROUPS = 2048
 """Of a CPU mask, 32 CPUs each: as many CPUs as a CpuSet accepts."""
 
 
+_PAGE_BYTES = 4096
+"""Of a file of sysfs (kernel Documentation/filesystems/sysfs.rst, reading attributes)."""
+
+
 def plain_text(content: bytes) -> str:
     """Return the text of a kernel's file without white space around it, and without NULs behind it.
 
     Strings of a device tree end in NUL (``/proc/device-tree/model``), and so do files of some
-    drivers, which copy a buffer and not a string.
+    drivers, which copy a buffer and not a string. None is longer than a page.
     """
-    return content.decode("utf-8", "replace").rstrip("\0 \t\r\n\v\f").lstrip()
+    behind = "\0 \t\r\n\v\f" if len(content) <= _PAGE_BYTES else None
+    return content.decode("utf-8", "replace").rstrip(behind).lstrip()
 
 
 class Files:
