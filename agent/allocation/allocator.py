@@ -1,13 +1,15 @@
 """The allocator of whole GPUs: one answer, with its reasons, to every request."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from agent.allocation.engines import engine_for
 from agent.allocation.explain import Explanation
 from agent.allocation.facts import Facts, facts
 from agent.allocation.masks import positions
+from agent.allocation.remainder import Later, later_masks
 from agent.allocation.requests import check_counts, sound_first, unknown_gpu, usable
 from agent.allocation.rules import DEFAULT, Rules, terms_for
 from agent.allocation.score import Score
@@ -17,6 +19,13 @@ from agent.model.snapshot import Snapshot
 
 ALTERNATIVES = 3
 """The number of next best sets in an answer."""
+
+Ends = Mapping[str, float | None]
+"""When GPUs in use are expected to be free, by id, in seconds from any moment that is the same for
+all: only the order counts. What is ``None`` or left out is unknown, and is taken never to be free.
+"""
+
+NO_ENDS: Ends = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,22 +117,28 @@ class Allocator:
         required: Collection[str] = (),
         size: int,
         degraded: Collection[str] = (),
+        ends: Ends = NO_ENDS,
     ) -> Allocation:
         """Return the best *size* of *available* that contain *required*; all are ids.
 
         The answer does not depend on the order of any. The alternatives have as few *degraded*
-        GPUs as it has.
+        GPUs as it has. *ends* says when GPUs in use are expected to be free.
 
         Raises:
             InputError: a GPU is unknown or lost, or no such set exists.
         """
         self._check(available, required, size)
         pool, kept = sound_first(available, required, size, degraded)
+        later = self._later(ends, available, degraded)
         ranked = self._engine.ranked(
-            free=self._mask(pool), required=self._mask(kept), size=size, count=1 + ALTERNATIVES
+            free=self._mask(pool),
+            required=self._mask(kept),
+            size=size,
+            count=1 + ALTERNATIVES,
+            later=later,
         )
         return self._allocation(
-            ranked, self._mask(available), degraded, is_optimal=self._engine.is_exact
+            ranked, self._mask(available), degraded, later, is_optimal=self._engine.is_exact
         )
 
     def describe(
@@ -131,6 +146,7 @@ class Allocator:
         chosen: Collection[str],
         available: Collection[str] | None = None,
         degraded: Collection[str] = (),
+        ends: Ends = NO_ENDS,
     ) -> Allocation:
         """Return the score of *chosen*, whoever chose it, and the next best set.
 
@@ -143,11 +159,12 @@ class Allocator:
         self._check(chosen if available is None else available, chosen, len(set(chosen)))
         mask = self._mask(chosen)
         if available is None:
-            return self._allocation([mask], None, degraded, is_optimal=False)
+            return self._allocation([mask], None, degraded, (), is_optimal=False)
         size = mask.bit_count()
         pool, kept = sound_first(available, (), size, degraded)
+        later = self._later(ends, available, degraded)
         ranked = self._engine.ranked(
-            free=self._mask(pool), required=self._mask(kept), size=size, count=2
+            free=self._mask(pool), required=self._mask(kept), size=size, count=2, later=later
         )
         is_best = ranked[0] == mask
         others = [other for other in ranked if other != mask][:1]
@@ -155,6 +172,7 @@ class Allocator:
             [mask, *others],
             self._mask(available),
             degraded,
+            later,
             is_optimal=is_best and self._engine.is_exact,
         )
 
@@ -163,11 +181,14 @@ class Allocator:
         masks: Sequence[int],
         free: int | None,
         degraded: Collection[str],
+        later: Later,
         *,
         is_optimal: bool,
     ) -> Allocation:
         bad = self._mask(self._usable.intersection(degraded))
-        scores = [self._terms.score(mask, mask if free is None else free, bad) for mask in masks]
+        scores = [
+            self._terms.score(mask, mask if free is None else free, bad, later) for mask in masks
+        ]
         order = terms_for(self._rules.policy, masks[0].bit_count())
         left = None if free is None else free & ~masks[0]
         return Allocation(
@@ -189,7 +210,13 @@ class Allocator:
             engine=self._engine.name,
         )
 
-    def best(self, available: Iterable[str], required: Iterable[str], size: int) -> tuple[str, ...]:
+    def best(
+        self,
+        available: Iterable[str],
+        required: Iterable[str],
+        size: int,
+        ends: Ends = NO_ENDS,
+    ) -> tuple[str, ...]:
         """Return what :meth:`allocate` chooses, without the reasons.
 
         The caller makes sure that the request can be met: :meth:`knows` every id, *required* is
@@ -198,7 +225,8 @@ class Allocator:
         if size == 0:
             return ()
         free, kept = self._mask(available), self._mask(required)
-        return self._names(self._engine.best(free=free, required=kept, size=size))
+        later = later_masks(self._in_use(ends, free))
+        return self._names(self._engine.best(free=free, required=kept, size=size, later=later))
 
     def knows(self, name: str) -> bool:
         """Return whether *name* is the id of a GPU that is not lost."""
@@ -207,6 +235,16 @@ class Allocator:
     def rank(self, name: str) -> tuple[int, str]:
         """Return a key that sorts ids in device order, unknown ones last."""
         return self._position.get(name, len(self._ids)), name
+
+    def _later(self, ends: Ends, available: Iterable[str], degraded: Iterable[str]) -> Later:
+        bad = set(degraded)
+        sound = {name: end for name, end in ends.items() if name not in bad}
+        return later_masks(self._in_use(sound, self._mask(available)))
+
+    def _in_use(self, ends: Ends, free: int) -> dict[int, float]:
+        """Return the known *ends* of the GPUs that are not *free* and not lost, by mask."""
+        known = ((1 << self._position[name], end) for name, end in ends.items() if self.knows(name))
+        return {gpu: end for gpu, end in known if end is not None and not gpu & free}
 
     def _mask(self, names: Iterable[str]) -> int:
         return sum(1 << self._position[name] for name in set(names))
@@ -258,6 +296,8 @@ def preferred(
     required: Collection[str],
     size: int,
     degraded: Collection[str] = (),
+    *,
+    ends: Ends = NO_ENDS,
 ) -> tuple[str, ...]:
     """Return exactly ``min(size, distinct available)`` ids of *available* for any request.
 
@@ -266,8 +306,12 @@ def preferred(
     *required* that are available are kept; of too many, the first in device order. As few
     *degraded* ids as possible are chosen: that is the first term of every policy. GPUs that the
     snapshot does not know, or knows to be lost, come last. Without an allocator the order is that
-    of ids.
+    of ids. *ends* says when GPUs in use are expected to be free; MIG devices and replicas are
+    chosen without it.
     """
+    if ends:
+        apart = {*available, *degraded}
+        ends = {name: end for name, end in ends.items() if name not in apart}
     if degraded and allocator is not None:
         available, required = sound_first(available, required, size, degraded)
     offered = set(available)
@@ -278,7 +322,10 @@ def preferred(
     kept = sorted(offered.intersection(required), key=allocator.rank)[:size]
     known = {name for name in offered if allocator.knows(name)}
     wanted = min(size - sum(name not in known for name in kept), len(known))
-    chosen = allocator.best(known, known.intersection(kept), wanted)
+    if ends and isinstance(allocator, Allocator):
+        chosen = allocator.best(known, known.intersection(kept), wanted, ends)
+    else:
+        chosen = allocator.best(known, known.intersection(kept), wanted)
     if wanted == size:
         return chosen
     taken = {*kept, *chosen}

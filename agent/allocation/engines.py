@@ -17,7 +17,7 @@ from typing import Protocol
 from agent.allocation.facts import Facts
 from agent.allocation.families import Family, highest, sets_of
 from agent.allocation.masks import bits, positions
-from agent.allocation.remainder import JOB_WEIGHTS
+from agent.allocation.remainder import JOB_WEIGHTS, Later
 from agent.allocation.score import hca_distance, hca_far, hca_nearness, reach
 from agent.allocation.terms import Figure, Terms
 from agent.allocation.tree import Node, bundled, remainder_value
@@ -40,7 +40,8 @@ CostsFrom = tuple[int, Costs]
 class Engine(Protocol):
     """Find sets of one machine. All masks are of positions; *required* lies within *free*.
 
-    Safe to share between threads. *size* lies between the counts of the two.
+    Safe to share between threads. *size* lies between the counts of the two. *later* are GPUs that
+    are not free, but will be; none of them is lost.
     """
 
     @property
@@ -57,11 +58,13 @@ class Engine(Protocol):
         """Compute now what requests would otherwise wait for; at most once."""
         ...
 
-    def best(self, *, free: int, required: int, size: int) -> int:
+    def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
         """Return the best set."""
         ...
 
-    def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
+    def ranked(
+        self, *, free: int, required: int, size: int, count: int, later: Later = ()
+    ) -> list[int]:
         """Return the *count* best sets, best first; fewer only where there are fewer."""
         ...
 
@@ -90,7 +93,7 @@ class TreeEngine:
         """Prepare for requests of any size; with *is_for_one* for one GPU, whose terms differ."""
         size = 1 if is_for_one else 2
         self.is_exact = terms.tree is not None
-        self._figures = _figures(terms, terms.order(size))
+        self._terms, self._names = terms, terms.order(size)
         self._layout = _Layout(terms, root, terms.order(size))
         self._of_one = None if is_for_one else TreeEngine(terms, root, is_for_one=True)
         self._root = root = bundled(root, LARGEST_KEPT)
@@ -112,27 +115,31 @@ class TreeEngine:
     def prepare(self) -> None:
         """Do nothing: what is kept takes less time to compute than an answer may take."""
 
-    def best(self, *, free: int, required: int, size: int) -> int:
+    def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
         """Return the best set."""
         if size == required.bit_count():
             return required
         if size == 1 and self._of_one:
-            return self._of_one.best(free=free, required=required, size=size)
+            return self._of_one.best(free=free, required=required, size=size, later=later)
         if not self.is_exact:
-            return self.ranked(free=free, required=required, size=size, count=1)[0]
-        request = _Request(free=free, allowed=free, required=required, size=size)
+            return self.ranked(free=free, required=required, size=size, count=1, later=later)[0]
+        request = _Request(free=free, allowed=free, required=required, size=size, later=later)
         return self._layout.members(self._cheapest(request), size)
 
-    def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
+    def ranked(
+        self, *, free: int, required: int, size: int, count: int, later: Later = ()
+    ) -> list[int]:
         """Return the *count* best sets, best first.
 
         The sets other than the best are divided by the first GPU of the best that they lack;
         the best of each part is found as the best of all was (Lawler 1972).
         """
         if size == 1 and self._of_one:
-            return self._of_one.ranked(free=free, required=required, size=size, count=count)
+            return self._of_one.ranked(
+                free=free, required=required, size=size, count=count, later=later
+            )
         wanted = count if self.is_exact else max(count, BEST_OF_TREE)
-        first = _Request(free=free, allowed=free, required=required, size=size)
+        first = _Request(free=free, allowed=free, required=required, size=size, later=later)
         heap = [(self._cheapest(first), first)]
         sets: list[int] = []
         while heap and len(sets) < wanted:
@@ -141,14 +148,15 @@ class TreeEngine:
             for part in request.without(sets[-1]):
                 heappush(heap, (self._cheapest(part), part))
         if not self.is_exact:
-            sets.sort(key=lambda mask: _key(self._figures, mask, free))
+            figures = _figures(self._terms, self._names, later)
+            sets.sort(key=lambda mask: _key(figures, mask, free))
         return sets[:count]
 
     def _cheapest(self, request: "_Request") -> int:
         """Return the least cost over all clusters that can hold the whole set."""
         tables: dict[int, CostsFrom] = {}
         self._table(self._root, request, tables)
-        free, required, size = request.free, request.required, request.size
+        free, required, size, later = request.free, request.required, request.size, request.later
         best = None
         for node in self._clusters:
             members = node.members
@@ -159,7 +167,7 @@ class TreeEngine:
             if size > 1:
                 cost += self._costs[members].level or 0
             for around in self._around[members]:
-                cost += around.own(free)[size]
+                cost += around.own(free, later)[size]
             if best is None or cost < best:
                 best = cost
         assert best is not None  # the root is a cluster, and holds every set
@@ -171,25 +179,29 @@ class TreeEngine:
         if not high:
             return 0, [0]
         if node.members.bit_count() <= LARGEST_KEPT and request.leaves_open(node.members):
-            start, costs = self._all_counts(node, request.free, request.required)
+            start, costs = self._all_counts(node, request)
             return low, costs[low - start : high - start + 1]
         group = self._costs[node.members]
         of_gpus = group.of_gpus(request.allowed, request.required, high)
         children = (self._table(child, request, tables) for child in node.children)
-        start, costs = _joined(group, (of_gpus, *children), request.free, high)
+        start, costs = _joined(group, (of_gpus, *children), request, high)
         tables[node.members] = max(low, start), costs[max(0, low - start) :]
         return tables[node.members]
 
-    def _all_counts(self, node: Node, free: int, required: int) -> CostsFrom:
-        """Return the costs of all counts of *node*; they are kept."""
-        key = node.members, free & node.members, required & node.members
-        kept = self._kept.get(key)
+    def _all_counts(self, node: Node, request: "_Request") -> CostsFrom:
+        """Return the costs of all counts of *node*; they are kept where nothing gets free later.
+
+        What can get free later has too many cases.
+        """
+        key = node.members, request.free & node.members, request.required & node.members
+        kept = None if request.later else self._kept.get(key)
         if kept is None:
             group = self._costs[node.members]
             of_gpus = group.of_gpus(key[1], key[2], key[1].bit_count())
-            children = (self._all_counts(child, free, required) for child in node.children)
-            kept = _joined(group, (of_gpus, *children), free, key[1].bit_count())
-            self._kept[key] = kept
+            children = (self._all_counts(child, request) for child in node.children)
+            kept = _joined(group, (of_gpus, *children), request, key[1].bit_count())
+            if not request.later:
+                self._kept[key] = kept
         return kept
 
 
@@ -211,26 +223,28 @@ class TableEngine:
     def prepare(self) -> None:
         """Do nothing: what a request needs is computed within the time of an answer."""
 
-    def best(self, *, free: int, required: int, size: int) -> int:
+    def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
         """Return the best set."""
         if size == required.bit_count():
             return required
-        return self._best_of(self._terms.tables.sets(free, required, size), free, size)
+        return self._best_of(self._terms.tables.sets(free, required, size), free, size, later)
 
-    def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
+    def ranked(
+        self, *, free: int, required: int, size: int, count: int, later: Later = ()
+    ) -> list[int]:
         """Return the *count* best sets, best first."""
         family = self._terms.tables.sets(free, required, size)
         sets: list[int] = []
         while family and len(sets) < count:
-            sets.append(self._best_of(family, free, size))
+            sets.append(self._best_of(family, free, size, later))
             family ^= 1 << sets[-1]
         return sets
 
-    def _best_of(self, family: Family, free: int, size: int) -> int:
+    def _best_of(self, family: Family, free: int, size: int, later: Later) -> int:
         for name in self._orders[min(size, 2)]:
             if family == 1 << highest(family):
                 break
-            best = self._terms.tables.best(name, family, free, size)
+            best = self._terms.tables.best(name, family, free, size, later)
             family = self._compared(name, family, free) if best is None else best
         return highest(family)
 
@@ -296,7 +310,8 @@ class _Layout(CostBits):
         largest = {
             "bandwidth_gb_s": len(self.hops),
             "pair_bandwidth_gb_s": comb(count, 2) * self.widest,
-            "remainder_value": remainder_value(root, root.members),
+            # Added up over now and after each end; with every end at least one GPU gets free.
+            "remainder_value": remainder_value(root, root.members) * count,
             "hca_distance": hca_distance(terms.facts, range(count)),
             "hca_nearness": hca_nearness(terms.facts, range(count)),
             "reach_gb_s": reach(terms.facts, range(count)),
@@ -346,12 +361,13 @@ class _GroupCosts:
         pairs = (comb(count, 2) * self.pair_loss for count in range(len(forced), most + 1))
         return len(forced), list(map(add, totals, pairs))
 
-    def own(self, free: int) -> list[int]:
+    def own(self, free: int, later: Later) -> list[int]:
         """Return what the group itself adds for 0, 1, … up to all of its *free* GPUs taken."""
         count = (free & self._members).bit_count()
-        kept = self._own.get(count)
+        kept = None if later else self._own.get(count)
         if kept is not None:
             return kept
+        counts = [count, *(((free | more) & self._members).bit_count() for more in later)]
         node, put, used = self._node, self._put, self._size - count
         costs = [0]
         for taken in range(1, count + 1):
@@ -363,10 +379,13 @@ class _GroupCosts:
             if node.is_partition and not used and taken < count:
                 cost += put("broken_partitions", 1)
             lost = sum(
-                w * (count // job - (count - taken) // job) for job, w in JOB_WEIGHTS.items()
+                w * (n // job - (n - taken) // job)
+                for n in counts
+                for job, w in JOB_WEIGHTS.items()
             )
             costs.append(cost + put("remainder_value", node.gain * lost))
-        self._own[count] = costs
+        if not later:
+            self._own[count] = costs
         return costs
 
 
@@ -378,6 +397,7 @@ class _Request:
     allowed: int
     required: int
     size: int
+    later: Later
 
     def bounds(self, members: int) -> tuple[int, int]:
         """Return the least and the most GPUs of a group that can be part of an answer."""
@@ -403,14 +423,16 @@ class _Request:
             required |= bit
 
 
-def _joined(group: _GroupCosts, parts: Iterable[CostsFrom], free: int, most: int) -> CostsFrom:
+def _joined(
+    group: _GroupCosts, parts: Iterable[CostsFrom], request: _Request, most: int
+) -> CostsFrom:
     """Return the costs of a group from those of its disjoint parts, up to *most* GPUs."""
     start, costs = 0, [0]
     for more, others in parts:
         costs = _merged(costs, others, (start, more), group.pair_loss)
         start += more
         del costs[max(0, most - start + 1) :]
-    own = group.own(free)
+    own = group.own(request.free, request.later)
     return start, [cost + own[taken] for taken, cost in enumerate(costs, start)]
 
 
@@ -432,8 +454,8 @@ def _merged(a: Costs, b: Costs, starts: tuple[int, int], pair_loss: int) -> Cost
     return merged
 
 
-def _figures(terms: Terms, names: Iterable[str]) -> list[Figure]:
-    return [terms.figure(name) for name in names if name != "order"]
+def _figures(terms: Terms, names: Iterable[str], later: Later = ()) -> list[Figure]:
+    return [terms.figure(name, later) for name in names if name != "order"]
 
 
 def _key(figures: Iterable[Figure], mask: int, free: int) -> tuple[list[int], tuple[int, ...]]:

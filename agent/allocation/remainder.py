@@ -30,6 +30,24 @@ JOB_WEIGHTS: Mapping[int, int] = MappingProxyType({2: 1, 4: 2, 8: 3})
 """Sizes of later jobs and their weights. Multi-GPU jobs of one node have these sizes in the
 public Philly, Helios and PAI traces; the weights were chosen beforehand and never tuned."""
 
+Later = tuple[int, ...]
+"""The GPUs in use that are expected to be free after each end of a job, the next end first; masks.
+
+Each holds those before it, as nothing is known of the jobs to come. Empty where no end is known.
+"""
+
+
+def later_masks(ends: Mapping[int, float]) -> Later:
+    """Return when the GPUs of *ends* get free; they are single-bit masks with a time each.
+
+    Only the order of the times counts, and that some are equal.
+    """
+    masks, known = [], 0
+    for end in sorted(set(ends.values())):
+        known += sum(gpu for gpu, time in ends.items() if time == end)
+        masks.append(known)
+    return tuple(masks)
+
 
 class Packing:
     """The remainder term of one machine of at most 16 GPUs, for all that can remain at once.

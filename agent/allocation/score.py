@@ -39,7 +39,8 @@ class Score:
         numa_nodes, sockets: how many the set spans, fewer are better; a GPU of unknown
             place counts as a place of its own.
         remainder_value: what the remaining GPUs are worth to later jobs of 2, 4 and 8 GPUs,
-            in weighted GB/s, more is better.
+            in weighted GB/s, more is better. Where it is known when jobs end, the mean over
+            now and after each end.
         hca_far: GPUs with no HCA on their socket.
         rail_loss: GPUs that cannot have one of their nearest HCAs for themselves.
         hca_distance: sum of the distances to the nearest HCA; PIX is 1, SYS 5.

@@ -29,7 +29,7 @@ from agent.allocation.families import (
     total,
 )
 from agent.allocation.masks import positions
-from agent.allocation.remainder import Packing
+from agent.allocation.remainder import Later, Packing
 
 
 class Tables:
@@ -84,12 +84,18 @@ class Tables:
                 family &= families.has[gpu]
         return family
 
-    def best(self, name: str, family: Family, free: int, size: int) -> Family | None:
+    def best(
+        self, name: str, family: Family, free: int, size: int, later: Later = ()
+    ) -> Family | None:
         """Return the best of *family*, sets of *size*, by the term *name*; ``None``: not known."""
         if name == "bandwidth_gb_s":
             return most(family, self._bandwidth(size))
         if name == "remainder_value":
-            return most(family, self._in_use(self._packing.taken, free))
+            taken = self._packing.taken
+            worth = self._in_use(taken, free)
+            if later:
+                worth = total([worth, *(self._in_use(taken, free | more) for more in later)])
+            return most(family, worth)
         if name == "crowding":
             return least(family, self._in_use(self._squares, free))
         if name == "broken_partitions":

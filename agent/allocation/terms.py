@@ -8,7 +8,7 @@ from agent.allocation import score as term
 from agent.allocation.bandwidth import bandwidth, levels, with_measured_pairs
 from agent.allocation.facts import Facts
 from agent.allocation.masks import positions
-from agent.allocation.remainder import Symmetry
+from agent.allocation.remainder import Later, Symmetry
 from agent.allocation.rules import DEFAULT, Rules, terms_for
 from agent.allocation.score import Score
 from agent.allocation.tables import Tables
@@ -110,8 +110,10 @@ class Terms:
         """Return whether the term *name* depends on the set alone, not on what else is free."""
         return name in self._set_terms
 
-    def figure(self, name: str) -> Figure:
-        """Return the term *name*, a field of :class:`Score`."""
+    def figure(self, name: str, later: Later = ()) -> Figure:
+        """Return the term *name*, a field of :class:`Score`; *later* are GPUs that get free."""
+        if name == "remainder_value" and later:
+            return lambda mask, free: -self.value_with(free & ~mask, later)
         if name in self._free_terms:
             return self._free_terms[name]
         compute, known = self._set_terms[name], self._known[name]
@@ -140,8 +142,12 @@ class Terms:
                 self._modelled[mask] = value
         return value
 
-    def score(self, mask: int, free: int, degraded: int = 0) -> Score:
-        """Return all terms of *mask* when it is taken from *free*.
+    def value_with(self, left: int, later: Later) -> int:
+        """Return what the GPUs *left* are worth, now and after each end of a job, added up."""
+        return self.value_left(left) + sum(self.value_left(left | more) for more in later)
+
+    def score(self, mask: int, free: int, degraded: int = 0, later: Later = ()) -> Score:
+        """Return all terms of *mask* when it is taken from *free*; *later* are GPUs that get free.
 
         A *degraded* GPU that is not taken counts as in use in the other terms, unless no other is
         left: a later job is offered it last.
@@ -157,7 +163,7 @@ class Terms:
             pair_bandwidth_gb_s=term.pair_bandwidth(facts, members) / 10,
             numa_nodes=term.numa_nodes(facts, members),
             sockets=term.sockets(facts, members),
-            remainder_value=self.value_left(free & ~mask) / 100,
+            remainder_value=self.value_with(free & ~mask, later) / (100 * (1 + len(later))),
             hca_far=term.hca_far(facts, members),
             rail_loss=term.rail_loss(facts, members),
             hca_distance=term.hca_distance(facts, members),

@@ -46,6 +46,7 @@ class BruteForce:
     ) -> None:
         self.machine = Machine(snapshot, rules.measured)
         self.rules = rules
+        self.ends: Mapping[int, float] = {}
         self._look_at(universe)
 
     def within(self, universe: Collection[int]) -> "BruteForce":
@@ -65,7 +66,7 @@ class BruteForce:
             "pair_bandwidth_gb_s": lambda mask, _: self._pair_sum(mask),
             "numa_nodes": lambda mask, _: _touched(self._nodes, mask),
             "sockets": lambda mask, _: _touched(self._sockets, mask),
-            "remainder_value": lambda mask, free: self._packing.total(free ^ mask),
+            "remainder_value": lambda mask, free: sum(self._worths(free ^ mask)),
             "hca_far": lambda mask, _: (mask & self._far).bit_count(),
             "rail_loss": lambda mask, _: self._rail_loss(mask),
             "hca_distance": lambda mask, _: self._hca_distance(mask),
@@ -207,6 +208,15 @@ class BruteForce:
         nodes, sockets = _touched(self._nodes, mask), _touched(self._sockets, mask)
         return self.bandwidth(mask) * (10 - (nodes > 1) - (sockets > 1))
 
+    def _worths(self, left: int) -> list[int]:
+        """What is left is worth now, and at every moment at which a GPU of *ends* gets free."""
+        later = [
+            {self.universe.index(gpu) for gpu, end in self.ends.items() if end <= moment}
+            for moment in sorted({*self.ends.values()})
+        ]
+        moments = [set(), *later]
+        return [self._packing.total(left | sum(1 << n for n in more)) for more in moments]
+
     # --- HCAs, partitions, crowding --------------------------------------------------------
 
     def _sum_of_steps(self, mask: int) -> int:
@@ -294,7 +304,8 @@ class BruteForce:
         shown["counts_as_gb_s"] = self.bandwidth(mask) / 10 if has_bandwidth else None
         shown["reach_gb_s"] = self.terms["reach_gb_s"](mask, free) / 10
         shown["pair_bandwidth_gb_s"] = self._pair_sum(mask) / 10
-        shown["remainder_value"] = self._packing.total(free ^ mask) / 100
+        worths = self._worths(free ^ mask)
+        shown["remainder_value"] = sum(worths) / (100 * len(worths))
         return {**shown, "order": list(self.indices(mask))}
 
     def key(self, mask: int, free: int) -> tuple[object, ...]:

@@ -1,12 +1,13 @@
 """Requests, and the comparison of an answer to the best set by definition."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
 
 from agent.allocation.allocator import ALTERNATIVES, Allocator
 from agent.allocation.facts import facts
+from agent.allocation.remainder import later_masks
 from agent.allocation.rules import DEFAULT, Rules
 from agent.allocation.terms import Terms
 from agent.model.snapshot import Snapshot
@@ -15,14 +16,18 @@ from tests.allocation.brute_force import BruteForce
 REQUIRED_SHARE = 0.3
 """Of random requests, those with required GPUs."""
 
+KNOWN_SHARE = 0.7
+"""Of the GPUs in use, those of which it is known when they get free."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """GPU indices, and how many to choose."""
+    """GPU indices, how many to choose, and when some of those in use get free."""
 
     free: tuple[int, ...]
     required: tuple[int, ...]
     size: int
+    ends: tuple[tuple[int, float], ...] = ()
 
 
 def every_request(indices: Collection[int], random: Random) -> Iterator[Request]:
@@ -41,6 +46,23 @@ def random_requests(indices: Collection[int], random: Random, number: int) -> It
         size = random.randint(1, len(free))
         has_required = random.random() < REQUIRED_SHARE
         yield Request(free, _some(random, free, random.randint(1, size)) * has_required, size)
+
+
+def with_ends(
+    requests: Iterable[Request], indices: Collection[int], random: Random
+) -> list[Request]:
+    """The same where each GPU in use gets free with some other, alone, or nobody knows when."""
+    return [
+        replace(
+            request,
+            ends=tuple(
+                (gpu, float(random.randint(0, 4)))
+                for gpu in sorted({*indices} - {*request.free})
+                if random.random() < KNOWN_SHARE
+            ),
+        )
+        for request in requests
+    ]
 
 
 def _some(random: Random, of: Collection[int], number: int) -> tuple[int, ...]:
@@ -81,15 +103,19 @@ class Proof:
             [self._ids[index] for index in request.free],
             [self._ids[index] for index in request.required],
             request.size,
+            {self._ids[index]: end for index, end in request.ends},
         )
         chosen = tuple(sorted(self._index[one] for one in ids))
         truth = self._truth
+        truth.ends = dict(request.ends)
         free = truth.mask(request.free)
         right = truth.best(free, truth.mask(request.required), request.size)
         if chosen != truth.indices(right):
             other = truth.plain(truth.mask(chosen), free)
             return [f"{request}: {_difference(other, truth.plain(right, free))}"]
-        score = self._terms.score(self._positions(chosen), self._positions(request.free))
+        later = later_masks({self._bits[index]: end for index, end in request.ends})
+        taken, offered = self._positions(chosen), self._positions(request.free)
+        score = self._terms.score(taken, offered, later=later)
         plain = truth.plain(right, free)
         return [] if score.to_plain() == plain else [f"{request}: {score.to_plain()} not {plain}"]
 
@@ -98,7 +124,9 @@ class Proof:
             available=[self._ids[index] for index in request.free],
             required=[self._ids[index] for index in request.required],
             size=request.size,
+            ends={self._ids[index]: end for index, end in request.ends},
         )
+        self._truth.ends = dict(request.ends)
         found = [answer.indices, *(other.indices for other in answer.alternatives)]
         free, required = self._truth.mask(request.free), self._truth.mask(request.required)
         right = self._truth.first(free, required, request.size, 1 + ALTERNATIVES)
