@@ -30,6 +30,10 @@ BEST_OF_TREE = 8
 """The best sets of a merely similar tree that are compared by their real terms; each takes up to
 a few ms."""
 
+MOST_OWN = 4_096
+"""Cases of a group whose own costs are kept: how many of its GPUs are free, now and after each end.
+Without expected ends there are no more than GPUs; with them memory would only grow."""
+
 Costs = list[int]
 """The cheapest ways to take some number of GPUs of a group, then one more, and so on."""
 
@@ -337,9 +341,13 @@ class _GroupCosts:
     def __init__(self, node: Node, layout: _Layout, *, is_root: bool) -> None:
         self._node = node
         self._put = layout.put
-        self._own: dict[int, list[int]] = {}
+        self._own: dict[tuple[int, ...], list[int]] = {}
         self._members = node.members
         self._size = node.members.bit_count()
+        self._jobs = [
+            sum(w * (count // job) for job, w in JOB_WEIGHTS.items())
+            for count in range(self._size + 1)
+        ]
         self.pair_loss = layout.put("pair_bandwidth_gb_s", layout.widest - node.hop)
         self.level = (
             layout.put("bandwidth_gb_s", layout.hops.index(node.hop)) if node.is_cluster else None
@@ -364,10 +372,11 @@ class _GroupCosts:
     def own(self, free: int, later: Later) -> list[int]:
         """Return what the group itself adds for 0, 1, … up to all of its *free* GPUs taken."""
         count = (free & self._members).bit_count()
-        kept = None if later else self._own.get(count)
+        moments = later if self._node.gain else ()
+        counts = (count, *(((free | more) & self._members).bit_count() for more in moments))
+        kept = self._own.get(counts)
         if kept is not None:
             return kept
-        counts = [count, *(((free | more) & self._members).bit_count() for more in later)]
         node, put, used = self._node, self._put, self._size - count
         costs = [0]
         for taken in range(1, count + 1):
@@ -378,14 +387,11 @@ class _GroupCosts:
                 cost += put("rail_loss", max(0, taken - node.hcas))
             if node.is_partition and not used and taken < count:
                 cost += put("broken_partitions", 1)
-            lost = sum(
-                w * (n // job - (n - taken) // job)
-                for n in counts
-                for job, w in JOB_WEIGHTS.items()
-            )
+            lost = sum(self._jobs[n] - self._jobs[n - taken] for n in counts)
             costs.append(cost + put("remainder_value", node.gain * lost))
-        if not later:
-            self._own[count] = costs
+        if len(self._own) == MOST_OWN:
+            self._own.clear()
+        self._own[counts] = costs
         return costs
 
 
