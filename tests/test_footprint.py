@@ -71,6 +71,7 @@ CHILD_MODULES = {
 EVERYTHING = (
     *("--measure-pods", "--publish-pod-events", "--explain-rejections", "--audit-node"),
     *("--publish-zones", "--annotate-pods", "--nccl-hints", "--topology-levels=auto"),
+    "--expect-run-times",
     *("--device-list-strategy=envvar", "--log-format=json", "--metrics-address=127.0.0.1:0"),
 )
 

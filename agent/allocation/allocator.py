@@ -1,15 +1,14 @@
 """The allocator of whole GPUs: one answer, with its reasons, to every request."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from agent.allocation.engines import engine_for
 from agent.allocation.explain import Explanation
 from agent.allocation.facts import Facts, facts
 from agent.allocation.masks import positions
-from agent.allocation.remainder import Later, later_masks
+from agent.allocation.remainder import NO_ENDS, Ends, Later, later_masks
 from agent.allocation.requests import check_counts, sound_first, unknown_gpu, usable
 from agent.allocation.rules import DEFAULT, Rules, terms_for
 from agent.allocation.score import Score
@@ -19,13 +18,6 @@ from agent.model.snapshot import Snapshot
 
 ALTERNATIVES = 3
 """The number of next best sets in an answer."""
-
-Ends = Mapping[str, float | None]
-"""When GPUs in use are expected to be free, by id, in seconds from any moment that is the same for
-all: only the order counts. What is ``None`` or left out is unknown, and is taken never to be free.
-"""
-
-NO_ENDS: Ends = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

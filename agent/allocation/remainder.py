@@ -30,6 +30,13 @@ JOB_WEIGHTS: Mapping[int, int] = MappingProxyType({2: 1, 4: 2, 8: 3})
 """Sizes of later jobs and their weights. Multi-GPU jobs of one node have these sizes in the
 public Philly, Helios and PAI traces; the weights were chosen beforehand and never tuned."""
 
+Ends = Mapping[str, float | None]
+"""When GPUs in use are expected to be free, by id, in seconds from any moment that is the same for
+all: only the order counts. What is ``None`` or left out is unknown, and is taken never to be free.
+"""
+
+NO_ENDS: Ends = MappingProxyType({})
+
 Later = tuple[int, ...]
 """The GPUs in use that are expected to be free after each end of a job, the next end first; masks.
 

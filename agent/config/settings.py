@@ -320,6 +320,10 @@ class Settings:
         is_live=True,
     )
 
+    expect_run_times: bool = _DEVICES.switch(
+        False, "also place by when pods that hold GPUs are expected to end"
+    )
+
     # Containers: the answer to Allocate, and the CDI specification behind it.
 
     device_list_strategy: tuple[str, ...] = _CONTAINERS.setting(
@@ -458,9 +462,9 @@ class Settings:
 
     @property
     def needs_pod_loops(self) -> bool:
-        """Whether the node is audited, or pods are measured or their rejections explained."""
+        """Whether the node is audited, or pods are measured, awaited or explained."""
         follows_pods = self.measure_pods or self.publish_pod_events or self.explain_rejections
-        return self.audit_node or follows_pods
+        return self.audit_node or follows_pods or self.expect_run_times
 
 
 def options() -> Mapping[str, Option]:

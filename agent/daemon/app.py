@@ -244,6 +244,7 @@ class Daemon:
             components.store,
             components.overrides,
             lambda: components.plugins.absences,
+            expect=components.plugins.expect,
         )
         for name, loop in components.pod_loops.loops():
             self._group.start(name, loop)

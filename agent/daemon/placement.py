@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ from agent.allocation.bandwidth import with_measured_pairs
 from agent.allocation.explain import Explanation
 from agent.allocation.facts import facts
 from agent.allocation.measured import BandwidthTable, coverage
+from agent.allocation.remainder import NO_ENDS, Ends
 from agent.allocation.requests import usable
 from agent.allocation.rules import Model, Policy, Rules
 from agent.allocation.shared.allocator import SharedAllocator
@@ -48,6 +50,7 @@ class Placement:
         self._settings = policy, model, table
         self._is_configured = True
         self._current: _Current | None = None
+        self._ends: Ends = NO_ENDS  # replaced as a whole
 
     def configure(self, policy: Policy, model: Model, table: BandwidthTable | None) -> None:
         """Choose by other settings from the next :meth:`take` on."""
@@ -105,6 +108,10 @@ class Placement:
             rules=rules,
         )
 
+    def expect(self, ends: Ends) -> None:
+        """Choose from now on by when GPUs in use are expected to be free, too."""
+        self._ends = ends
+
     def prepare(self) -> None:
         """Compute now what requests would have to wait for; nothing the second time."""
         if self._current is not None:
@@ -117,7 +124,12 @@ class Placement:
         current = self._current
         if current is None:
             return preferred(None, available, required, size)
-        return preferred(current.allocator, available, required, size, current.degraded)
+        if not self._ends.keys().isdisjoint(available):
+            # What is offered is free: another pod may get it before the next look at its end.
+            self._ends = {gpu: end for gpu, end in self._ends.items() if gpu not in available}
+        return preferred(
+            current.allocator, available, required, size, current.degraded, ends=self._ends
+        )
 
     def example(self, size: int) -> Allocation | None:
         """Return the best *size* usable devices, all where there are fewer; ``None`` for none."""
@@ -144,15 +156,19 @@ class Placement:
         if asked is not None:
             available = [name for name in asked.available if allocator.knows(name)]
             required = [name for name in asked.required if name in available]
+            allocate, describe = allocator.allocate, allocator.describe
+            if isinstance(allocator, Allocator):
+                allocate = partial(allocator.allocate, ends=self._ends)
+                describe = partial(allocator.describe, ends=self._ends)
             try:
-                allocation = allocator.allocate(
+                allocation = allocate(
                     available=available,
                     required=required,
                     size=asked.size,
                     degraded=current.degraded,
                 )
-                if set(allocation.chosen) != set(ids):  # the snapshot has changed since
-                    allocation = allocator.describe(ids, available, current.degraded)
+                if set(allocation.chosen) != set(ids):  # the snapshot or the ends changed since
+                    allocation = describe(ids, available, current.degraded)
                 return _account(current, allocation, available)
             except InputError:
                 pass  # a device that the snapshot does not know, or knows to be lost

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import structlog
 
 from agent.allocation.measured import BandwidthTable
+from agent.allocation.remainder import Ends
 from agent.config.settings import Settings
 from agent.daemon.placement import Placement
 from agent.daemon.plugin_plan import PluginPlan
@@ -158,6 +159,11 @@ class PluginSet:
             self._log_warnings()
             if self._taken is not None:
                 self._apply(self._taken)
+
+    def expect(self, ends: Ends) -> None:
+        """Choose by when devices in use are expected to be free, given by id."""
+        for served in self.served:
+            served.placement.expect(ends)
 
     def prepare(self) -> None:
         """Compute now what requests would have to wait for; nobody else waits meanwhile.

@@ -1,8 +1,10 @@
-"""The loops beside what serves GPUs: the node audited, its pods measured, rejections explained."""
+"""The loops beside what serves GPUs: they audit the node and follow its pods."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from agent.allocation.remainder import Ends
 from agent.config.settings import Settings
 from agent.daemon.alignment_loop import AlignmentLoop
 from agent.daemon.audit_loop import AuditLoop
@@ -11,6 +13,9 @@ from agent.daemon.loops import Loop
 from agent.daemon.rejections_loop import Absences, RejectionsLoop, no_absences
 from agent.publish.events import PodEventPublisher
 from agent.store import SnapshotStore
+
+if TYPE_CHECKING:  # loaded only where it is used
+    from agent.daemon.run_times import RunTimesLoop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +26,7 @@ class PodLoops:
     alignment: AlignmentLoop | None
     rejections: RejectionsLoop | None
     events: PodEventPublisher | None
+    run_times: "RunTimesLoop | None"
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
         """Yield each loop with its name; each takes a thread."""
@@ -33,6 +39,9 @@ class PodLoops:
             yield "rejected pods", self.rejections.watch.run
         if self.events is not None:
             yield "pod events", self.events.run
+        if self.run_times is not None:
+            yield "run times", self.run_times.run
+            yield "run times of pods", self.run_times.watch.run
 
 
 def pod_loops(
@@ -40,15 +49,23 @@ def pod_loops(
     store: SnapshotStore,
     overrides: OverridesFile,
     absences: Absences = no_absences,
+    *,
+    expect: Callable[[Ends], None],
 ) -> PodLoops:
     """Return the loops that *settings* ask for; the machine comes from *store*.
 
-    *absences* says when the device plugin of a resource was down.
+    *absences* says when the device plugin of a resource was down; *expect* takes when the devices
+    in use are expected to be free.
     """
     writes = settings.publish_pod_events or settings.explain_rejections
     events = PodEventPublisher(settings.kubeconfig, settings.node_name) if writes else None
     measures = settings.measure_pods or settings.publish_pod_events
     post = events.post if events is not None and settings.publish_pod_events else None
+    run_times = None
+    if settings.expect_run_times:
+        from agent.daemon.run_times import RunTimesLoop  # noqa: PLC0415 - memory that few nodes need
+
+        run_times = RunTimesLoop(settings, expect)
     return PodLoops(
         audit=AuditLoop(settings, store, overrides) if settings.audit_node else None,
         alignment=AlignmentLoop(settings, store, post=post) if measures else None,
@@ -58,4 +75,5 @@ def pod_loops(
             else None
         ),
         events=events,
+        run_times=run_times,
     )

@@ -4,7 +4,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import structlog
@@ -17,6 +17,7 @@ from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import RunningPods
 from agent.deviceplugin.plugin import Absence
 from agent.errors import AgentError, DecodeError
+from agent.formats.responses import moment
 from agent.kubeapi.pods import joined, pods_of_node
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
@@ -242,8 +243,8 @@ class RejectionsLoop(PeriodicLoop):
         if len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
         metadata, status = pod_object.get("metadata") or {}, pod_object.get("status") or {}
-        rejected_at = _time(status.get("startTime"))
-        at = rejected_at or _time(metadata.get("creationTimestamp"))
+        rejected_at = moment(status.get("startTime"))
+        at = rejected_at or moment(metadata.get("creationTimestamp"))
         if at is not None and self._now() - at > NEWS:
             return
         if len(self._waiting) >= WAITING:
@@ -327,11 +328,3 @@ class RejectionsLoop(PeriodicLoop):
         running = self._pods.read(snapshot)
         specified = pods_of_node(self._settings.kubeconfig, self._settings.node_name)
         return replace(running, pods=joined(specified, running.pods or ()))
-
-
-def _time(text: object) -> datetime | None:
-    """Return a time of the API server, which writes ``2026-11-21T12:00:00Z``."""
-    try:
-        return datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        return None

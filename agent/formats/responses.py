@@ -5,6 +5,7 @@ that is retried, not with one that ends the program.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from agent.errors import ApiUnavailable
@@ -22,6 +23,14 @@ def part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise _broken(name, "no object")
     return value
+
+
+def moment(value: object) -> datetime | None:
+    """Return a time of the API server, which writes ``2026-11-21T12:00:00Z``; ``None`` for none."""
+    try:
+        return datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def parts(whole: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.allocation.remainder import Ends
 from agent.checks.catalogue import AUDIT
 from agent.checks.waivers import NO_OVERRIDES
 from agent.cli.live import with_pods
@@ -31,7 +32,11 @@ NOTHING = Settings(node_name="gpu-1", audit_node=False, measure_pods=False)
 
 def with_settings(**wanted: bool) -> PodLoops:
     settings = replace(NOTHING, **wanted)  # type: ignore[arg-type]
-    return pod_loops(settings, SnapshotStore(), OverridesFile(None))
+    return pod_loops(settings, SnapshotStore(), OverridesFile(None), expect=ignored)
+
+
+def ignored(_ends: Ends) -> None:
+    """Expect nothing."""
 
 
 def loops(found: PodLoops) -> list[str]:
@@ -44,7 +49,14 @@ def test_without_settings_there_are_no_pod_loops() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["audit_node", "measure_pods", "publish_pod_events", "explain_rejections"]
+    "name",
+    [
+        "audit_node",
+        "measure_pods",
+        "publish_pod_events",
+        "explain_rejections",
+        "expect_run_times",
+    ],
 )
 def test_each_setting_alone_is_reason_enough(name: str) -> None:
     assert replace(NOTHING, **{name: True}).needs_pod_loops  # type: ignore[arg-type]
@@ -76,6 +88,12 @@ def test_explaining_rejections_watches_and_writes_and_measures_nothing() -> None
     assert found.alignment is None
 
 
+def test_expected_run_times_are_followed_and_nothing_is_written() -> None:
+    found = with_settings(expect_run_times=True)
+    assert loops(found) == ["run times", "run times of pods"]
+    assert found.events is None
+
+
 def test_all_pod_loops_share_one_event_writer() -> None:
     found = with_settings(measure_pods=True, publish_pod_events=True, explain_rejections=True)
     assert loops(found) == ["pods", "rejections", "rejected pods", "pod events"]
@@ -98,11 +116,12 @@ def test_every_loop_ends_at_a_stop(tmp_path: Path) -> None:
         audit_node=True,
         publish_pod_events=True,
         explain_rejections=True,
+        expect_run_times=True,
         kubeconfig=tmp_path / "none",
         pod_resources_socket=tmp_path / "none.sock",
     )
     stopping = threading.Event()
-    found = pod_loops(settings, SnapshotStore(), OverridesFile(None))
+    found = pod_loops(settings, SnapshotStore(), OverridesFile(None), expect=ignored)
     threads = [threading.Thread(target=run, args=(stopping,)) for _, run in found.loops()]
     for thread in threads:
         thread.start()
@@ -186,6 +205,6 @@ def audited(root: Path, socket: Path) -> tuple[Settings, AuditLoop, Snapshot]:
     ]
     store = SnapshotStore()
     store.publish(scans[0])
-    found = pod_loops(settings, store, OverridesFile(None)).audit
+    found = pod_loops(settings, store, OverridesFile(None), expect=ignored).audit
     assert found is not None
     return settings, found, scans[1]

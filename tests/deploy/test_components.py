@@ -27,6 +27,7 @@ WITH_RIGHTS = {
     "observed-placement",
     "pod-events",
     "rejections",
+    "run-times",
     "zones",
 }
 """Components that change the DaemonSet and bring the rights that this takes."""

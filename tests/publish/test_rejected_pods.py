@@ -2,20 +2,22 @@
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from agent.kubeapi.watch import Watch
 from agent.publish.rejected_pods import REASONS, RejectedPods
 from tests.kubeapi.fake_api_server import kubeconfig
 
 TIMEOUT_S = 240
 Object = dict[str, Any]
+W = TypeVar("W", bound=Watch)
 
 
 def rejected(name: str, reason: str = "TopologyAffinityError", **status: Any) -> Object:
@@ -38,20 +40,31 @@ class FakePods:
 @contextmanager
 def following(api: FakePods, directory: Path) -> Iterator[tuple[RejectedPods, list[str]]]:
     """Serve *api* and follow it until it has nothing more; yields the watch and what it gave."""
+    seen: list[str] = []
+
+    def watch(config: Path) -> RejectedPods:
+        return RejectedPods(config, "gpu-1", lambda pod: seen.append(pod["metadata"]["name"]))
+
+    with followed(api, directory, watch) as found:
+        yield found, seen
+
+
+@contextmanager
+def followed(api: FakePods, directory: Path, make: Callable[[Path], W]) -> Iterator[W]:
+    """Serve *api*, and follow it by the watch made with its kubeconfig, until it has no more."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(api))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     config = directory / "kubeconfig"
     config.write_text(kubeconfig(f"http://127.0.0.1:{server.server_port}"))
-    seen: list[str] = []
-    watch = RejectedPods(config, "gpu-1", lambda pod: seen.append(pod["metadata"]["name"]))
+    watch = make(config)
     stopping = threading.Event()
     loop = threading.Thread(target=watch.run, args=(stopping,))
     loop.start()
     try:
         while api.batches or watch.problem is None or "HTTP 403" not in watch.problem:
             stopping.wait(0.01)
-        yield watch, seen
+        yield watch
     finally:
         stopping.set()
         loop.join(TIMEOUT_S)
