@@ -9,6 +9,9 @@ from agent.allocation.rules import DEFAULT, Policy, Rules
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 from tests.allocation.brute_proof import Proof, random_requests, with_ends
+from tests.allocation.large_machines import REGULAR, Kind
+from tests.allocation.test_proof_large import universe
+from tests.bench.irregular import odd_box
 from tests.bench.machines import bench_machine
 from tests.budget import cases
 
@@ -37,6 +40,31 @@ def test_it_does_under_policies_that_rank_the_remainder_elsewhere(
     name: str, policy: Policy
 ) -> None:
     assert wrong(name, Rules(policy=policy)) == []
+
+
+@pytest.mark.parametrize("count", [32, 72])
+@pytest.mark.parametrize("kind", REGULAR, ids=lambda kind: kind.__name__)
+def test_it_does_on_large_machines_whose_tables_are_not_kept(kind: Kind, count: int) -> None:
+    random = Random(f"ends {kind.__name__} {count}")
+    snapshot = kind(random, count)
+    proof = Proof(snapshot)
+    assert proof.is_exact
+    for _ in range(cases(4, 20)):
+        gpus = universe(snapshot, random)
+        proof.look_at(gpus)
+        requests = with_ends(random_requests(gpus, random, 10), gpus, random)
+        assert proof.wrong(requests, ranked_every=5) == []
+
+
+def test_it_does_on_irregular_machines_of_sixteen() -> None:
+    snapshot, random = odd_box(), Random("ends")
+    proof = Proof(snapshot)
+    assert proof.allocator._engine.name == "table"
+    for _ in range(cases(4, 20)):
+        gpus = universe(snapshot, random)
+        proof.look_at(gpus)
+        requests = with_ends(random_requests(gpus, random, 10), gpus, random)
+        assert proof.wrong(requests, ranked_every=5) == []
 
 
 def test_both_engines_are_proven() -> None:
