@@ -1,8 +1,8 @@
 """When the pods that hold GPUs are expected to end, for placement (`expect-run-times`).
 
 The kubelet says which pod holds which device. The API server says how long pods were allowed, said
-or known to run: their ``spec.activeDeadlineSeconds``, the annotation :data:`ANNOTATION`, and how
-long earlier pods of the same owner ran. Where it says nothing, the end of the pod is unknown.
+or known to run: ``spec.activeDeadlineSeconds`` of pod and Job, the annotation :data:`ANNOTATION`,
+and how long earlier pods of the same owner ran. Where it says nothing, the pod's end is unknown.
 """
 
 from collections import OrderedDict, deque
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import structlog
 
@@ -44,11 +45,17 @@ PodName = tuple[str, str]
 
 
 class _Known(NamedTuple):
-    """A pod that was not seen to end; *own_s* is what it says of itself, *most_s* its deadline."""
+    """A pod that was not seen to end.
+
+    Attributes:
+        own_s: what it says of itself.
+        deadlines: its own and that of its Job, in seconds since 1970, as far as there are any.
+        owner: the uid of the object that controls it.
+    """
 
     start: datetime
     own_s: float | None
-    most_s: float | None
+    deadlines: tuple[float, ...]
     owner: str | None
 
 
@@ -56,8 +63,9 @@ class PodRunTimes(Watch):
     """Follows the pods of one node; one thread runs it, any may ask.
 
     The right to ``watch`` pods is needed; RBAC cannot limit it to the pods of one node, but the
-    field selector does. Of pods that have ended, those that succeeded make the history of their
-    owner, as long as this process lives; at its start the server names those that still exist.
+    field selector does. A Job is read once, for its deadline; without the right to ``get`` Jobs it
+    is unknown. Of pods that have ended, those that succeeded make the history of their owner, as
+    long as this process lives; at its start the server names those that still exist.
     """
 
     LOST = "run times not followed"
@@ -72,6 +80,7 @@ class PodRunTimes(Watch):
         self._running: OrderedDict[PodName, _Known] = OrderedDict()
         self._runs: OrderedDict[str, deque[float]] = OrderedDict()
         self._counted: OrderedDict[str, None] = OrderedDict()
+        self._jobs: OrderedDict[str, float | None] = OrderedDict()
 
     def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
         """Open the stream."""
@@ -83,18 +92,21 @@ class PodRunTimes(Watch):
         if spec.get("nodeName") != self._node:  # a proxy may ignore the selector
             return
         name = str(metadata.get("namespace")), str(metadata.get("name"))
-        start, owner = moment(status.get("startTime")), _owner(metadata)
+        start, controller = moment(status.get("startTime")), _controller(metadata)
+        owner = None if controller is None else str(controller.get("uid"))
         if status.get("phase") == "Succeeded" and start is not None and owner is not None:
             self._count(str(metadata.get("uid")), owner, start, status)
         is_over = kind == "DELETED" or status.get("phase") in ("Succeeded", "Failed")
         if is_over or start is None:
             self._running.pop(name, None)
             return
-        most_s = spec.get("activeDeadlineSeconds")
+        deadlines = [_deadline(spec, start)]
+        if owner is not None and controller is not None and controller.get("kind") == "Job":
+            deadlines.append(self._of_job(owner, name[0], str(controller.get("name")), start))
         self._running[name] = _Known(
             start=start,
             own_s=_stated(texts(metadata, "annotations").get(ANNOTATION)),
-            most_s=float(most_s) if isinstance(most_s, int) else None,
+            deadlines=tuple(end for end in deadlines if end is not None),
             owner=owner,
         )
         _limit(self._running)
@@ -112,8 +124,18 @@ class PodRunTimes(Watch):
         expected_s = pod.own_s
         if expected_s is None and runs:
             expected_s = sorted(runs)[len(runs) // 2]  # the median; of two, the longer one
-        known = [seconds for seconds in (expected_s, pod.most_s) if seconds is not None]
-        return pod.start.timestamp() + min(known) if known else None
+        expected = () if expected_s is None else (pod.start.timestamp() + expected_s,)
+        return min((*expected, *pod.deadlines), default=None)
+
+    def _of_job(self, uid: str, namespace: str, name: str, start: datetime) -> float | None:
+        """Return the deadline of a Job, which counts from its own start; *start* is of its pod."""
+        if uid not in self._jobs and self._api is not None:
+            path = f"/apis/batch/v1/namespaces/{quote(namespace)}/jobs/{quote(name)}"
+            job = self._api.get(path, {}).body  # of a refusal the body has no spec
+            begin = moment(part(job, "status").get("startTime")) or start
+            self._jobs[uid] = _deadline(part(job, "spec"), begin)
+            _limit(self._jobs)
+        return self._jobs.get(uid)
 
     def _count(self, uid: str, owner: str, start: datetime, status: Mapping[str, Any]) -> None:
         """Add the run of a pod to the history of *owner*, once."""
@@ -173,10 +195,19 @@ class RunTimesLoop(PeriodicLoop):
         self._kubelet.close()
 
 
-def _owner(metadata: Mapping[str, Any]) -> str | None:
-    """Return the uid of the object that controls a pod, e.g. of its Job; ``None`` for none."""
+def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the reference to the object that controls a pod, e.g. its Job; ``None`` for none."""
     owners = parts(metadata, "ownerReferences")
-    return next((str(one.get("uid")) for one in owners if one.get("controller") is True), None)
+    return next((one for one in owners if one.get("controller") is True), None)
+
+
+def _deadline(spec: Mapping[str, Any], start: datetime) -> float | None:
+    """Return when a pod or Job that began at *start* is ended, seconds since 1970; ``None``: never.
+
+    Both have the field ``activeDeadlineSeconds``.
+    """
+    seconds = spec.get("activeDeadlineSeconds")
+    return start.timestamp() + seconds if isinstance(seconds, int) else None
 
 
 def _stated(text: str | None) -> float | None:

@@ -191,6 +191,19 @@ def test_the_api_server_is_asked_for_the_pods_of_the_own_node(tmp_path: Path) ->
     assert (path, query["fieldSelector"]) == ("/api/v1/pods", "spec.nodeName=gpu-1")
 
 
+def test_a_job_ends_its_pods_at_its_own_deadline_and_is_read_once(tmp_path: Path) -> None:
+    pods = [pod("early", "long"), pod("late", "long", activeDeadlineSeconds=60), pod("x", "gone")]
+    for one, job in zip(pods, ("train", "train", "gone"), strict=True):
+        one["metadata"]["ownerReferences"][1] |= {"kind": "Job", "name": job}
+    api = FakePods([added(one) for one in pods])
+    path = "/apis/batch/v1/namespaces/ml/jobs/train"
+    started = {"startTime": stamp(-100)}
+    api.objects[path] = {"spec": {"activeDeadlineSeconds": 600}, "status": started}
+    with followed(api, tmp_path, lambda config: PodRunTimes(config, "gpu-1")) as watch:
+        assert [after_s(watch, name) for name in ("early", "late", "x")] == [500, 60, None]
+    assert [asked for asked, _, _ in api.asked].count(path) == 1
+
+
 def test_the_kubelet_is_answered_by_what_is_expected() -> None:
     snapshot = node("h100x8-nvswitch-2numa-8cx7")
     ids = [gpu.id for gpu in snapshot.gpus]

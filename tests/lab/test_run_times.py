@@ -26,16 +26,15 @@ def kubeconfig(cluster: Cluster) -> Path:
 def test_gpus_are_free_when_the_pods_that_hold_them_are_expected_to_end(
     cluster: Cluster, h100: Node, kubeconfig: Path
 ) -> None:
-    wanted = {"cpu": 1, "memory": "1Gi", GPU: 1}
-    stated, limited, silent = (
-        guaranteed(name, h100.name, wanted) for name in ("stated", "limited", "silent")
-    )
+    wanted: dict[str, str | int] = {"cpu": 1, "memory": "1Gi", GPU: 1}
+    names = ("stated", "limited", "silent")
+    stated, limited, silent = (guaranteed(name, h100.name, wanted) for name in names)
     stated["metadata"]["annotations"] = {ANNOTATION: "2h"}
     limited["spec"]["activeDeadlineSeconds"] = 3_600
     for pod in (stated, limited, silent):
         cluster.pods.create(pod)
     starts = {}
-    for name in ("stated", "limited", "silent"):
+    for name in names:
         cluster.pods.wait_phase(name, "Running")
         starts[name] = moment(cluster.pods.get(name)["status"]["startTime"])
 

@@ -30,10 +30,15 @@ def rejected(name: str, reason: str = "TopologyAffinityError", **status: Any) ->
 
 
 class FakePods:
-    """Streams one batch of events for each request, then ends it; forbids where it has none."""
+    """Streams one batch of events for each request, then ends it; forbids where it has none.
+
+    Attributes:
+        objects: what is served besides, by path.
+    """
 
     def __init__(self, *batches: list[Object]) -> None:
         self.batches = list(batches)
+        self.objects: dict[str, Object] = {}
         self.asked: list[tuple[str, dict[str, str], str]] = []
 
 
@@ -79,11 +84,22 @@ def _handler(api: FakePods) -> type[BaseHTTPRequestHandler]:
             url = urlsplit(self.path)
             query = {key: value[0] for key, value in parse_qs(url.query).items()}
             api.asked.append((url.path, query, self.headers["Accept"]))
+            if url.path != "/api/v1/pods":
+                self.answer(api.objects.get(url.path))
+                return
             events = api.batches.pop(0) if api.batches else None
             self.send_response(403 if events is None else 200)
             self.end_headers()
             for event in events or ():
                 self.wfile.write(json.dumps(event).encode() + b"\n")
+
+        def answer(self, found: Object | None) -> None:
+            """Send an object, or that there is none."""
+            body = json.dumps(found or {"kind": "Status", "code": 404}).encode()
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Stay silent."""
