@@ -98,10 +98,6 @@ class Allocator:
         """All that answers depend on, except which GPUs are lost."""
         return self._terms.modelled
 
-    def prepare(self) -> None:
-        """Compute now what requests would otherwise wait for; no more than one of them takes."""
-        self._engine.prepare()
-
     def allocate(
         self,
         *,

@@ -58,10 +58,6 @@ class Engine(Protocol):
         """Whether the answer is proven to be the best of all."""
         ...
 
-    def prepare(self) -> None:
-        """Compute now what requests would otherwise wait for; at most once."""
-        ...
-
     def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
         """Return the best set."""
         ...
@@ -115,9 +111,6 @@ class TreeEngine:
             ]
             for node in self._clusters
         }
-
-    def prepare(self) -> None:
-        """Do nothing: what is kept takes less time to compute than an answer may take."""
 
     def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
         """Return the best set."""
@@ -223,9 +216,6 @@ class TableEngine:
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._orders = {size: terms.order(size) for size in (1, 2)}
-
-    def prepare(self) -> None:
-        """Do nothing: what a request needs is computed within the time of an answer."""
 
     def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
         """Return the best set."""

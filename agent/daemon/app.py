@@ -107,7 +107,6 @@ class Daemon:
         self._metrics: MetricsServer | None = None
         self._heartbeats = Heartbeats()
         self._wake = wake
-        self._offered = threading.Event()
         self._scan_loop = ScanLoop(
             components.target,
             components.store,
@@ -123,7 +122,6 @@ class Daemon:
             health=components.health,
             notices=NoticeReporter(None if events is None else events.post),
             reload=self._reload,
-            on_offer=self._offered.set,
             beat=lambda: self._heartbeats.beat("reconcile"),
             wake=wake,
         )
@@ -137,7 +135,6 @@ class Daemon:
         loops.install_signal_handlers(self._stop, self._read_everything)
         self._group.start("scan", self._scan_loop.run)
         self._group.start("reconcile", self._reconcile_loop.run)
-        self._group.start("prepare", self._prepare)
         is_awaited = settings.once or report is not None
         if is_awaited:
             self._start_publishers()
@@ -181,7 +178,6 @@ class Daemon:
         self._group.stop()
         self._components.store.close()
         self._wake.set()
-        self._offered.set()
 
     def _take_scan(self) -> None:
         self._wake.set()
@@ -204,18 +200,9 @@ class Daemon:
         def apply(settings: Settings) -> None:
             components.plugins.reconfigure(settings, load_table(settings))
             components.settings = settings
-            self._offered.set()
 
         reloader.poll(apply)
         return (*notices, *reloader.notices())
-
-    def _prepare(self, stopping: threading.Event) -> None:
-        """Compute first answers: it can take seconds, and neither health nor a stop waits."""
-        while not stopping.is_set():
-            self._offered.wait()
-            self._offered.clear()
-            self._components.plugins.prepare()
-            structlog.get_logger().debug("first answers worked out")
 
     def _run_publishers(self, stopping: threading.Event) -> None:
         """Start them after device registration, or soon: to load them costs 0.2 s of CPU."""

@@ -66,8 +66,8 @@ class Placement:
         Devices of GPUs that *health* calls degraded are chosen only where nothing else is left.
         A snapshot without GPUs changes nothing, unless the settings have changed.
 
-        The allocator is kept while the facts that placement depends on are the same: a new one
-        takes 0.1 s on a mesh, and seconds on an irregular box of 16.
+        The allocator is kept, with all that it has computed, while the facts that placement
+        depends on are the same.
         """
         before = self._current if self._is_configured else None
         self._is_configured = True
@@ -111,11 +111,6 @@ class Placement:
     def expect(self, ends: Ends) -> None:
         """Choose from now on by when GPUs in use are expected to be free, too."""
         self._ends = ends
-
-    def prepare(self) -> None:
-        """Compute now what requests would have to wait for; nothing the second time."""
-        if self._current is not None:
-            self._current.allocator.prepare()
 
     def prefer(
         self, available: Sequence[str], required: Sequence[str], size: int

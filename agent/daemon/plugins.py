@@ -165,14 +165,6 @@ class PluginSet:
         for served in self.served:
             served.placement.expect(ends)
 
-    def prepare(self) -> None:
-        """Compute now what requests would have to wait for; nobody else waits meanwhile.
-
-        It takes some milliseconds, and nothing the second time.
-        """
-        for served in self.served:
-            served.placement.prepare()
-
     def stop(self) -> None:
         """Leave the kubelet, all at once; it counts the devices for some minutes more."""
         with self._lock:  # a plugin that is being started is served by now

@@ -105,7 +105,6 @@ class ReconcileLoop(PeriodicLoop):
         health: ``None`` where GPUs are not watched; a lost one is Unhealthy all the same.
         notices: reports to people.
         reload: takes settings that have changed, if any have, and returns what to report of it.
-        on_offer: called after each change of what is offered.
         beat: called at each step, to show that the loop lives.
         wake: set by whoever has news.
 
@@ -121,7 +120,6 @@ class ReconcileLoop(PeriodicLoop):
         health: GpuHealthMonitor | None,
         notices: NoticeReporter,
         reload: Callable[[], Iterable[Notice]],
-        on_offer: Callable[[], None],
         beat: Callable[[], None],
         wake: threading.Event,
     ) -> None:
@@ -130,7 +128,6 @@ class ReconcileLoop(PeriodicLoop):
         self._health = health
         self._notices = notices
         self._reload = reload
-        self._on_offer = on_offer
         self._beat = beat
         self._wake = wake
         self._offered: tuple[Versioned, HealthView] | None = None
@@ -151,7 +148,6 @@ class ReconcileLoop(PeriodicLoop):
         if current and not (before and before[0] is current and before[1] is view):
             self._plugins.take(current.snapshot, view)
             self._offered = current, view
-            self._on_offer()
 
         if self._health is not None:
             self._notices.report(self._health.notices())

@@ -77,7 +77,6 @@ def test_tables_have_the_sets_that_were_measured() -> None:
 def test_no_set_of_sixteen_is_looked_at_alone(name: str, policy: Policy) -> None:
     snapshot = MACHINES[name]()
     allocator = Allocator(snapshot, Rules(policy=policy))
-    allocator.prepare()
     for one in requests([gpu.id for gpu in snapshot.gpus], REQUESTS, Random(1)):
         allocator.best(one.available, one.required, one.size)
     assert looked_at(allocator) == (0, 0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from random import Random
 
@@ -19,7 +20,7 @@ class Row:
     """One resource: what the kubelet calls its devices, and who chooses among them.
 
     Attributes:
-        build: makes the chooser anew, ready for its first request.
+        build: makes the chooser anew.
     """
 
     name: str
@@ -43,13 +44,7 @@ def rows() -> Iterator[Row]:
 
 def whole(name: str, snapshot: Snapshot) -> Row:
     """Whole GPUs."""
-
-    def build() -> Allocator:
-        allocator = Allocator(snapshot)
-        allocator.prepare()
-        return allocator
-
-    return Row(name, tuple(gpu.id for gpu in snapshot.gpus), build)
+    return Row(name, tuple(gpu.id for gpu in snapshot.gpus), partial(Allocator, snapshot))
 
 
 def shared(name: str, parts: int, *, spread: bool) -> Row:
@@ -57,12 +52,7 @@ def shared(name: str, parts: int, *, spread: bool) -> Row:
     snapshot = machine("dgx-a100")
     owner = {f"{gpu.id}::{n}": gpu.id for gpu in snapshot.gpus for n in range(parts)}
 
-    def build() -> SharedAllocator:
-        allocator = SharedAllocator(snapshot, owner, spread=spread)
-        allocator.prepare()
-        return allocator
-
-    return Row(name, tuple(owner), build)
+    return Row(name, tuple(owner), partial(SharedAllocator, snapshot, owner, spread=spread))
 
 
 def switched(count: int, nodes: int) -> Snapshot:

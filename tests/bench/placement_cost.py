@@ -48,7 +48,6 @@ def costs(
     ids = [gpu.id for gpu in snapshot.gpus]
     everyone = tuple(range(len(ids)))
     allocator = Allocator(snapshot)
-    allocator.prepare()
     first_fit, any_gpus = (RIVALS[name](snapshot, random) for name in ("first-fit", "random"))
 
     def ours(free: Sequence[int], size: int) -> object:

@@ -193,23 +193,6 @@ def test_the_policy_of_the_settings_decides_and_one_line_says_why(tmp_path: Path
     assert line["said"].startswith("GPU0 GPU1: 25 GB/s by ring, ")
 
 
-def test_first_answers_are_prepared_after_each_offer_and_change_of_settings(
-    tmp_path: Path,
-) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text("placement-policy: best\n")
-    words = ("--config", str(config), "--log-level", "debug", "--log-format", "json")
-    with running("--machine", "dgx-1v", *words) as process:
-        assert process.stderr is not None
-        events = (json.loads(line)["event"] for line in process.stderr)
-        assert "first answers worked out" in events  # a line that never comes takes too long
-        config.write_text("placement-policy: packed\n")
-        process.send_signal(signal.SIGHUP)
-        expected = {"configuration read", "first answers worked out"}
-        while expected:  # by two threads, in any order
-            expected.discard(next(events))
-
-
 @pytest.mark.parametrize("setting", ["--bandwidth-table", "--checks-file"])
 def test_a_file_of_ours_that_cannot_be_read_stops_the_start(tmp_path: Path, setting: str) -> None:
     shown = once("--machine", "dgx-1v", setting, str(tmp_path / "none.yaml"))

@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 
 from agent.config.policies import TimeSlicing, placement
 from agent.config.settings import Settings
-from agent.daemon.placement import Placement
 from agent.daemon.plugin_plan import PluginPlan
 from agent.deviceplugin.resources import Resource
 from agent.errors import InputError, UnreadableError
@@ -273,28 +272,3 @@ def test_a_snapshot_waits_for_settings_that_are_being_put_in_force(
         taking.join(WAIT_S)
         assert eventually(lambda: served.listed(GPU, ONE, THREE) == {GPU: 5, ONE: 7, THREE: 2})
         assert eventually(lambda: unhealthy(served) == {MIG.gpus[7].id})
-
-
-def test_neither_health_nor_a_stop_waits_for_answers_that_are_being_prepared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    preparing, go = threading.Event(), threading.Event()
-
-    def prepare(_placement: Placement) -> None:
-        preparing.set()
-        assert go.wait(WAIT_S)
-
-    monkeypatch.setattr(Placement, "prepare", prepare)
-    with serving_node() as served:
-        served.plugins.take(WHOLE)
-        worker = threading.Thread(target=served.plugins.prepare)
-        worker.start()
-        try:
-            assert preparing.wait(WAIT_S)
-            served.plugins.take(WHOLE, {WHOLE.gpus[7].id: FELL_OFF})
-            assert eventually(lambda: unhealthy(served) == {WHOLE.gpus[7].id})
-            served.plugins.stop()
-            assert worker.is_alive()
-        finally:
-            go.set()
-            worker.join(WAIT_S)

@@ -86,10 +86,6 @@ class SharedAllocator:
         """What explains the answers."""
         return self._explanation
 
-    def prepare(self) -> None:
-        """Compute now what requests would otherwise wait for: the rings of a mesh."""
-        self._search.prepare()
-
     def allocate(
         self,
         *,

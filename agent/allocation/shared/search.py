@@ -12,7 +12,6 @@ from agent.allocation.masks import bits, positions
 from agent.allocation.score import hca_distance
 from agent.allocation.shared.counts import Choice
 from agent.allocation.shared.terms import Leaves
-from agent.allocation.terms import LARGEST_MESH
 from agent.allocation.tree import Node
 
 Ways = dict[tuple[int, int], int]
@@ -34,10 +33,6 @@ class SetSearch(Protocol):
         """Whether the first set is proven to be the best of all."""
         ...
 
-    def prepare(self) -> None:
-        """Compute now what requests would otherwise wait for."""
-        ...
-
     def ranked(self, choice: Choice, most: int) -> list[int]:
         """Return the *most* best sets, best first; fewer only where there are fewer."""
         ...
@@ -57,10 +52,6 @@ class EnumeratedSets:
 
     def __init__(self, leaves: Leaves) -> None:
         self._keys = _Keys(leaves)
-
-    def prepare(self) -> None:
-        """Compute the keys of every set now, on a machine no larger than the largest mesh."""
-        self._keys.prepare()
 
     def ranked(self, choice: Choice, most: int) -> list[int]:
         """Return the *most* best sets, best first."""
@@ -90,9 +81,6 @@ class TreeSets:
         self._keys = _Keys(leaves)
         self._layout = _Layout(leaves, root, devices)
         self._root = root
-
-    def prepare(self) -> None:
-        """Do nothing: no request has anything to wait for."""
 
     def ranked(self, choice: Choice, most: int) -> list[int]:
         """Return the *most* best sets, best first.
@@ -257,13 +245,6 @@ class _Keys:
         self._after = tuple(name for name in names[cut:] if name not in ("idle_gpus", "left"))
         self._leaves = leaves
         self._known: dict[int, _SetKey] = {}
-
-    def prepare(self) -> None:
-        """Compute the keys of every set."""
-        gpus = len(self._leaves.terms.facts.indices)
-        if gpus <= LARGEST_MESH:
-            for mask in range(1, 1 << gpus):
-                self._of_set(mask)
 
     def key(self, mask: int, choice: Choice) -> _Key:
         """Return what to compare, less is better."""
