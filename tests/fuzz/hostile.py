@@ -107,6 +107,7 @@ _SNAPSHOTS: Mapping[str, Callable[[], str]] = {
 }
 
 _MATRICES: Mapping[str, Callable[[], str]] = {
+    "12,000 lines of a name alone": lambda: "GPU0\n" * 12_000,
     "257 GPUs": lambda: header(gpus=257, nics=0),
     "2,500 NICs": lambda: header(gpus=1, nics=2500),
     "1,025 NICs": lambda: header(gpus=8, nics=1025),
