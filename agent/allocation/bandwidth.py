@@ -172,7 +172,7 @@ def closes(hops: Square, members: Sequence[int], width: int) -> bool:
     Exact up to ``LARGEST_SEARCHED`` members; beyond, ``False`` may mean "not certain".
     """
     count = len(members)
-    joined = _joined(_among(hops, members), width)
+    joined = joined_at(_among(hops, members), width)
     # Cheap tests decide the graphs of real machines, which are cliques with a few links across.
     # Every ring stays in one piece without any one vertex.
     everyone = (1 << count) - 1
@@ -184,6 +184,14 @@ def closes(hops: Square, members: Sequence[int], width: int) -> bool:
     return count <= LARGEST_SEARCHED and bool(Families(count).rings(joined) >> everyone & 1)
 
 
+def joined_at(hops: Square, width: int) -> list[int]:
+    """Return for each vertex those that it reaches at *width*, as a mask."""
+    return [
+        sum(1 << b for b, hop in enumerate(row) if b != a and hop >= width)
+        for a, row in enumerate(hops)
+    ]
+
+
 def disjoint_trees(links: Square) -> int:
     """Return how many spanning trees fit into the multigraph *links* without sharing a link.
 
@@ -192,7 +200,7 @@ def disjoint_trees(links: Square) -> int:
     """
     count = len(links)
     if count > MOST_TREE_VERTICES:
-        return int(_is_connected(_joined(links, 1), (1 << count) - 1))
+        return int(_is_connected(joined_at(links, 1), (1 << count) - 1))
     best = total = sum(map(sum, links)) // 2
     parts: list[list[int]] = []
 
@@ -266,14 +274,6 @@ def _rings(links: Square) -> Iterator[Ring]:
                 path.pop()
 
     return extend()
-
-
-def _joined(hops: Square, width: int) -> list[int]:
-    """Return for each vertex those that it reaches at *width*, as a mask."""
-    return [
-        sum(1 << b for b, hop in enumerate(row) if b != a and hop >= width)
-        for a, row in enumerate(hops)
-    ]
 
 
 def _is_connected(joined: Sequence[int], vertices: int) -> bool:

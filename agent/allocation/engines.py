@@ -15,7 +15,7 @@ from operator import add
 from typing import Protocol
 
 from agent.allocation.facts import Facts
-from agent.allocation.families import Family, highest, sets_of
+from agent.allocation.families import Family, highest
 from agent.allocation.masks import bits, positions
 from agent.allocation.remainder import JOB_WEIGHTS, Later
 from agent.allocation.score import hca_distance, hca_far, hca_nearness, reach
@@ -207,7 +207,7 @@ class TableEngine:
 
     What a term is for all sets is computed when it is first compared, see
     :mod:`agent.allocation.tables`; so a request takes as long with thousands of equal sets as
-    with few. A term that has no table is compared set by set.
+    with few.
     """
 
     name = "table"
@@ -238,16 +238,8 @@ class TableEngine:
         for name in self._orders[min(size, 2)]:
             if family == 1 << highest(family):
                 break
-            best = self._terms.tables.best(name, family, free, size, later)
-            family = self._compared(name, family, free) if best is None else best
+            family = self._terms.tables.best(name, family, free, size, later)
         return highest(family)
-
-    def _compared(self, name: str, family: Family, free: int) -> Family:
-        """Return the best of *family* by a term that has no table."""
-        figure = self._terms.figure(name)
-        values = {mask: figure(mask, free) for mask in sets_of(family)}
-        least = min(values.values())
-        return sum(1 << mask for mask, value in values.items() if value == least)
 
 
 class CostBits:

@@ -12,7 +12,8 @@ from itertools import combinations
 from math import gcd
 
 from agent.allocation import score as term
-from agent.allocation.facts import Facts, Place, Square
+from agent.allocation.bandwidth import joined_at
+from agent.allocation.facts import Facts, Place
 from agent.allocation.families import (
     Families,
     Family,
@@ -84,10 +85,8 @@ class Tables:
                 family &= families.has[gpu]
         return family
 
-    def best(
-        self, name: str, family: Family, free: int, size: int, later: Later = ()
-    ) -> Family | None:
-        """Return the best of *family*, sets of *size*, by the term *name*; ``None``: not known."""
+    def best(self, name: str, family: Family, free: int, size: int, later: Later = ()) -> Family:
+        """Return the best of *family*, sets of *size*, by the term *name*."""
         if name == "bandwidth_gb_s":
             return most(family, self._bandwidth(size))
         if name == "remainder_value":
@@ -104,8 +103,6 @@ class Tables:
             return least(family, total(splitting))
         if name == "order":
             return self._first(family)
-        if name not in self._build:
-            return None
         if name not in self._fixed:
             self._fixed[name] = self._build[name]()
         return least(family, self._fixed[name])
@@ -190,7 +187,7 @@ class Tables:
         but for one GPU, a ring through that one needs two GPUs that it reaches.
         """
         families = self.families
-        joined = _without_bridges(_joined(self._facts.hops, width))
+        joined = _without_bridges(joined_at(self._facts.hops, width))
         searched, found = [0] * len(joined), 0
         for part in _parts(joined):
             apart = [gpu for gpu in positions(part) if joined[gpu] | 1 << gpu != part]
@@ -311,14 +308,6 @@ def _union(families: Iterable[int]) -> int:
     for family in families:
         result |= family
     return result
-
-
-def _joined(hops: Square, width: int) -> list[int]:
-    """Return for each GPU those that it reaches at *width*, as a mask."""
-    return [
-        sum(1 << b for b, hop in enumerate(row) if b != a and hop >= width)
-        for a, row in enumerate(hops)
-    ]
 
 
 def _without_bridges(joined: Sequence[int]) -> list[int]:

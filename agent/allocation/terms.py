@@ -69,7 +69,6 @@ class Terms:
             "hca_nearness": lambda mask: term.hca_nearness(facts, positions(mask)),
             "reach_gb_s": lambda mask: term.reach(facts, positions(mask)),
         }
-        self._known: dict[str, dict[int, int]] = {name: {} for name in self._set_terms}
         self._free_terms: Mapping[str, Figure] = {
             "remainder_value": lambda mask, free: -self.value_left(free & ~mask),
             "broken_partitions": self._broken_partitions,
@@ -106,27 +105,14 @@ class Terms:
             return self.tables.value_left(left)
         return remainder_value(self._root, left)
 
-    def is_fixed(self, name: str) -> bool:
-        """Return whether the term *name* depends on the set alone, not on what else is free."""
-        return name in self._set_terms
-
     def figure(self, name: str, later: Later = ()) -> Figure:
         """Return the term *name*, a field of :class:`Score`; *later* are GPUs that get free."""
         if name == "remainder_value" and later:
             return lambda mask, free: -self.value_with(free & ~mask, later)
         if name in self._free_terms:
             return self._free_terms[name]
-        compute, known = self._set_terms[name], self._known[name]
-
-        def of(mask: int, _free: int) -> int:
-            value = known.get(mask)
-            if value is None:
-                value = compute(mask)
-                if self.is_small:
-                    known[mask] = value
-            return value
-
-        return of
+        of_set = self._set_terms[name]
+        return lambda mask, _free: of_set(mask)
 
     def bandwidth(self, mask: int) -> int:
         """Return as what bandwidth a set counts, 0.1 GB/s; 0 for one GPU."""

@@ -8,9 +8,10 @@ from agent.allocation.allocator import Allocator
 from agent.allocation.facts import facts
 from agent.allocation.masks import positions
 from agent.allocation.measured import Measured
+from agent.allocation.remainder import Later
 from agent.allocation.rules import DEFAULT, Policy, Rules
 from agent.allocation.score import numa_nodes, set_value, sockets
-from agent.allocation.terms import Terms
+from agent.allocation.terms import Figure, Terms
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 from tests.allocation.brute_packing import Packing
@@ -74,22 +75,39 @@ def test_tables_have_the_sets_that_were_measured() -> None:
 @pytest.mark.parametrize(
     "name", [name for name in MACHINES if name not in ("DGX-1V", "mesh of 10")]
 )
-def test_no_set_of_sixteen_is_looked_at_alone(name: str, policy: Policy) -> None:
+def test_no_set_of_sixteen_is_looked_at_alone(
+    name: str, policy: Policy, computed: list[str]
+) -> None:
     snapshot = MACHINES[name]()
     allocator = Allocator(snapshot, Rules(policy=policy))
     for one in requests([gpu.id for gpu in snapshot.gpus], REQUESTS, Random(1)):
         allocator.best(one.available, one.required, one.size)
-    assert looked_at(allocator) == (0, 0)
+    assert looked_at(allocator, computed) == (0, 0)
 
 
-def test_a_request_to_a_mesh_counts_the_rings_of_its_size_and_of_later_jobs() -> None:
+def test_a_request_to_a_mesh_counts_the_rings_of_its_size_and_of_later_jobs(
+    computed: list[str],
+) -> None:
     snapshot = machine("dgx-1v")
     allocator = Allocator(snapshot)
     allocator.best([gpu.id for gpu in snapshot.gpus], [], 3)
-    assert looked_at(allocator) == (0, 56 + 28 + 70 + 1)  # 3 of 8, and 2, 4 and 8 of 8
+    assert looked_at(allocator, computed) == (0, 56 + 28 + 70 + 1)  # 3 of 8, and 2, 4 and 8 of 8
 
 
-def looked_at(allocator: Allocator) -> tuple[int, int]:
-    """For how many sets a term was computed set by set, and a bandwidth modelled."""
-    terms = allocator._terms
-    return sum(map(len, terms._known.values())), len(terms._modelled)
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The terms that are asked for set by set."""
+    names: list[str] = []
+    figure = Terms.figure
+
+    def spied(terms: Terms, name: str, later: Later = ()) -> Figure:
+        names.append(name)
+        return figure(terms, name, later)
+
+    monkeypatch.setattr(Terms, "figure", spied)
+    return names
+
+
+def looked_at(allocator: Allocator, computed: list[str]) -> tuple[int, int]:
+    """How many terms were computed set by set, and of how many sets a bandwidth was modelled."""
+    return len(computed), len(allocator._terms._modelled)

@@ -67,8 +67,8 @@ class SharedScore(Score):
 
     The fields of :class:`Score` are about the GPUs touched, but *degraded* counts devices.
     *remainder_value*, *broken_partitions* and *crowding* count idle GPUs as free and are not
-    compared. ``None`` in
-    *load*, *idle_gpus* and *left* means that it is not known what else was free.
+    compared. ``None`` in *load*, *idle_gpus* and *left* means that it is not known what else was
+    free.
 
     Attributes:
         gpus: how many GPUs the set touches.
