@@ -4,7 +4,6 @@ Python calls ``sitecustomize`` when it starts, which here stops the process at a
 test names; the signal is sent while it waits there.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from select import select
 import pytest
 
 from tests.daemon.test_app import COMMAND, TIMEOUT_S, environment
+from tests.deploy.dockerfile import read
 
 ROOT = Path(__file__).parents[1]
 
@@ -106,10 +106,9 @@ def test_sigterm_ends_a_daemon_that_only_starts(moment: str, tmp_path: Path) -> 
 
 
 def test_the_image_keeps_a_sigterm_that_comes_before_there_is_a_handler(tmp_path: Path) -> None:
-    text = (ROOT / "Dockerfile").read_text("utf-8")
-    (line,) = (line for line in text.splitlines() if line.startswith("ENTRYPOINT "))
-    *launcher, program = json.loads(line.removeprefix("ENTRYPOINT "))
-    assert program == "nodetopo"
+    (start,) = read(ROOT / "Dockerfile")[-1].all("ENTRYPOINT")
+    *launcher, python, _, _, module = start.words()
+    assert (Path(python).name, module) == ("python", "agent")
     assert outcome_of_sigterm(tmp_path, "start", *launcher) == (0, "")
 
 

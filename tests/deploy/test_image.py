@@ -4,13 +4,15 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
 
 import agent
+from tests.deploy.dockerfile import is_sent, read
 from tests.deploy.kustomize import Object, documents, render
 
 ROOT = Path(__file__).parents[2]
@@ -40,20 +42,77 @@ def test_every_pin_carries_hashes() -> None:
     assert [line for line in pinned if not line.endswith("\\")] == []
 
 
-def test_everything_fetched_for_the_image_is_checked_or_local() -> None:
-    text = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
-    installs = re.findall(r"pip install[^&\n]*", text)
-    unchecked = [
-        line for line in installs if "--require-hashes" not in line and "--no-index" not in line
-    ]
-    assert unchecked == []
+STAGES = read(ROOT / "Dockerfile")
+BUILD, IMAGE = STAGES
+BASE = re.compile(r"docker\.io/library/python:(\d+\.\d+)\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}")
 
 
-def test_everything_copied_into_the_image_exists() -> None:
-    text = (ROOT / "Dockerfile").read_text("utf-8")
-    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
-    missing = [name for line in copied for name in line.split() if not (ROOT / name).exists()]
-    assert missing == []
+def test_both_stages_start_from_one_base_that_a_digest_names() -> None:
+    assert BUILD.base == IMAGE.base
+    assert BASE.fullmatch(IMAGE.base)
+
+
+def test_the_linter_has_nothing_to_say_about_the_dockerfile() -> None:
+    linter = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run(
+        [linter, ROOT / "Dockerfile"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_everything_fetched_for_the_image_is_a_wheel_of_the_lock() -> None:
+    steps = [step.text for stage in STAGES for step in stage.all("RUN")]
+    installs = [found for text in steps for found in re.findall(r"pip\S* .*?install [^&]*", text)]
+    fetching = [line for line in installs if "--no-index" not in line]
+    checked = ("--require-hashes", "--only-binary=:all:")
+    assert len(fetching) == 2
+    assert [line for line in fetching if not all(word in line for word in checked)] == []
+    fetchers = re.compile(r"\b(curl|wget|apt-get|apt|git) ")
+    assert [text for text in steps if fetchers.search(text)] == []
+    assert not any(stage.all("ADD") for stage in STAGES)
+
+
+def copied() -> list[str]:
+    """Return what is copied from the context."""
+    steps = [step for stage in STAGES for step in stage.all("COPY") if "from" not in step.options]
+    return [name for step in steps for name in step.words()[:-1]]
+
+
+def test_what_is_copied_into_the_image_exists_and_is_sent_to_the_builder() -> None:
+    missing = [name for name in copied() if not (ROOT / name).exists()]
+    assert (bool(copied()), missing) == (True, [])
+    unsent = [name for name in copied() if not is_sent(PurePosixPath(name), ROOT / ".dockerignore")]
+    assert unsent == []
+
+
+def test_nothing_else_is_sent_to_the_builder() -> None:
+    here = {path.name for path in ROOT.iterdir()}
+    sent = {name for name in here if is_sent(PurePosixPath(name), ROOT / ".dockerignore")}
+    assert sent == set(copied())
+    for name in ("agent/cli/__pycache__/main.pyc", "agent/__pycache__", "tests/x", ".git/config"):
+        assert not is_sent(PurePosixPath(name), ROOT / ".dockerignore")
+    assert is_sent(PurePosixPath("agent/cli/main.py"), ROOT / ".dockerignore")
+
+
+def test_the_image_starts_an_isolated_python_that_loses_no_sigterm() -> None:
+    (start,) = (step.words() for step in IMAGE.all("ENTRYPOINT"))
+    assert start[:3] == ["env", "--block-signal=TERM", "/opt/nodetopo/bin/python"]
+    options = start[3 : start.index("-m")]
+    assert "I" in "".join(options)
+    assert start[start.index("-m") :] == ["-m", "agent"]
+
+
+def test_the_image_says_what_it_is() -> None:
+    labels = {
+        name.removeprefix("org.opencontainers.image."): value
+        for step in IMAGE.all("LABEL")
+        for name, value in step.assignments().items()
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert labels["title"] == project["name"]
+    assert labels["version"] == agent.__version__
+    assert labels["licenses"] == project["license"]
+    assert labels["base.name"] == "$BASE"
 
 
 INSTALL = re.compile(r"```\n(export IMAGE=.*?)```", re.DOTALL)
@@ -102,6 +161,13 @@ def test_the_documented_commands_apply_the_image_that_they_push(page: str, tmp_p
     overlays = [tmp_path / overlay.relative_to(ROOT) for overlay in OVERLAYS]
     assert overlays
     assert {image_of(render(overlay)) for overlay in overlays} == {image}
+
+
+def test_the_documented_build_arguments_are_the_dockerfiles() -> None:
+    page = (ROOT / "docs/operate/install.md").read_text("utf-8")
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    documented = set(re.findall(r"--build-arg (\w+)=", page))
+    assert documented == set(re.findall(r"^ARG (\w+)=", text, re.MULTILINE))
 
 
 def test_a_kustomization_of_ones_own_names_another_image(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class GoPrograms:
         if done.is_dir():
             return done
         kept.mkdir(parents=True, exist_ok=True)
-        with _locked(kept / "build.lock"):
+        with locked(kept / "build.lock"):
             if not done.is_dir():
                 self._build_into(done)
         return done
@@ -120,7 +120,7 @@ class GoPrograms:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
