@@ -31,6 +31,7 @@ from agent.store import SnapshotStore
 
 if TYPE_CHECKING:  # loaded once the kubelet has the devices
     from agent.daemon.startup_report import Ready
+    from agent.daemon.status import Status
     from agent.publish.metrics.server import MetricsServer
 
 GRACE_S = 0.5
@@ -105,6 +106,7 @@ class Daemon:
         self._components = components
         self._group = ActorGroup()
         self._metrics: MetricsServer | None = None
+        self._status: Status | None = None
         self._heartbeats = Heartbeats()
         self._wake = wake
         self._scan_loop = ScanLoop(
@@ -138,6 +140,7 @@ class Daemon:
         is_awaited = settings.once or report is not None
         if is_awaited:
             self._start_publishers()
+            self._group.start("status", self._run_status)
         else:
             self._group.start("publishers", self._run_publishers)
         if settings.needs_pod_loops and not settings.once and components.target.is_real:
@@ -209,7 +212,14 @@ class Daemon:
         plugins = self._components.plugins
         if not wait_registered(stopping, lambda: plugins.is_registered, most_s=SOON_S, quiet_s=0):
             self._start_publishers()
-            stopping.wait()
+            self._run_status(stopping)
+
+    def _run_status(self, stopping: threading.Event) -> None:
+        """Keep up what the metrics take from files and from checks, once GPUs are served."""
+        plugins, status = self._components.plugins, self._status
+        if status is not None and not wait_registered(stopping, lambda: plugins.is_registered):
+            status.loop.run(stopping)
+        stopping.wait()
 
     def _start_publishers(self) -> None:
         """Serve metrics, and publish labels and zones."""
@@ -249,6 +259,7 @@ class Daemon:
         try:
             status = Status(self._components)
             self._metrics = serve_metrics(address, status.state, self._heartbeats.silence_s)
+            self._status = status
         except AgentError as error:
             # A taken port must not keep GPUs from being served.
             log.warning("metrics not served", error=str(error))

@@ -1,50 +1,88 @@
 """Daemon status for metrics and readiness."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+import structlog
 
 from agent.checks.waivers import Overrides
-from agent.daemon.check_terms import CheckSummary, summarize
+from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
 from agent.daemon.components import Components
+from agent.daemon.logs import LastProblem
+from agent.daemon.loops import PeriodicLoop
 from agent.daemon.reconcile_loop import conflicts
+from agent.publish.metrics.process import read_process
 from agent.publish.metrics.server import not_ready
 from agent.publish.metrics.state import MetricsState
-from agent.store import Versioned
+from agent.store import SnapshotStore
+
+READ_S = 5.0
+"""How often :class:`StatusLoop` looks: 0.2 ms of CPU each time nothing has changed."""
 
 
-class _HealthChecks:
-    """The results of the health checks, computed once for each generation of the snapshot.
+class StatusLoop(PeriodicLoop):
+    """Does for the status what takes files or time, so that whoever asks for it waits for neither.
 
-    Scrapes and probes ask every few seconds, and a steady node has a steady generation.
+    One thread runs it, any may read the results.
+
+    Attributes:
+        health: the results of the health checks; ``None`` before the first.
+        process: what the process used at the last step.
     """
 
-    def __init__(self) -> None:
-        self._last: tuple[tuple[int, Overrides], CheckSummary] | None = None
+    def __init__(self, store: SnapshotStore, overrides: OverridesFile) -> None:
+        """Evaluate nothing yet."""
+        self._store = store
+        self._overrides = overrides
+        self._evaluated: tuple[int, Overrides] | None = None
+        self._problem = LastProblem()
+        self.health: CheckSummary | None = None
+        self.process = read_process()
 
-    def summary(self, current: Versioned, overrides: Overrides) -> CheckSummary:
-        """Return the results for *current* under *overrides*."""
-        last, key = self._last, (current.generation, overrides)
-        if last is None or last[0] != key:
+    def step(self) -> float:
+        """Look at the process, and evaluate the health checks where that gives another result."""
+        self.process = read_process()
+        try:
+            self._evaluate()
+        except Exception as error:  # noqa: BLE001 - a fault in a rule must not end the daemon
+            self.health = None
+            if self._problem.is_new(repr(error)):
+                structlog.get_logger().exception(
+                    "health not checked: a bug of ours", problem=repr(error), exc_info=error
+                )
+        else:
+            self._problem.is_new(None)
+        return READ_S
+
+    def _evaluate(self) -> None:
+        current, overrides = self._store.current, self._overrides.current()
+        if current is not None and self._evaluated != (current.generation, overrides):
             # The rules cost 0.4 s of CPU, which a daemon that starts spends on serving GPUs.
             from agent.checks.catalogue import HEALTH  # noqa: PLC0415
 
-            last = self._last = key, summarize(current.snapshot, HEALTH, overrides)
-        return last[1]
+            self.health = summarize(current.snapshot, HEALTH, overrides)
+            self._evaluated = current.generation, overrides
 
 
-@dataclass(frozen=True, slots=True)
 class Status:
-    """Reads the daemon's components, and changes none; any thread may ask it."""
+    """Reads the daemon's components, and changes none; any thread may ask it.
 
-    components: Components
-    _health_checks: _HealthChecks = field(default_factory=_HealthChecks, init=False)
+    It opens nothing: what it returns is in memory.
+
+    Attributes:
+        loop: to be run by a thread of its own.
+    """
+
+    def __init__(self, components: Components) -> None:
+        """Read *components*."""
+        self.components = components
+        self.loop = StatusLoop(components.store, components.overrides)
 
     def state(self) -> MetricsState:
         """Return everything, as it is now."""
         current, pod_loops = self.components.store.current, self.components.pod_loops
         checks: dict[str, CheckSummary] = {}
-        if current is not None:
-            overrides = self.components.overrides.current()
-            checks["health"] = self._health_checks.summary(current, overrides)
+        if self.loop.health is not None:
+            checks["health"] = self.loop.health
         audit = None if pod_loops is None else pod_loops.audit
         if audit is not None and (found := audit.found) is not None:
             checks["audit"] = found
@@ -53,6 +91,7 @@ class Status:
             generation=0 if current is None else current.generation,
             check_counts={report: summary.counts for report, summary in checks.items()},
             checks_broken={report: summary.broken for report, summary in checks.items()},
+            process=self.loop.process,
         )
         return self._with_pods(self._with_published(self._with_devices(state)))
 
@@ -82,6 +121,7 @@ class Status:
             conflicts=taken,
             devices=devices,
             allocations={name: plugin.allocations for name, plugin in states.items()},
+            unchosen={name: plugin.unchosen for name, plugin in states.items()},
             nvml_failures=nvml.failures,
         )
         health = self.components.health

@@ -62,6 +62,7 @@ class AllocationLog:
         self._is_closing = False
         self._dropped = 0
         self._count = 0
+        self._unchosen = 0
 
     @property
     def count(self) -> int:
@@ -73,10 +74,19 @@ class AllocationLog:
         """How many allocations were logged without their reasons, because too many waited."""
         return self._dropped
 
-    def answered(self, asked: Asked, chosen: Sequence[str]) -> None:
-        """Remember the answer *chosen* to the request *asked*."""
+    @property
+    def unchosen(self) -> int:
+        """How many answers were any valid set, because none was chosen in time."""
+        return self._unchosen
+
+    def answered(self, asked: Asked, chosen: Sequence[str], *, is_choice: bool = True) -> None:
+        """Remember the answer *chosen* to the request *asked*.
+
+        *is_choice* is false of any valid set.
+        """
         key = frozenset(chosen)
         with self._changed:
+            self._unchosen += not is_choice
             self._answers[key] = asked
             self._answers.move_to_end(key)
             if len(self._answers) > ANSWERS:

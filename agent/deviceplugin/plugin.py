@@ -75,6 +75,8 @@ class PluginState:
         stream_count: clients that watch the device list now.
         devices: how many devices are offered, healthy or not.
         allocations: how many containers have been given devices.
+        unchosen: how many preferred allocations were any valid set, because none was chosen in
+            time.
         last_problem: why the last attempt to serve or register failed, or why the last device
             list was refused; ``None`` after a success.
         conflict: which competing plugin serves the resource, as a sentence; ``None`` for none.
@@ -91,6 +93,7 @@ class PluginState:
     allocations: int
     last_problem: str | None
     conflict: str | None
+    unchosen: int = 0
 
 
 class DevicePlugin:
@@ -173,6 +176,7 @@ class DevicePlugin:
             last_problem=self._servicer.refusal
             or next((text for one in registrars if (text := one.last_problem)), None),
             conflict=competitor.sentence(self._resource) if competitor else None,
+            unchosen=self._servicer.unchosen,
         )
 
     @property

@@ -72,6 +72,11 @@ class GpuServicer(service.DevicePluginServicer):
         return self._allocations.count
 
     @property
+    def unchosen(self) -> int:
+        """How many preferred allocations were any valid set, because none was chosen in time."""
+        return self._allocations.unchosen
+
+    @property
     def refusal(self) -> str | None:
         """Why the last list given to :meth:`update` was refused; ``None`` if it was not."""
         return self._stream.refusal
@@ -126,9 +131,11 @@ class GpuServicer(service.DevicePluginServicer):
             required = tuple(container.must_include_deviceIDs)
             size = container.allocation_size
             preferred: list[str] = []
+            is_choice = False
             try:
                 ids = self._choices.call(self._prefer, available, required, size)
                 preferred = [name for name in ids if isinstance(name, str)]
+                is_choice = True
             except TimeoutError as error:
                 self._log.error("preferred allocation came too late", problem=str(error))
             except Exception:  # noqa: BLE001 - a fault in the choice must not reject the pod
@@ -136,7 +143,7 @@ class GpuServicer(service.DevicePluginServicer):
             chosen = complete(preferred, available=available, required=required, size=size)
             took_ms = round((perf_counter() - started) * 1000, 3)
             asked = Asked(available=available, required=required, size=size, took_ms=took_ms)
-            self._allocations.answered(asked, chosen)
+            self._allocations.answered(asked, chosen, is_choice=is_choice)
             self._log.debug("preferred allocation chosen", chosen=chosen, took_ms=took_ms)
             response.container_responses.add(deviceIDs=chosen)
         return response

@@ -120,13 +120,16 @@ def test_waivers_count_until_they_end() -> None:
     terms = [NO_OVERRIDES]
     with serving_node() as served:
         status = status_of(served, store, Settings(node_name="n"), terms)
+        status.loop.step()
         usual = status.state()
         code = next(iter(usual.checks_broken["health"]))
         waiver = Waiver(code=code, reason="known", until=date(2026, 11, 21))
         terms.append(Overrides(waivers=(waiver,), today=date(2026, 11, 21)))
+        status.loop.step()
         assert status.state().check_counts["health"]["waived"] == 1
         assert code not in status.state().checks_broken["health"]
         terms.append(Overrides(waivers=(waiver,), today=date(2026, 11, 22)))
+        status.loop.step()
         assert status.state().check_counts == usual.check_counts
 
 
@@ -199,6 +202,7 @@ def test_the_audit_is_in_the_status_once_there_is_one() -> None:
     with serving_node() as served:
         status = status_of(served, store, settings)
         status.components.pod_loops = found
+        status.loop.step()
         assert set(status.state().check_counts) == {"health"}
         found.audit.found = summarize(replace(WHOLE, kubelet=None), AUDIT, NO_OVERRIDES)
         assert set(status.state().check_counts) == {"health", "audit"}
@@ -297,10 +301,13 @@ def test_the_verdicts_of_the_checks_are_those_of_the_latest_snapshot() -> None:
     store = SnapshotStore()
     with serving_node() as served:
         status = status_of(served, store, Settings(node_name="n"))
+        status.loop.step()
         assert status.state().check_counts == {}
         store.publish(WHOLE)
+        status.loop.step()
         sound = status.state().check_counts["health"]
         store.publish(node("h100x8-nvswitch-2numa-broken"))
+        status.loop.step()
         broken = status.state().check_counts["health"]
 
         assert (sound["fail"], status.state().check_counts["health"]) == (0, broken)

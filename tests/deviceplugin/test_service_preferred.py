@@ -91,6 +91,7 @@ def test_a_choice_that_hangs_is_answered_with_any_valid_set() -> None:
         answer = served.preferred(["GPU-0", "GPU-1", "GPU-2"], ["GPU-2"], 2)
         allocated = served.allocate(*answer)
         may_end.set()
+        assert served.servicer.unchosen == 1
     assert answer == ("GPU-2", "GPU-0")
     assert len(allocated.container_responses) == 1
     assert "preferred allocation came too late" in [line["event"] for line in lines]

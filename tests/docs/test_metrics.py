@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from agent.publish.metrics.families import FAMILIES
-from scripts.docs.metrics import page
+from scripts.docs.metrics import minimal_pattern, page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -19,8 +19,18 @@ def test_the_page_counts_the_series_of_a_gpu_and_of_a_resource() -> None:
     gpu = [family for family in FAMILIES if "gpu" in family.labels]
     resource = [family for family in FAMILIES if "resource" in family.labels]
     both = sum("health" in family.labels for family in resource)  # healthy and unhealthy devices
-    sound = len(gpu) - 1  # a sound GPU has no `gpu_health_info`
-    assert f"{sound} for each GPU, {len(resource) + both} for each resource" in page()
+    assert f"+ {len(gpu)} * GPUs + {len(resource) + both} * resources +" in page()
+
+
+def test_the_minimal_set_is_as_large_as_the_page_says() -> None:
+    found = re.search(r"may keep (\d+) series of a node with 8 GPUs instead of (\d+)", page())
+    assert found is not None
+    pattern = re.compile(minimal_pattern())
+    minimal = [family for family in FAMILIES if pattern.fullmatch(family.full_name)]
+    assert minimal == [family for family in FAMILIES if family.is_minimal]
+    node = sum(not {"gpu", "resource", "hca", "xid"} & set(family.labels) for family in minimal)
+    gpu = sum("gpu" in family.labels for family in minimal)
+    assert (node + 8 * gpu + 4, 183) == (int(found[1]), int(found[2]))
 
 
 def test_no_name_is_given_twice() -> None:

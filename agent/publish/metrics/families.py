@@ -8,19 +8,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 import agent
 from agent.health.status import GpuHealth
-from agent.model.gpu import Gpu
+from agent.model.gpu import Fabric, FabricState, Gpu
+from agent.model.limits import MAX_HCAS
 from agent.model.snapshot import Snapshot
 from agent.publish.metrics.state import MetricsState
 from agent.topology.links import active_links
 
 PREFIX = "nodetopo_"
 
+MOST_SERIES = MAX_HCAS
+"""Of one family of one node, whatever the hardware and its drivers say; the rest is left out."""
 
 Samples: TypeAlias = Mapping[tuple[str, ...], float]
 """Values of the labels, in the order of the family's labels → the value of the sample."""
@@ -33,6 +37,17 @@ class MetricKind(StrEnum):
     COUNTER = "counter"
 
 
+class Per(StrEnum):
+    """What the number of a family's series grows with."""
+
+    NODE = "node"
+    GPU = "GPU"
+    RESOURCE = "resource"
+    HCA = "HCA"
+    PROBLEM = "problem"
+    """Nothing on a sound node; the page of the metrics has the limits."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """One metric family, for scrapes and for the documentation.
@@ -42,6 +57,10 @@ class Family:
         text: the help text, one sentence without its full stop.
         labels: the names of the labels.
         samples: returns the samples; none if the facts are unknown.
+        per: what the number of series grows with.
+        most: series for each of it, at most.
+        when: the condition under which there are samples; empty if there always are.
+        is_minimal: whether it belongs to the few that large fleets keep of every node.
     """
 
     name: str
@@ -49,6 +68,10 @@ class Family:
     samples: Callable[[MetricsState], Samples]
     labels: tuple[str, ...] = ()
     kind: MetricKind = MetricKind.GAUGE
+    per: Per = Per.NODE
+    most: int = 1
+    when: str = ""
+    is_minimal: bool = False
 
     @property
     def full_name(self) -> str:
@@ -59,7 +82,7 @@ class Family:
         """Return the family with the samples of *state*."""
         make = CounterMetricFamily if self.kind is MetricKind.COUNTER else GaugeMetricFamily
         family = make(f"{PREFIX}{self.name}", f"{self.text}.", labels=self.labels)
-        for labelled, value in self.samples(state).items():
+        for labelled, value in islice(self.samples(state).items(), MOST_SERIES):
             family.add_metric(labelled, value)
         return family
 
@@ -86,6 +109,12 @@ def present(names: Iterable[str], among: Iterable[str]) -> Samples:
 
 
 _SOUND = GpuHealth()
+
+SCANNED = "the node was scanned"
+OFFERED = "the resource is offered"
+HAS_HCAS = "the node has HCAs"
+REMAPS = "the GPU remaps rows (from A100 on) and is not in MIG mode"
+"""Conditions that several families have in common."""
 
 
 def _each(value: Callable[[Gpu, Snapshot], float | None]) -> Callable[[MetricsState], Samples]:
@@ -121,6 +150,13 @@ def _health_each(value: Callable[[GpuHealth], bool]) -> Callable[[MetricsState],
     }
 
 
+def _is_registered(fabric: Fabric | None) -> bool | None:
+    """Return whether a GPU is in its fabric; ``None`` where it has none, or that is unknown."""
+    if fabric is None or fabric.state is FabricState.NOT_SUPPORTED:
+        return None
+    return fabric.state is FabricState.COMPLETED and not fabric.status
+
+
 AGENT_FAMILIES = (
     Family(
         name="build_info",
@@ -131,6 +167,7 @@ AGENT_FAMILIES = (
     Family(
         name="ready",
         text="Whether /readyz says yes; its answer has the reasons",
+        is_minimal=True,
         samples=lambda state: single(state.not_ready is None),
     ),
     Family(
@@ -141,6 +178,8 @@ AGENT_FAMILIES = (
     Family(
         name="last_scan_timestamp_seconds",
         text="When the node was last scanned, Unix time",
+        when=SCANNED,
+        is_minimal=True,
         samples=lambda state: single(
             state.snapshot.captured_at.timestamp()
             if state.snapshot and state.snapshot.captured_at
@@ -151,6 +190,8 @@ AGENT_FAMILIES = (
         name="probe_issues",
         text="Things that could not be read in the last scan",
         labels=("probe",),
+        per=Per.PROBLEM,
+        when="something could not be read",
         samples=lambda state: dict(
             sorted(
                 Counter(
@@ -162,6 +203,7 @@ AGENT_FAMILIES = (
     Family(
         name="nvml_failures_in_a_row",
         text="Attempts to read NVML since its last answer",
+        is_minimal=True,
         samples=lambda state: single(state.nvml_failures),
     ),
     Family(
@@ -169,6 +211,8 @@ AGENT_FAMILIES = (
         text="Checks by report (`health`, `audit`) and verdict: `pass`, `warn`, `fail`, `unknown`, "
         "`waived`, or `skipped` where a check says nothing about this node",
         labels=("report", "verdict"),
+        most=12,
+        when="the checks of the report have run",
         samples=lambda state: by_two_names(state.check_counts),
     ),
     Family(
@@ -176,6 +220,8 @@ AGENT_FAMILIES = (
         text="1 for each check that fails or warns and is not waived; its code says what and why "
         "(`nodetopo explain CODE`)",
         labels=("report", "code", "verdict"),
+        per=Per.PROBLEM,
+        when="a check fails or warns",
         samples=lambda state: {
             (report, code, verdict): 1
             for report, checks in state.checks_broken.items()
@@ -217,6 +263,7 @@ AGENT_FAMILIES = (
         text="Events about the Node: `posted` writes, and those `dropped` unsaid",
         labels=("outcome",),
         kind=MetricKind.COUNTER,
+        most=2,
         samples=lambda state: {
             ("posted",): state.events_posted,
             ("dropped",): state.events_dropped,
@@ -226,6 +273,7 @@ AGENT_FAMILIES = (
         name="config_info",
         text="Name of the configuration in force, where the Node's label or a default chooses one",
         labels=("name",),
+        when="a configuration was chosen by name",
         samples=lambda state: {} if state.config is None else {(state.config,): 1},
     ),
     Family(
@@ -243,6 +291,8 @@ ALIGNMENT_FAMILIES = (
         text="Running pods with GPUs or HCAs, by what was measured of them: `aligned`, "
         "`misaligned`, `unknown`",
         labels=("verdict",),
+        most=3,
+        when="`measure-pods`, and the kubelet answered",
         samples=lambda state: by_name(state.pods_measured),
     ),
     Family(
@@ -251,6 +301,8 @@ ALIGNMENT_FAMILIES = (
         "first cause: the code of a rule (`nodetopo explain CODE`), or a word of "
         "`docs/reference/alignment.md`",
         labels=("reason",),
+        per=Per.PROBLEM,
+        when="a measured pod is misaligned",
         samples=lambda state: by_name(state.pods_misaligned),
     ),
     Family(
@@ -264,6 +316,7 @@ ALIGNMENT_FAMILIES = (
         text="Pods rejected by the kubelet's managers, `explained` on the pod or `given-up`",
         labels=("outcome",),
         kind=MetricKind.COUNTER,
+        most=2,
         samples=lambda state: by_name(
             {"explained": state.rejections_explained, "given-up": state.rejections_given_up}
         ),
@@ -276,6 +329,9 @@ GPU_FAMILIES = (
         name="gpu_info",
         text="Identity of the GPU, to join with the other gpu metrics; empty where unknown",
         labels=("gpu", "uuid", "pci", "model", "numa"),
+        per=Per.GPU,
+        when=SCANNED,
+        is_minimal=True,
         samples=lambda state: {
             tuple(
                 "" if fact is None else str(fact)
@@ -288,48 +344,104 @@ GPU_FAMILIES = (
         name="gpu_lost",
         text="Whether the driver lost the GPU",
         labels=("gpu",),
+        per=Per.GPU,
+        when=SCANNED,
+        is_minimal=True,
         samples=_each(lambda gpu, _node: gpu.is_lost),
     ),
     Family(
         name="gpu_recovery_action",
         text="What the driver asks for: 0 for nothing; docs/operate/health.md has the others",
         labels=("gpu",),
+        per=Per.GPU,
+        when="the driver knows field 230",
         samples=_each(lambda gpu, _node: gpu.recovery_action),
     ),
     Family(
         name="gpu_row_remap_failed",
         text="Whether remapping a memory row failed",
         labels=("gpu",),
+        per=Per.GPU,
+        when=REMAPS,
+        is_minimal=True,
         samples=_each(
             lambda gpu, _node: None if gpu.remapped_rows is None else gpu.remapped_rows.has_failed
+        ),
+    ),
+    Family(
+        name="gpu_row_remap_pending",
+        text="Whether a memory row waits for a reset to be remapped",
+        labels=("gpu",),
+        per=Per.GPU,
+        when=REMAPS,
+        samples=_each(
+            lambda gpu, _node: None if gpu.remapped_rows is None else gpu.remapped_rows.is_pending
+        ),
+    ),
+    Family(
+        name="gpu_uncorrectable_memory_errors",
+        text="Uncorrectable memory errors since the driver was loaded",
+        labels=("gpu",),
+        kind=MetricKind.COUNTER,
+        per=Per.GPU,
+        when="the GPU has ECC on",
+        samples=_each(
+            lambda gpu, _node: None if gpu.ecc_errors is None else gpu.ecc_errors.volatile
         ),
     ),
     Family(
         name="gpu_sram_threshold_exceeded",
         text="Whether the SRAM had more uncorrectable errors than NVIDIA's threshold for an RMA",
         labels=("gpu",),
+        per=Per.GPU,
+        when="NVML knows the call, from A100 on",
+        is_minimal=True,
         samples=_each(lambda gpu, _node: gpu.is_over_sram_threshold),
     ),
     Family(
         name="gpu_pcie_link_width",
         text="PCIe lanes in use",
         labels=("gpu",),
+        per=Per.GPU,
+        when="NVML knows the link",
         samples=_each(lambda gpu, _node: None if gpu.pcie is None else gpu.pcie.width),
     ),
     Family(
         name="gpu_pcie_link_width_max",
         text="PCIe lanes possible",
         labels=("gpu",),
+        per=Per.GPU,
+        when="NVML knows the link",
         samples=_each(lambda gpu, _node: None if gpu.pcie is None else gpu.pcie.max_width),
     ),
     Family(
         name="gpu_nvlinks_active",
         text="NVLinks that carry traffic",
         labels=("gpu",),
+        per=Per.GPU,
+        when="NVML lists NVLinks",
         samples=_each(
             lambda gpu, node: (
                 None if gpu.is_lost or node.nvlinks is None else len(active_links(gpu, node))
             )
+        ),
+    ),
+    Family(
+        name="gpu_fabric_registered",
+        text="Whether the GPU has joined its NVLink fabric",
+        labels=("gpu",),
+        per=Per.GPU,
+        when="the GPU registers with a fabric (NVSwitch from Hopper on)",
+        samples=_each(lambda gpu, _node: _is_registered(gpu.fabric)),
+    ),
+    Family(
+        name="gpu_mig_devices",
+        text="MIG devices of the GPU",
+        labels=("gpu",),
+        per=Per.GPU,
+        when="the GPU is in MIG mode",
+        samples=_each(
+            lambda gpu, _node: len(gpu.mig.instances) if gpu.mig and gpu.is_divided else None
         ),
     ),
 )
@@ -340,18 +452,27 @@ HEALTH_FAMILIES = (
         name="gpu_healthy",
         text="Whether the kubelet may hand the GPU out, by its health",
         labels=("gpu", "uuid"),
+        per=Per.GPU,
+        when=SCANNED,
+        is_minimal=True,
         samples=_health_each(lambda health: health.is_healthy),
     ),
     Family(
         name="gpu_degraded",
         text="Whether the GPU is healthy, but the last to be chosen",
         labels=("gpu", "uuid"),
+        per=Per.GPU,
+        when=SCANNED,
+        is_minimal=True,
         samples=_health_each(lambda health: health.is_degraded),
     ),
     Family(
         name="gpu_health_info",
         text="What is worst about a GPU that is not sound; sound ones have no sample",
         labels=("gpu", "uuid", "class", "reason"),
+        per=Per.GPU,
+        when="the GPU is not sound",
+        is_minimal=True,
         samples=lambda state: {
             (index, uuid, health.kind or "", health.reason): 1
             for index, uuid, health in _known(state)
@@ -363,6 +484,9 @@ HEALTH_FAMILIES = (
         text="XID errors seen; pairs of GPU and code appear with their first",
         labels=("uuid", "xid"),
         kind=MetricKind.COUNTER,
+        per=Per.PROBLEM,
+        when="the GPU had the XID",
+        is_minimal=True,
         samples=lambda state: {
             (uuid, str(xid)): count for (uuid, xid), count in state.xid_counts.items()
         },
@@ -375,6 +499,8 @@ KUBELET_FAMILIES = (
         name="registered",
         text="Whether the kubelet has the resource registered now",
         labels=("resource",),
+        per=Per.RESOURCE,
+        is_minimal=True,
         samples=lambda state: by_name(state.is_registered),
     ),
     Family(
@@ -382,18 +508,26 @@ KUBELET_FAMILIES = (
         text="Registrations that the kubelet accepted",
         labels=("resource",),
         kind=MetricKind.COUNTER,
+        per=Per.RESOURCE,
+        when=OFFERED,
         samples=lambda state: by_name(state.registrations),
     ),
     Family(
         name="resource_conflict",
         text="Whether another device plugin has taken the resource",
         labels=("resource",),
+        per=Per.RESOURCE,
+        is_minimal=True,
         samples=lambda state: present(state.conflicts, state.is_registered),
     ),
     Family(
         name="devices",
         text="Devices offered, replicas included: those `healthy` are allocatable",
         labels=("resource", "health"),
+        per=Per.RESOURCE,
+        most=2,
+        when=OFFERED,
+        is_minimal=True,
         samples=lambda state: by_two_names(state.devices),
     ),
     Family(
@@ -401,7 +535,18 @@ KUBELET_FAMILIES = (
         text="Containers that were given devices",
         labels=("resource",),
         kind=MetricKind.COUNTER,
+        per=Per.RESOURCE,
+        when=OFFERED,
         samples=lambda state: by_name(state.allocations),
+    ),
+    Family(
+        name="preferred_allocations_unchosen",
+        text="Preferred allocations that were any valid set, because none was chosen in time",
+        labels=("resource",),
+        kind=MetricKind.COUNTER,
+        per=Per.RESOURCE,
+        when=OFFERED,
+        samples=lambda state: by_name(state.unchosen),
     ),
 )
 
@@ -411,6 +556,8 @@ NODE_FAMILIES = (
         name="node_info",
         text="Names and versions of the node; empty where unknown",
         labels=("node", "driver", "nvml", "machine"),
+        when=SCANNED,
+        is_minimal=True,
         samples=lambda state: {
             (
                 node.node or "",
@@ -424,12 +571,27 @@ NODE_FAMILIES = (
     Family(
         name="gpus",
         text="GPUs of the node",
+        when=SCANNED,
+        is_minimal=True,
         samples=lambda state: single(len(state.snapshot.gpus) if state.snapshot else None),
+    ),
+    Family(
+        name="hca_ports",
+        text="Ports of the RDMA adapter",
+        labels=("hca",),
+        per=Per.HCA,
+        when=HAS_HCAS,
+        samples=lambda state: {
+            (hca.name,): len(hca.ports)
+            for hca in (state.snapshot.hcas if state.snapshot else None) or ()
+        },
     ),
     Family(
         name="hca_ports_active",
         text="Ports of the RDMA adapter in state ACTIVE",
         labels=("hca",),
+        per=Per.HCA,
+        when=HAS_HCAS,
         samples=lambda state: {
             (hca.name,): sum(port.state == "ACTIVE" for port in hca.ports)
             for hca in (state.snapshot.hcas if state.snapshot else None) or ()
@@ -446,6 +608,12 @@ FAMILIES: tuple[Family, ...] = (
     *HEALTH_FAMILIES,
     *ALIGNMENT_FAMILIES,
 )
+
+
+def series(*, gpus: int, resources: int = 1, hcas: int = 0) -> int:
+    """Return the most series that a node without problems has in :data:`FAMILIES`."""
+    counts = {Per.NODE: 1, Per.GPU: gpus, Per.RESOURCE: resources, Per.HCA: hcas, Per.PROBLEM: 0}
+    return sum(family.most * counts[family.per] for family in FAMILIES)
 
 
 def families(state: MetricsState) -> Iterator[Metric]:

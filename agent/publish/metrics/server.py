@@ -11,7 +11,7 @@ from socketserver import TCPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, Metric, ProcessCollector
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -20,6 +20,7 @@ from agent.model.digits import is_digits
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.snapshot import Snapshot
 from agent.publish.metrics.families import families
+from agent.publish.metrics.process import process_metrics
 from agent.publish.metrics.state import MetricsState
 
 __all__ = ["MetricsServer", "MetricsState", "serve_metrics"]
@@ -27,6 +28,10 @@ __all__ = ["MetricsServer", "MetricsState", "serve_metrics"]
 _CLIENT_TIMEOUT_S = 10
 """A client that is silent for longer loses its connection, and its thread is free again."""
 
+
+CLOSE_S = 2.0
+"""How long the end of a server waits for each of its threads; a stop of the daemon takes less than
+a second where nothing hangs."""
 
 STUCK_S = 300.0
 """Without a heartbeat for this long the agent is not alive. A scan waits for NVML some 20 s at
@@ -69,12 +74,13 @@ class MetricsServer:
 
     def close(self) -> None:
         """Stop serving and free the port."""
-        stop = threading.Thread(target=self._server.shutdown)  # waits for the server's thread
+        # A daemon, as it waits for the server's thread without a limit of its own.
+        stop = threading.Thread(target=self._server.shutdown, daemon=True)
         stop.start()
         self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes that thread
-        stop.join()
+        stop.join(CLOSE_S)
         self._server.server_close()
-        self._thread.join()
+        self._thread.join(CLOSE_S)
 
 
 def serve_metrics(
@@ -85,7 +91,8 @@ def serve_metrics(
     """Serve /metrics, /healthz and /readyz on *address*, ``host:port``, from threads of its own.
 
     *state* is called for every scrape and by /readyz, *heartbeat_age_s*, the seconds since the
-    agent's loop last moved, by /healthz; both must be quick and safe to call from any thread.
+    agent's loop last moved, by /healthz; both must be quick, open nothing, and be safe to call from
+    any thread.
     /healthz does not depend on the hardware, so that a dead driver does not restart the agent for
     nothing; /readyz does. Port 0 selects a free one.
 
@@ -101,7 +108,6 @@ def serve_metrics(
     host = host.removeprefix("[").removesuffix("]")
     registry = CollectorRegistry()
     registry.register(_StateCollector(state))
-    ProcessCollector(registry=registry)
     try:
         family, *_, target = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
         handler = partial(_Handler, registry, state, heartbeat_age_s)
@@ -119,7 +125,9 @@ class _StateCollector(Collector):
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        return families(self._state())
+        state = self._state()
+        yield from families(state)
+        yield from process_metrics(state.process)
 
 
 class _Server(ThreadingHTTPServer):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from agent.health.status import HealthView
 from agent.model.snapshot import Snapshot
+from agent.publish.metrics.process import ProcessSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class MetricsState:
         conflicts: resource → which competing plugin serves it, a sentence.
         devices: resource → ``healthy`` or ``unhealthy`` → devices that are offered to the kubelet.
         allocations: resource → containers that were given devices of it.
+        unchosen: resource → preferred allocations that were any valid set.
         publish_writes, publish_errors, publish_refused: of labels, over all outputs.
         zone_writes, zone_errors: of zones and of placements onto pods.
         check_counts: report (``health``, ``audit``) → verdict → number of checks.
@@ -36,6 +38,7 @@ class MetricsState:
         pods_misaligned: code of the first cause → misaligned pods.
         pod_errors: measurements for which the kubelet did not answer.
         rejections_explained, rejections_given_up: rejected pods.
+        process: what the process used when that was last read; ``None`` if it was not.
     """
 
     snapshot: Snapshot | None
@@ -46,6 +49,7 @@ class MetricsState:
     conflicts: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     allocations: Mapping[str, int] = field(default_factory=dict)
+    unchosen: Mapping[str, int] = field(default_factory=dict)
     publish_writes: int = 0
     publish_errors: int = 0
     publish_refused: int = 0
@@ -65,3 +69,4 @@ class MetricsState:
     pod_errors: int = 0
     rejections_explained: int = 0
     rejections_given_up: int = 0
+    process: ProcessSample | None = None

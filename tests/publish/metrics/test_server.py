@@ -5,8 +5,9 @@ import dataclasses
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.machines.bundled import machine
+from agent.model.gpu import Mig
 from agent.model.probe_issue import ProbeIssue
-from agent.publish.metrics.families import FAMILIES
+from agent.publish.metrics.families import FAMILIES, series
 from agent.publish.metrics.server import MetricsState
 from tests.publish.metrics.scraped import (
     BROKEN,
@@ -213,6 +214,7 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
         is_registered={"nvidia.com/gpu": True},
         devices={"nvidia.com/gpu": {"healthy": 8}},
         allocations={"nvidia.com/gpu": 1},
+        unchosen={"nvidia.com/gpu": 0},
         check_counts={"health": {"pass": 9}},
         checks_broken={"audit": {"KUB-003": "fail"}},
         health={GPU0: BROKEN},
@@ -224,7 +226,9 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
     issue = ProbeIssue(probe="nvml", subject="GPU0", reason="timeout")
     node = dataclasses.replace(machine("dgx-h100"), issues=(issue,))
     gpus = (dataclasses.replace(gpu, is_over_sram_threshold=False) for gpu in node.gpus)
-    node = dataclasses.replace(node, gpus=tuple(gpus))
+    first, *others = gpus
+    first = dataclasses.replace(first, mig=Mig(is_enabled=True))
+    node = dataclasses.replace(node, gpus=(first, *others))
     with served(dataclasses.replace(state, snapshot=node)) as server:
         _, text = fetch(server.url)
     found = {
@@ -239,6 +243,5 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
 def test_a_node_has_few_series() -> None:
     with served(with_health({})) as server:
         _, text = fetch(server.url)
-    # As docs/reference/metrics.md has it: 20 of the node, 9 of each GPU, one of each HCA.
-    series = [line for line in text.splitlines() if line.startswith("nodetopo_")]
-    assert len(series) <= 20 + 9
+    found = [line for line in text.splitlines() if line.startswith("nodetopo_")]
+    assert len(found) <= series(gpus=1, hcas=0)

@@ -2,12 +2,16 @@
 
 import dataclasses
 import socket
+import threading
 
 import pytest
 
 from agent.errors import InputError
+from agent.publish.metrics import server as server_module
 from agent.publish.metrics.server import STUCK_S, MetricsState, serve_metrics
 from tests.publish.metrics.scraped import BROKEN, GPU0, NOTHING, fetch, samples, served, with_health
+
+TIMEOUT_S = 60.0
 
 
 def test_a_scraper_that_prefers_openmetrics_gets_it() -> None:
@@ -85,6 +89,25 @@ def test_a_closed_server_frees_its_port() -> None:
         except InputError as error:
             refusals.append(error)
     assert len(refusals) < 5
+
+
+def test_a_server_that_does_not_end_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "CLOSE_S", 0.1)
+    server = serve_metrics("127.0.0.1:0", lambda: NOTHING)
+    shutdown, released = server._server.shutdown, threading.Event()
+
+    def stuck() -> None:
+        released.wait(TIMEOUT_S)
+        shutdown()
+
+    monkeypatch.setattr(server._server, "shutdown", stuck)
+    closing = threading.Thread(target=server.close, daemon=True)
+    closing.start()
+    closing.join(TIMEOUT_S)
+    is_closed = not released.is_set() and not closing.is_alive()
+    released.set()
+    server._thread.join(TIMEOUT_S)
+    assert is_closed
 
 
 def test_an_address_in_use_is_named_with_the_flag() -> None:

@@ -1,0 +1,139 @@
+"""How many series a node has, whatever it has and whatever it says of itself."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.daemon.gpu_health import GpuHealthMonitor
+from agent.health.rules import HealthRules
+from agent.machines.bundled import machine, names
+from agent.model.gpu import EccErrors, Fabric, FabricState, Mig, RemappedRows
+from agent.model.hca import Hca, HcaPort
+from agent.model.nvml_event import EventKind, NvmlEvent
+from agent.model.probe_issue import ProbeIssue
+from agent.model.snapshot import Snapshot
+from agent.publish.metrics.families import FAMILIES, MOST_SERIES, Per, series
+from agent.publish.metrics.state import MetricsState
+from scripts.docs.metrics import PROCESS_SERIES, node_series
+from tests.publish.metrics.scraped import BROKEN, fetch, served
+
+VERDICTS = ("pass", "warn", "fail", "unknown", "waived", "skipped")
+HOSTILE = ('a"b', "a\\b", "a\nb 1", "{}", "# EOF", "\u202e\u0000", "x" * 300)
+
+
+def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
+    """Return *snapshot* with every GPU broken, and all that an agent may say beside it."""
+    offered = [f"nvidia.com/r{number}" for number in range(resources)]
+    checks = dict.fromkeys(VERDICTS, 1)
+    return MetricsState(
+        snapshot=snapshot,
+        registrations=dict.fromkeys(offered, 1),
+        is_registered=dict.fromkeys(offered, True),
+        devices={name: {"healthy": 1, "unhealthy": 0} for name in offered},
+        allocations=dict.fromkeys(offered, 1),
+        unchosen=dict.fromkeys(offered, 0),
+        check_counts={"health": checks, "audit": checks},
+        health={gpu.id: BROKEN for gpu in snapshot.gpus},
+        config="one",
+        pods_measured=dict.fromkeys(("aligned", "misaligned", "unknown"), 0),
+    )
+
+
+def counted(state: MetricsState, *, problems: bool = False) -> Mapping[str, int]:
+    """Return the series of each family, or of those that only problems have."""
+    chosen = [family for family in FAMILIES if (family.per is Per.PROBLEM) == problems]
+    return {family.full_name: len(family.metric(state).samples) for family in chosen}
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_bundled_machine_has_no_more_series_than_documented(name: str) -> None:
+    node = machine(name)
+    for resources in (1, 3):
+        found = sum(counted(full(node, resources)).values())
+        assert found <= series(gpus=len(node.gpus), resources=resources, hcas=len(node.hcas or ()))
+
+
+def test_a_node_of_which_everything_is_known_has_as_many_series_as_documented() -> None:
+    node = machine("dgx-h100")
+    gpus = tuple(
+        dataclasses.replace(
+            gpu,
+            recovery_action=0,
+            remapped_rows=RemappedRows(
+                correctable=0, uncorrectable=0, is_pending=False, has_failed=False
+            ),
+            ecc_errors=EccErrors(volatile=0),
+            is_over_sram_threshold=False,
+            fabric=Fabric(state=FabricState.COMPLETED, status=0),
+            mig=Mig(is_enabled=True),
+        )
+        for gpu in node.gpus
+    )
+    state = full(dataclasses.replace(node, gpus=gpus))
+    hcas = len(node.hcas or ())
+    assert sum(counted(state).values()) == series(gpus=8, hcas=hcas)
+    with served(state) as server:  # without a sample of the process, which has its CPU time alone
+        text = fetch(server.url)[1]
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == node_series(gpus=8, hcas=hcas) - (PROCESS_SERIES - 1)
+
+
+def test_no_count_grows_with_what_a_node_says_of_itself() -> None:
+    node = machine("dgx-h100")
+    many = tuple(
+        Hca(name=f"{HOSTILE[number % len(HOSTILE)]}{number}", ports=(HcaPort(number=1),))
+        for number in range(2 * MOST_SERIES)
+    )
+    issues = tuple(
+        ProbeIssue(probe=f"probe {number}", subject="", reason="") for number in range(5000)
+    )
+    state = dataclasses.replace(
+        full(dataclasses.replace(node, hcas=many, issues=issues)),
+        xid_counts={(f"GPU-{number}", number): 1 for number in range(5000)},
+        pods_misaligned={f"cause {number}": 1 for number in range(5000)},
+        checks_broken={"audit": {f"C-{number}": "fail" for number in range(5000)}},
+    )
+    assert max(counted(state, problems=True).values()) == MOST_SERIES
+    assert max(counted(state).values()) == MOST_SERIES
+
+
+def test_hostile_names_are_label_values_and_nothing_else() -> None:
+    node = dataclasses.replace(
+        machine("l40s-pcie-4"),
+        hcas=tuple(Hca(name=name, ports=(HcaPort(number=1),)) for name in HOSTILE),
+    )
+    with served(full(node)) as server:
+        text = fetch(server.url)[1]
+    found = [
+        sample.labels["hca"]
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "nodetopo_hca_ports"
+    ]
+    assert found == list(HOSTILE)
+
+
+def test_a_driver_that_invents_gpus_and_xids_adds_few_series() -> None:
+    health = GpuHealthMonitor(
+        HealthRules(), None, boot_id=None, clock=lambda: 0.0, on_change=lambda: None
+    )
+    health.take_events(
+        [
+            NvmlEvent(kind=EventKind.XID, gpu=f"GPU-{number}", xid=number, count=1)
+            for number in range(20_000)
+        ]
+    )
+    state = MetricsState(snapshot=None, health=health.view, xid_counts=health.counts)
+    assert 0 < max(counted(state, problems=True).values()) <= MOST_SERIES
+    assert max(counted(state).values()) <= MOST_SERIES
+
+
+def test_no_label_is_of_a_pod() -> None:
+    named = {label for family in FAMILIES for label in family.labels}
+    assert named == {
+        *("version", "probe", "report", "verdict", "code", "outcome", "name"),
+        *("resource", "health", "node", "driver", "nvml", "machine", "hca"),
+        *("gpu", "uuid", "pci", "model", "numa", "class", "reason", "xid"),
+    }
