@@ -18,7 +18,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy" / "daemonset"
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
 
-ABOUT_THE_CLUSTER = {"flow-schema", "own-node"}
+ABOUT_THE_CLUSTER = {"alerts", "flow-schema", "own-node"}
 """Components that leave the DaemonSet alone and bring objects of their own."""
 
 WITH_RIGHTS = {

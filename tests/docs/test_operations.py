@@ -1,14 +1,9 @@
-"""What the pages of docs/operate say of reasons, components and alerts is what there is."""
+"""What the pages of docs/operate say of reasons and components is what there is."""
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import yaml
-
-from agent.publish.metrics.families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "operate"
@@ -53,31 +48,3 @@ def test_every_reason_for_not_being_ready_is_explained() -> None:
 def test_every_component_is_listed() -> None:
     components = {path.name for path in (ROOT / "deploy/daemonset/components").iterdir()}
     assert first_cells("install.md", "Components") - {"component", "---"} == components
-
-
-def alerts() -> list[dict[str, Any]]:
-    page = (DOCS / "alerts.md").read_text("utf-8")
-    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    (group,) = yaml.safe_load(text)["groups"]
-    rules: list[dict[str, Any]] = group["rules"]
-    return rules
-
-
-def test_every_alert_can_be_loaded_and_tells_how_bad_it_is() -> None:
-    keys = {"alert", "expr", "for", "labels", "annotations"}
-    odd = [
-        rule["alert"]
-        for rule in alerts()
-        if not {"alert", "expr", "labels", "annotations"} <= set(rule) <= keys
-        or rule["labels"]["severity"] not in {"info", "warning", "critical"}
-        or not rule["annotations"]["summary"]
-    ]
-    assert odd == []
-
-
-def test_an_alert_uses_only_labels_that_its_metric_has() -> None:
-    labels = {family.full_name: {*family.labels, "instance"} for family in FAMILIES}
-    for rule in alerts():
-        (name, *_) = re.findall(r"nodetopo_[a-z_]+", rule["expr"])
-        used = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
-        assert used <= labels[name], rule["alert"]
