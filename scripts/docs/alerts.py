@@ -34,6 +34,8 @@ patch or a value of the chart adds. Scrape the pods' port `metrics`, under a job
 Alerts about a node carry its name in the label `node`. Where several clusters share a Prometheus,
 they and the recordings keep the label `cluster` apart. [runbook.md](runbook.md#alerts) says what to
 do about each, [metrics.md](../reference/metrics.md) describes every metric.
+`deploy/helm/files/dashboard.json` is a dashboard for Grafana, to be imported as it is or, with
+Grafana's sidecar, as a ConfigMap.
 
 ## Rules
 

@@ -16,6 +16,7 @@ from urllib.request import urlopen
 from tests.lab.debian import extracted
 
 ALERTS = Path(__file__).parents[2] / "deploy" / "helm" / "files" / "alerts.yaml"
+DASHBOARD = ALERTS.with_name("dashboard.json")
 
 START_S = 120.0
 """How long a start may take on a busy machine."""
@@ -69,6 +70,13 @@ class Prometheus:
         """Return the series of an instant query, each with ``metric`` and ``value``."""
         series: list[Mapping[str, Any]] = self.get("query", query=expression)["result"]
         return series
+
+    def own_metrics(self) -> Mapping[str, float]:
+        """Return the samples of Prometheus itself, by name and labels."""
+        with urlopen(f"{self._address}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, _, value in pairs}
 
     def text(self) -> str:
         """Return the log."""
