@@ -18,11 +18,12 @@ from agent.checks.waivers import NO_OVERRIDES, Overrides, Waiver
 from agent.config.data_files import load_checks
 from agent.config.settings import Settings
 from agent.daemon import check_terms
+from agent.daemon import status as status_module
 from agent.daemon.alignment_loop import MeasuredPods
-from agent.daemon.check_terms import OverridesFile, summarize
+from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
 from agent.daemon.components import Components
 from agent.daemon.pod_loops import pod_loops
-from agent.daemon.status import Status
+from agent.daemon.status import READ_S, Status
 from agent.daemon.target import Machine, Target
 from agent.deviceplugin.cdi import OWN_KIND
 from agent.errors import InputError
@@ -191,6 +192,36 @@ def test_a_thread_that_read_an_older_file_does_not_have_the_last_word(
     terms.current()
     newer.join()
     assert dict(terms.current().severities) == {"KUB-005": Severity.INFO}
+
+
+def test_a_fault_in_a_check_is_logged_once_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = SnapshotStore()
+    store.publish(WHOLE)
+
+    def broken(*_: object) -> CheckSummary:
+        raise ZeroDivisionError("a rule")
+
+    with serving_node() as served:
+        status = status_of(served, store, Settings(node_name="n"))
+        with monkeypatch.context() as broken_rules, capture_logs() as logs:
+            broken_rules.setattr(status_module, "summarize", broken)
+            assert [status.loop.step() for _ in range(2)] == [READ_S, READ_S]
+            assert status.state().check_counts == {}
+        status.loop.step()
+        assert set(status.state().check_counts) == {"health"}
+    assert [line["event"] for line in logs] == ["health not checked: a bug of ours"]
+
+
+def test_what_the_process_uses_is_read_by_the_loop_alone() -> None:
+    with serving_node() as served:
+        status = status_of(served, SnapshotStore(), Settings(node_name="n"))
+        first = status.state().process
+        assert first is not None
+        assert status.state().process is first
+        status.loop.step()
+        assert status.state().process is not first
 
 
 def test_the_audit_is_in_the_status_once_there_is_one() -> None:

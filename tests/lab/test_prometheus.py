@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from agent.deviceplugin.fake_kubelet import FakeKubelet
+from agent.probes.capture.archive import unpack
 from agent.publish.metrics.families import FAMILIES, Per
 from scripts.docs.metrics import minimal_pattern, node_series
-from tests.compose.sysfs import unpack
 from tests.daemon.test_app_health import NODES, Daemon, running
 from tests.generous_deadlines import use_generous_deadlines
 from tests.lab.prometheus import ALERTS, DASHBOARD, Prometheus, eventually

@@ -2,10 +2,19 @@
 
 import dataclasses
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.machines.bundled import machine
-from agent.model.gpu import Mig
+from agent.model.gpu import (
+    EccErrors,
+    Fabric,
+    FabricState,
+    Mig,
+    MigInstance,
+    RemappedRows,
+)
+from agent.model.hca import Hca, HcaPort
 from agent.model.probe_issue import ProbeIssue
 from agent.publish.metrics.families import FAMILIES, series
 from agent.publish.metrics.server import MetricsState
@@ -88,6 +97,53 @@ def test_gpus_over_the_sram_threshold_are_told_from_those_that_are_not_and_the_u
         of(dataclasses.replace(node, gpus=gpus)), "nodetopo_gpu_sram_threshold_exceeded"
     )
     assert found == {("0",): 1.0, ("1",): 0.0}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "expected"),
+    [
+        (None, {}),
+        (Fabric(state=FabricState.NOT_SUPPORTED), {}),
+        (Fabric(state=FabricState.IN_PROGRESS), {("0",): 0.0}),
+        (Fabric(state=FabricState.COMPLETED, status=0), {("0",): 1.0}),
+        (Fabric(state=FabricState.COMPLETED, status=999), {("0",): 0.0}),
+    ],
+)
+def test_a_gpu_has_joined_its_fabric_or_not_or_has_none(
+    fabric: Fabric | None, expected: dict[tuple[str, ...], float]
+) -> None:
+    node = machine("dgx-h100")
+    gpu = dataclasses.replace(node.gpus[0], fabric=fabric)
+    found = samples(of(dataclasses.replace(node, gpus=(gpu,))), "nodetopo_gpu_fabric_registered")
+    assert found == expected
+
+
+def test_worn_memory_is_counted_by_gpu() -> None:
+    rows = RemappedRows(correctable=0, uncorrectable=1, is_pending=True, has_failed=False)
+    worn = dataclasses.replace(
+        machine("dgx-h100").gpus[0], remapped_rows=rows, ecc_errors=EccErrors(volatile=3)
+    )
+    silent = dataclasses.replace(worn, index=1, remapped_rows=None, ecc_errors=None)
+    state = of(dataclasses.replace(machine("dgx-h100"), gpus=(worn, silent)))
+    assert samples(state, "nodetopo_gpu_row_remap_pending") == {("0",): 1.0}
+    assert samples(state, "nodetopo_gpu_row_remap_failed") == {("0",): 0.0}
+    assert samples(state, "nodetopo_gpu_uncorrectable_memory_errors_total") == {("0",): 3.0}
+
+
+def test_mig_devices_are_counted_only_where_mig_is_on() -> None:
+    node = machine("dgx-h100")
+    devices = tuple(MigInstance(uuid=f"MIG-{number}") for number in range(7))
+    modes = (None, Mig(is_enabled=False), Mig(is_enabled=True, instances=devices))
+    gpus = (dataclasses.replace(gpu, mig=mig) for gpu, mig in zip(node.gpus, modes, strict=False))
+    state = of(dataclasses.replace(node, gpus=tuple(gpus)))
+    assert samples(state, "nodetopo_gpu_mig_devices") == {("2",): 7.0}
+
+
+def test_ports_of_an_hca_are_counted_with_those_that_are_active() -> None:
+    ports = (HcaPort(number=1, state="ACTIVE"), HcaPort(number=2, state="DOWN"))
+    node = dataclasses.replace(machine("dgx-h100"), hcas=(Hca(name="mlx5_0", ports=ports),))
+    assert samples(of(node), "nodetopo_hca_ports") == {("mlx5_0",): 2.0}
+    assert samples(of(node), "nodetopo_hca_ports_active") == {("mlx5_0",): 1.0}
 
 
 def test_unknown_facts_have_no_sample() -> None:
