@@ -86,7 +86,7 @@ def page() -> str:
 def plain(text: str) -> str:
     """Return a text of a rule with words in place of what Prometheus puts in."""
     text = re.sub(r"{{ \$labels\.(\w+) }}{{ \$labels\.(\w+) }}", r"*\1*", text)
-    text = re.sub(r"{{ \$labels\.(\w+) }}", r"*\1*", text)
+    text = re.sub(r"{{ (?:or )?\$labels\.(\w+)[^}]* }}", r"*\1*", text)
     return re.sub(r"{{ \$value[^}]*}}", "*N*", text)
 
 

@@ -78,6 +78,9 @@ def fleet(gpus: int, unhealthy: int) -> tuple[tuple[str, str], ...]:
     )
 
 
+CAPACITY = ('kube_node_status_capacity{job="ksm",node="gpu-1",resource="nvidia_com_gpu"}', "8x1600")
+NO_GPUS = ('kube_node_status_capacity{job="ksm",node="gpu-1",resource="cpu"}', "8x1600")
+OTHER_NODE = series("nodetopo_node_info", 1, node="gpu-2")
 SHORT_DIP = "1x9 0x0 1x1500"
 
 CASES = {
@@ -229,6 +232,13 @@ CASES = {
     "NodetopoAbsent": Case(
         bad=(), good=((BUILD,),), base=(UP,), is_of_target=False
     ),
+    "NodetopoMissing": Case(
+        bad=(CAPACITY, OTHER_NODE),
+        good=((CAPACITY, INFO), (NO_GPUS,), ()),
+        labels=NODE,
+        base=(BUILD, UP),
+        is_of_target=False,
+    ),
     "NodetopoRestarting": Case(
         bad=(series("process_start_time_seconds", "10 20 30 40 50x1500"),),
         good=(
@@ -240,6 +250,12 @@ CASES = {
     "NodetopoNotReady": Case(
         bad=(series("nodetopo_ready", 0),),
         good=((series("nodetopo_ready", "0x3 1x1500"),),),
+        labels=NODE,
+    ),
+    "NodetopoNotReady, not scanned": Case(
+        bad=(series("nodetopo_ready", 0),),
+        good=((series("nodetopo_ready", 1),),),
+        base=(BUILD, UP),
     ),
     "GpuResourceNotRegistered": Case(
         bad=(series("nodetopo_registered", 0, **RESOURCE), series("nodetopo_gpus", 8)),
@@ -247,40 +263,46 @@ CASES = {
             (series("nodetopo_registered", 1, **RESOURCE), series("nodetopo_gpus", 8)),
             (series("nodetopo_registered", 0, **RESOURCE), series("nodetopo_gpus", 0)),
         ),
-        labels=RESOURCE,
+        labels={**RESOURCE, **NODE},
     ),
     "GpuResourceConflict": Case(
         bad=(series("nodetopo_resource_conflict", 1, **RESOURCE),),
         good=((series("nodetopo_resource_conflict", 0, **RESOURCE),),),
-        labels=RESOURCE,
+        labels={**RESOURCE, **NODE},
     ),
     "NvmlStuck": Case(
         bad=(series("nodetopo_nvml_failures_in_a_row", 3),),
         good=((series("nodetopo_nvml_failures_in_a_row", 2),),),
+        labels=NODE,
     ),
     "NodeScanStale": Case(
         bad=(series("nodetopo_last_scan_timestamp_seconds", 0),),
         good=((series("nodetopo_last_scan_timestamp_seconds", "0+60x1500"),),),
         at=10,
+        labels=NODE,
     ),
     "NodetopoConfigRefused": Case(
         bad=(series("nodetopo_config_reload_failures_total", "0x5 1x1500"),),
         good=((series("nodetopo_config_reload_failures_total", 1),),),
         at=10,
+        labels=NODE,
     ),
     "GpuLabelsNotPublished": Case(
         bad=(series("nodetopo_label_errors_total", "0+1x1500"),),
         good=((series("nodetopo_label_errors_total", "0+1x3 4x1500"),),),
         at=30,
+        labels=NODE,
     ),
     "GpuLabelsRefused": Case(
         bad=(series("nodetopo_labels_refused", 1),),
         good=((series("nodetopo_labels_refused", 0),),),
+        labels=NODE,
     ),
     "NodeZonesNotPublished": Case(
         bad=(series("nodetopo_zone_errors_total", "0+1x1500"),),
         good=((series("nodetopo_zone_errors_total", "0+1x3 4x1500"),),),
         at=30,
+        labels=NODE,
     ),
     "GpuFleetDegraded": Case(
         bad=fleet(64, 2),
@@ -375,6 +397,7 @@ def test_an_alert_fires_when_it_should_and_no_sooner(name: str, verdict: Any) ->
     # Nothing that the texts insert is a label that the alert does not have.
     used = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
     optional = {"cluster"} | ({"gpu", "uuid"} if alert == "GpuLost" else set())
+    optional |= {"node"} if alert == "NodetopoNotReady" else set()
     assert used - optional <= labels.keys()
 
 
