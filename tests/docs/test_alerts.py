@@ -19,6 +19,9 @@ PARTS = ["Means", "Impact", "Confirm", "Do"]
 IN_POD = ["--host-root=/host", "--sysfs-root=/host/sys"]
 """What the function `agent` of the runbook adds to each command."""
 
+FOREIGN = {"cluster", "job", "instance", "resource_name", "le"}
+"""Labels of Prometheus, and of the kubelet's metrics."""
+
 
 def entries() -> dict[str, str]:
     """Return the text of each entry of the runbook's section on alerts, by its heading."""
@@ -95,7 +98,7 @@ def test_rules_ask_for_metrics_and_labels_that_there_are() -> None:
         assert named <= known, rule
         grouped = re.findall(r"(?:by|on|group_left) \(([^)]*)\)", rule["expr"])
         used = {label.strip() for group in grouped for label in group.split(",")}
-        assert used <= labels | {"cluster", "job", "instance"}, rule
+        assert used <= labels | FOREIGN, rule
 
 
 def test_the_minimal_set_carries_critical_alerts_and_recordings() -> None:

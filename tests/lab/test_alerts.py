@@ -78,6 +78,16 @@ def fleet(gpus: int, unhealthy: int) -> tuple[tuple[str, str], ...]:
     )
 
 
+def allocations(quick: str, all_of_them: str) -> tuple[tuple[str, str], ...]:
+    """Return the kubelet's histogram of Allocate: those within 0.1 s, and all within 0.25 s."""
+    labels = 'job="kubelet",instance="gpu-1:10250",node="gpu-1",resource_name="nvidia.com/gpu"'
+    name = "kubelet_device_plugin_alloc_duration_seconds_bucket"
+    return tuple(
+        (f'{name}{{{labels},le="{le}"}}', f"{values}x{LONG}")
+        for le, values in (("0.1", quick), ("0.25", all_of_them), ("+Inf", all_of_them))
+    )
+
+
 CAPACITY = ('kube_node_status_capacity{job="ksm",node="gpu-1",resource="nvidia_com_gpu"}', "8x1600")
 NO_GPUS = ('kube_node_status_capacity{job="ksm",node="gpu-1",resource="cpu"}', "8x1600")
 OTHER_NODE = series("nodetopo_node_info", 1, node="gpu-2")
@@ -223,6 +233,13 @@ CASES = {
         good=((series("nodetopo_preferred_allocations_unchosen_total", 4, **RESOURCE),),),
         labels={**RESOURCE, **NODE},
         at=30,
+    ),
+    "GpuAllocationSlow": Case(
+        bad=allocations("0", "0+1"),
+        good=(allocations("0+1", "0+1"), allocations("3", "3")),
+        labels={"instance": "gpu-1:10250", "resource_name": "nvidia.com/gpu", **NODE},
+        at=30,
+        is_of_target=False,
     ),
     "NodetopoDown": Case(
         bad=(series("up", 0),),
