@@ -259,12 +259,14 @@ def show(ready: "Ready") -> None:
         if len(ready.resources) > 1:
             allocations.append(one.resource.name)
         allocations += _allocation(one, snapshot)
+    if not ready.resources:
+        registration.append("no GPUs are offered: offer-gpus is never")
     registration += [f"not offered: {clean(refusal.reason)}" for refusal in ready.refusals]
 
     sections = (
         ("labels", output.table(ready.labels.items(), indent=2)),
         ("registration", _indented(registration)),
-        ("a pod asks for GPUs", _indented(allocations)),
+        *([("a pod asks for GPUs", _indented(allocations))] if allocations else []),
         ("health", _checks(snapshot, HEALTH, style)),
         ("audit", _checks(snapshot, AUDIT, style)),
         ("metrics", f"  {ready.metrics_url or 'not served'}\n"),

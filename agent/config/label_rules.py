@@ -25,6 +25,7 @@ def label_rules(settings: Settings, levels: Mapping[str, str] = _NO_LEVELS) -> L
         mig=cast("MigLabelling", settings.mig_strategy),  # a choice of exactly its values
         shared=shared,
         prefix=settings.label_prefix,
+        has_gfd=settings.publish_gfd_labels,
         has_clique=settings.publish_clique != "never",
         levels=levels,
     )

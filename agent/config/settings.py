@@ -228,6 +228,9 @@ class Settings:
         "beginning of the labels that are nodetopo's own",
         "PREFIX",
     )
+    publish_gfd_labels: bool = _LABELS.switch(
+        True, "write the keys of GPU Feature Discovery too; false where that runs"
+    )
     publish_clique: str = _LABELS.choice(
         "auto",  # GFD and the DRA driver write it as well, and delete it on their own terms
         "write nvidia.com/gpu.clique: unless another program does, always, or never",
@@ -275,6 +278,13 @@ class Settings:
 
     resource_name: str = _DEVICES.setting(
         "nvidia.com/gpu", values.resource, "resource offered to the kubelet", "NAME", is_live=True
+    )
+    offer_gpus: str = _DEVICES.choice(
+        "always",
+        "offer GPUs to the kubelet; never where another device plugin does",
+        "always",
+        "never",
+        is_live=True,
     )
     mig_strategy: str = _DEVICES.choice(
         "none", "how MIG devices are offered", "none", "single", "mixed", is_live=True

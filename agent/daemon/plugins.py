@@ -188,7 +188,9 @@ class PluginSet:
         plan = self._plan
         minors = plan.minors()
         known = replace(snapshot, gpus=self._gpus)
-        offered = offer(known, plan.rules, minors, self._health)
+        offered = Offer(resources=())
+        if plan.settings.offer_gpus == "always":
+            offered = offer(known, plan.rules, minors, self._health)
         self._log_changes(offered)
         offered = self._write_files(known, offered, minors)  # before a container may need them
 

@@ -47,7 +47,7 @@ class Ready:
     """What there is to show once the kubelet has the devices.
 
     Attributes:
-        resources: one at least.
+        resources: none only where no GPUs are offered by setting.
         labels: what the node gets, but for its place in the cluster.
         refusals: what is not offered.
         metrics_url: ``None`` where metrics are off or the address was taken.
@@ -81,15 +81,21 @@ def wait_ready(
 
     def is_ready() -> bool:
         states = plugins.states
-        return bool(states) and all(
-            state.is_registered and target.kubelet_has(name) for name, state in states.items()
+        is_offered = bool(states) or settings.offer_gpus == "never"
+        return (
+            plugins.taken is not None
+            and is_offered
+            and all(
+                state.is_registered and target.kubelet_has(name) for name, state in states.items()
+            )
         )
 
+    is_checked = settings.once and settings.offer_gpus == "always"
     rounds = round(TIMEOUT_S / STEP_S)
     while rounds and not is_ready() and not stopping.wait(STEP_S):
-        if settings.once:  # without it, wait as long as it takes
+        if is_checked:
             _check_for_gpus(plugins)
-            rounds -= 1
+        rounds -= settings.once  # without it, wait as long as it takes
     current = store.current
     if stopping.is_set() or current is None:
         return None

@@ -33,6 +33,9 @@ CATALOGUE: tuple[LabelRow, ...] = tuple(
 )
 """All rows by key; nothing outside it is ever published."""
 
+GFD_KEYS = frozenset(row.key for row in (*gpu.ENTRIES, *gpu_resource.ENTRIES, *fabric.ENTRIES))
+"""Those of the rows that GPU Feature Discovery publishes too."""
+
 _DEFAULT_RULES = LabelRules()
 
 
@@ -44,6 +47,8 @@ def labels(snapshot: Snapshot, rules: LabelRules = _DEFAULT_RULES) -> dict[str, 
     """
     values: dict[str, str] = {}
     for row in CATALOGUE:
+        if row.key in GFD_KEYS and not rules.has_gfd:
+            continue
         for key, raw in row.raw_values(snapshot, rules).items():
             value = label_value(raw)
             if value is not None:

@@ -33,6 +33,7 @@ class LabelRules:
         mig: as for the resources that are offered.
         shared: by the name that a resource has without sharing, e.g. ``nvidia.com/gpu``.
         prefix: replaces :data:`DEFAULT_PREFIX` in every key that begins with it.
+        has_gfd: whether this program writes the keys of GPU Feature Discovery, which may run too.
         has_clique: whether this program writes ``nvidia.com/gpu.clique``, which another may own.
         levels: tier name → value: the node's position in its cluster, ready for labels.
     """
@@ -40,6 +41,7 @@ class LabelRules:
     mig: MigLabelling = "none"
     shared: Mapping[str, SharedLabel] = field(default_factory=lambda: MappingProxyType({}))
     prefix: str = DEFAULT_PREFIX
+    has_gfd: bool = True
     has_clique: bool = True
     levels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -85,6 +85,15 @@ def test_once_shows_the_whole_job_on_a_simulated_machine_and_ends_well() -> None
         assert word in shown.stdout, word
 
 
+def test_once_shows_the_rest_where_another_plugin_offers_the_gpus() -> None:
+    shown = once("--machine", "dgx-h100", "--offer-gpus", "never", "--no-publish-gfd-labels")
+    assert shown.returncode == 0, shown.stderr
+    assert "no GPUs are offered: offer-gpus is never" in shown.stdout
+    assert "devices registered" not in shown.stdout
+    assert "gpu.topology/interconnect" in shown.stdout
+    assert "nvidia.com/gpu.product" not in shown.stdout
+
+
 def test_once_shows_every_resource_and_what_is_not_offered() -> None:
     slicing = ("--time-slicing", "nvidia.com/gpu=4,renameByDefault")
     shown = once("--snapshot", str(MIG), "--mig-strategy", "mixed", *slicing)

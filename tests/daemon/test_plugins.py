@@ -229,3 +229,20 @@ def test_parts_of_gpu_instances_are_one_line_in_the_log_until_they_change() -> N
     said = [line["reason"] for line in lines if line["event"] == "devices not offered"]
     named = [text.partition(": ")[2].partition(" on ")[0] for text in said if "1c.3g" in text]
     assert named == ["40 of 1c.3g.40gb", "39 of 1c.3g.40gb"]
+
+
+def test_no_resource_is_offered_beside_another_plugin() -> None:
+    with serving_node(offer_gpus="never") as served:
+        served.plugins.take(WHOLE)
+        assert served.plugins.served == ()
+        assert served.plugins.is_registered  # there is nothing to wait for
+
+
+def test_resources_are_withdrawn_when_the_setting_says_so_and_come_back() -> None:
+    with serving_node() as served:
+        served.plugins.take(WHOLE)
+        assert served.listed(GPU) == {GPU: 8}
+        served.reconfigure(offer_gpus="never")
+        assert served.lacks(GPU)
+        served.reconfigure()
+        assert eventually(lambda: served.listed(GPU) == {GPU: 8})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config.values import label_prefix
-from agent.labels.catalogue import CATALOGUE, is_complete, labels
+from agent.labels.catalogue import CATALOGUE, GFD_KEYS, is_complete, labels
 from agent.labels.levels import MAX_TIERS
 from agent.labels.rules import LabelRules, SharedLabel
 from agent.machines.bundled import machine, names
@@ -89,6 +89,17 @@ def test_labels_come_sorted_by_key_under_any_prefix() -> None:
     found = labels(machine("dgx-h100"), LabelRules(prefix="zz.example/"))
     assert list(found) == sorted(found)
     assert any(key.startswith("zz.example/") for key in found)
+
+
+@pytest.mark.parametrize("name", names())
+def test_without_the_keys_of_gfd_all_others_stay(name: str) -> None:
+    every, own = labels(machine(name)), labels(machine(name), LabelRules(has_gfd=False))
+    assert own == {key: value for key, value in every.items() if key not in GFD_KEYS}
+    assert {key for key in own if key.startswith(NVIDIA)} <= {
+        "nvidia.com/nvswitch.present",
+        "nvidia.com/nvlink.version",
+    }
+    assert len(own) < len(every)
 
 
 def test_a_node_without_gpus_has_none_of_gfds_labels() -> None:
