@@ -18,7 +18,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy" / "daemonset"
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
 
-ABOUT_THE_CLUSTER = {"alerts", "flow-schema", "own-node"}
+ABOUT_THE_CLUSTER = {"alerts", "flow-schema", "network-policy", "own-node", "pod-monitor"}
 """Components that leave the DaemonSet alone and bring objects of their own."""
 
 WITH_RIGHTS = {
@@ -261,7 +261,30 @@ def test_a_component_that_brings_rights_asks_for_their_use(name: str, setting: s
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_overlay_renders_to_all_objects_of_the_base(name: str) -> None:
     kinds = [one["kind"] for one in render(DEPLOY / "overlays" / name)]
-    assert kinds == [one["kind"] for one in render(DEPLOY / "base")]
+    base = [one["kind"] for one in render(DEPLOY / "base")]
+    assert kinds[: len(base)] == base
+    assert set(kinds[len(base) :]) <= {
+        "NetworkPolicy",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
+
+
+@pytest.mark.parametrize("name", ["beside", "labels-only"])
+def test_an_overlay_without_device_plugin_writes_nothing_of_the_kubelets(name: str) -> None:
+    found = daemonset(render(DEPLOY / "overlays" / name))
+    assert settings(found).offer_gpus == "never"
+    assert list(host_paths(found, writable=True).values()) == ["/run/nodetopo"]
+
+
+def test_beside_gfd_no_key_of_its_is_written() -> None:
+    assert not settings(daemonset(render(DEPLOY / "overlays" / "beside"))).publish_gfd_labels
+    assert settings(daemonset(render(DEPLOY / "overlays" / "labels-only"))).publish_gfd_labels
+
+
+def test_the_drop_in_hands_devices_over_as_nvidias_plugin_does_by_default() -> None:
+    found = settings(daemonset(render(DEPLOY / "overlays" / "drop-in")))
+    assert [str(one) for one in found.device_list_strategy] == ["envvar"]
 
 
 def test_nvidias_config_map_takes_the_place_of_ours() -> None:

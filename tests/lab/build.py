@@ -1,7 +1,7 @@
 """The lab's programs: Kubernetes and etcd, compiled once from the Go module proxy and kept.
 
-``python -m tests.lab.build`` builds them ahead of time, and NVIDIA's device plugin, against
-which ours is held; it prints where they are.
+``python -m tests.lab.build`` builds them ahead of time, NVIDIA's device plugin, against
+which ours is held, and helm; it prints where they are.
 """
 
 import re
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.lab import nvidia
 from tests.lab.go_program import GoPrograms
+from tests.lab.helm import chart
 from tests.lab.namespace import unshare_flags
 
 _MODULE = Path(__file__).parent / "go"
@@ -63,3 +64,4 @@ if __name__ == "__main__":
     else:
         print(binaries())
         print(nvidia.programs())
+        print(chart.program())

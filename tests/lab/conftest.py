@@ -12,6 +12,7 @@ import pytest
 from tests.lab import nvidia
 from tests.lab.build import binaries
 from tests.lab.cluster import Cluster
+from tests.lab.helm import chart
 from tests.lab.kubelet import Policies
 from tests.lab.machine_node import Node
 from tests.lab.namespace import unshare_flags
@@ -43,6 +44,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             binaries()
             if any(name.startswith("test_nvidia") for name in wanted):
                 nvidia.programs()
+            if any(name.startswith("test_helm") for name in wanted):
+                chart.program()
 
 
 @pytest.hookimpl(wrapper=True)

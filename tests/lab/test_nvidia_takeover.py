@@ -4,10 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
+from tests.deploy.kustomize import render
 from tests.lab.cluster import Cluster
+from tests.lab.control_plane import free_port
+from tests.lab.deployment import BASE
 from tests.lab.kubelet import Policies
 from tests.lab.machine_node import Node
 from tests.lab.nvidia.cases import GPU, SHARED, Case, sliced
@@ -61,6 +65,12 @@ class Stage:
         uid = self.pods.get(name)["metadata"]["uid"]
         (entry,) = (one for one in self.node.checkpoint().held if one.pod == uid)
         return "nvidia" if "NVIDIA_VISIBLE_DEVICES" in entry.answer.envs else "ours"
+
+    def variable(self, name: str) -> frozenset[str]:
+        """Return the GPUs that the variable of the pod's container names."""
+        uid = self.pods.get(name)["metadata"]["uid"]
+        (entry,) = (one for one in self.node.checkpoint().held if one.pod == uid)
+        return frozenset(entry.answer.envs["NVIDIA_VISIBLE_DEVICES"].split(","))
 
     def offer(self, resource: str, amount: int) -> tuple[int | None, frozenset[str]]:
         """Wait for *amount* of *resource*; return the Node's capacity, and the ids behind it.
@@ -139,6 +149,57 @@ def test_each_takes_over_from_the_other_with_pods_running(
     assert [stage.pods.phase(name) for name in ("first", "second", "third")] == ["Running"] * 3
 
 
+def test_the_drop_in_takes_over_and_gives_back_with_pods_running(stage: Stage) -> None:
+    stage.start_nvidia(_PLAIN)
+    stage.node.wait_allocatable(GPU, 8)
+    first = stage.run("first", 2)
+
+    stage.nvidia.stop()
+    _wait_none(stage.node, GPU)
+    stage.node.agent.start(_overlay("drop-in"))
+    stage.node.wait_settled(GPU, 8)
+    second = stage.run("second", 4)
+    assert stage.node.agent.registrations() == 1
+    # As NVIDIA's plugin hands them over.
+    assert [stage.variable(name) for name in ("first", "second")] == [first, second]
+
+    stage.node.agent.stop()
+    _wait_none(stage.node, GPU)
+    stage.start_nvidia(_PLAIN)
+    stage.node.wait_settled(GPU, 8)
+    third = stage.run("third", 2)
+    assert [stage.held(name) for name in ("first", "second", "third")] == [first, second, third]
+    assert len(first | second | third) == 8
+
+
+def test_beside_nvidias_plugin_ours_registers_nothing_and_measures_its_pods(stage: Stage) -> None:
+    stage.start_nvidia(_PLAIN)
+    stage.node.wait_allocatable(GPU, 8)
+    first = stage.run("first", 2)
+
+    port = free_port()
+    stage.node.agent.start([*_overlay("beside"), f"--metrics-address=127.0.0.1:{port}"])
+    stage.node.wait_labels({"gpu.topology/interconnect": "nvswitch"})
+    wait_for(  # another test's daemon may have written it
+        "the keys of GFD are left to GFD",
+        lambda: "nvidia.com/gpu.count" not in stage.node.labels(),
+        evidence=stage.logs,
+    )
+    wait_for(  # the node's policy is none: the pod has GPUs of one NUMA node and CPUs of both
+        "the pod is measured",
+        lambda: _metric(port, 'nodetopo_pods_measured{verdict="misaligned"}') == 1,
+        evidence=stage.logs,
+    )
+    second = stage.run("second", 4)
+
+    assert (stage.answered("second"), len(first | second)) == ("nvidia", 6)
+    assert stage.node.agent.registrations() == 0
+    assert "conflict" not in stage.node.agent.log_since_start()
+    assert _metric(port, "nodetopo_ready") == 1
+    sockets = {path.name for path in stage.node.agent.socket_dir.glob("*.sock")}
+    assert not any(name.startswith("nodetopo") for name in sockets)
+
+
 def test_ours_steps_back_where_nvidias_serves_and_takes_over_when_it_dies(stage: Stage) -> None:
     stage.start_nvidia(_PLAIN)
     stage.node.wait_allocatable(GPU, 8)
@@ -206,6 +267,36 @@ def test_xid_79_takes_all_replicas_of_a_gpu_from_the_node(stage: Stage) -> None:
 
     stage.node.wait_allocatable(SHARED, 28)
     assert stage.node.capacity(SHARED) == 32
+
+
+def _overlay(name: str) -> list[str]:
+    """Return the flags that stand for the variables which an overlay adds to the base."""
+    variables = [
+        {item["name"]: item["value"] for item in _container(folder)["env"] if "value" in item}
+        for folder in (BASE / "overlays" / name, BASE / "base")
+    ]
+    flags = []
+    for variable, value in variables[0].items() - variables[1].items():
+        flag = variable.removeprefix("NODETOPO_").lower().replace("_", "-")
+        flags.append(f"--no-{flag}" if value == "false" else f"--{flag}={value}")
+    return sorted(flags)
+
+
+def _container(folder: Path) -> dict[str, Any]:
+    (daemonset,) = (one for one in render(folder) if one["kind"] == "DaemonSet")
+    (found,) = daemonset["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def _metric(port: int, name: str) -> float | None:
+    """Return the value of the series *name*; ``None`` where there is none, or nobody answers."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+    except OSError:
+        return None
+    values = [line.rsplit(" ", 1)[1] for line in lines if line.startswith(f"{name} ")]
+    return float(values[0]) if values else None
 
 
 def _wait_none(node: Node, resource: str) -> None:

@@ -1,0 +1,160 @@
+{{/* The name of every object. */}}
+{{- define "nodetopo.name" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains "nodetopo" .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-nodetopo" .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{- define "nodetopo.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "nodetopo.name" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end }}
+
+{{- define "nodetopo.selector" -}}
+app.kubernetes.io/name: nodetopo
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "nodetopo.labels" -}}
+{{ include "nodetopo.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "nodetopo.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "nodetopo.priorityClass" -}}
+{{- if .Values.priorityClass.create -}}
+{{ include "nodetopo.name" . }}
+{{- else -}}
+{{ .Values.priorityClass.name }}
+{{- end -}}
+{{- end }}
+
+{{/* Whether the components are on that others are a part of. */}}
+{{- define "nodetopo.hostDevices" -}}
+{{- with .Values.components }}{{ if or .hostDevices .cdi .hostAudit }}yes{{ end }}{{ end -}}
+{{- end }}
+{{- define "nodetopo.hostPrograms" -}}
+{{- with .Values.components }}{{ if or .hostPrograms .cdi .hostAudit }}yes{{ end }}{{ end -}}
+{{- end }}
+{{- define "nodetopo.migAccess" -}}
+{{- with .Values.components }}{{ if or .migAccess .mig }}yes{{ end }}{{ end -}}
+{{- end }}
+
+{{/* A ClusterRole and its binding to the agent: (list $ "suffix" rules) */}}
+{{- define "nodetopo.clusterRole" -}}
+{{- $root := index . 0 -}}
+{{- $name := printf "%s%s" (include "nodetopo.name" $root) (index . 1) -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "nodetopo.labels" $root | nindent 4 }}
+rules:
+  {{- index . 2 | toYaml | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "nodetopo.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ $name }}
+subjects:
+  {{- include "nodetopo.subject" $root | nindent 2 }}
+{{- end }}
+
+{{- define "nodetopo.subject" -}}
+- kind: ServiceAccount
+  name: {{ include "nodetopo.serviceAccount" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{/* The settings of the agent: those of the components, then those of the values. */}}
+{{- define "nodetopo.settings" -}}
+{{- $settings := dict -}}
+{{- if not .Values.devicePlugin.enabled -}}{{- $_ := set $settings "offer-gpus" "never" -}}{{- end -}}
+{{- if not .Values.gfdLabels -}}{{- $_ := set $settings "publish-gfd-labels" "false" -}}{{- end -}}
+{{- with .Values.components -}}
+{{- if .nfdFile -}}{{- $_ := set $settings "label-outputs" "nfd-file" -}}{{- end -}}
+{{- if .nodeFeature -}}{{- $_ := set $settings "label-outputs" "node-feature" -}}{{- end -}}
+{{- if .observedPlacement -}}{{- $_ := set $settings "annotate-pods" "true" -}}{{- end -}}
+{{- if .podEvents -}}{{- $_ := set $settings "publish-pod-events" "true" -}}{{- end -}}
+{{- if .rejections -}}{{- $_ := set $settings "explain-rejections" "true" -}}{{- end -}}
+{{- if .runTimes -}}{{- $_ := set $settings "expect-run-times" "true" -}}{{- end -}}
+{{- if .zones -}}{{- $_ := set $settings "publish-zones" "true" -}}{{- end -}}
+{{- end -}}
+{{- range $name, $value := .Values.settings -}}
+{{- if kindIs "slice" $value -}}
+{{- $_ := set $settings $name (join "," $value) -}}
+{{- else -}}
+{{- $_ := set $settings $name (toString $value) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $settings -}}
+{{- end }}
+
+{{/* What the components mount of the host: name, mountPath, path, type, writable. */}}
+{{- define "nodetopo.hostMounts" -}}
+{{- $mounts := list -}}
+{{- if include "nodetopo.hostDevices" . -}}
+{{- $mounts = append $mounts (dict "name" "host-devices" "mountPath" "/host/dev" "path" "/dev" "type" "Directory") -}}
+{{- end -}}
+{{- if include "nodetopo.hostPrograms" . -}}
+{{- $mounts = append $mounts (dict "name" "host-programs" "mountPath" "/host/usr" "path" "/usr" "type" "Directory") -}}
+{{- end -}}
+{{- $kubelet := .Values.kubeletRootDir -}}
+{{- with .Values.components -}}
+{{- if .cdi -}}
+{{- $mounts = append $mounts (dict "name" "cdi" "mountPath" "/host/var/run/cdi" "path" "/var/run/cdi" "type" "DirectoryOrCreate" "writable" true) -}}
+{{- end -}}
+{{- if .loaderCache -}}
+{{- $mounts = append $mounts (dict "name" "loader-cache" "mountPath" "/host/etc/ld.so.cache" "path" "/etc/ld.so.cache" "type" "File") -}}
+{{- end -}}
+{{- if .ncclHints -}}
+{{- $mounts = append $mounts (dict "name" "nccl-hints" "mountPath" "/host/run/nodetopo/nccl" "path" "/run/nodetopo/nccl" "type" "DirectoryOrCreate" "writable" true) -}}
+{{- end -}}
+{{- if .nfdFile -}}
+{{- $features := "/etc/kubernetes/node-feature-discovery/features.d" -}}
+{{- $mounts = append $mounts (dict "name" "features" "mountPath" $features "path" $features "type" "DirectoryOrCreate" "writable" true) -}}
+{{- end -}}
+{{- if .pluginsRegistry -}}
+{{- $mounts = append $mounts (dict "name" "plugins-registry" "mountPath" "/var/lib/kubelet/plugins_registry" "path" (printf "%s/plugins_registry" $kubelet) "type" "Directory" "writable" true) -}}
+{{- end -}}
+{{- if .kubeletConfig -}}
+{{- $mounts = append $mounts (dict "name" "kubelet-config" "mountPath" "/host/var/lib/kubelet/config.yaml" "path" (printf "%s/config.yaml" $kubelet) "type" "File") -}}
+{{- $mounts = append $mounts (dict "name" "kubelet-drop-ins" "mountPath" "/host/etc/kubernetes/kubelet.conf.d" "path" "/etc/kubernetes/kubelet.conf.d" "type" "DirectoryOrCreate") -}}
+{{- end -}}
+{{- if .hostAudit -}}
+{{- /* No types: with type Directory a pod whose node lacks one of them would not start. */ -}}
+{{- $mounts = append $mounts (dict "name" "host-etc-containerd" "mountPath" "/host/etc/containerd" "path" "/etc/containerd") -}}
+{{- $mounts = append $mounts (dict "name" "host-etc-crio" "mountPath" "/host/etc/crio" "path" "/etc/crio") -}}
+{{- $mounts = append $mounts (dict "name" "host-toolkit" "mountPath" "/host/etc/nvidia-container-runtime" "path" "/etc/nvidia-container-runtime") -}}
+{{- $mounts = append $mounts (dict "name" "host-etc-cdi" "mountPath" "/host/etc/cdi" "path" "/etc/cdi") -}}
+{{- $mounts = append $mounts (dict "name" "host-run-cdi" "mountPath" "/host/run/cdi" "path" "/run/cdi") -}}
+{{- $mounts = append $mounts (dict "name" "host-local" "mountPath" "/host/usr/local" "path" "/usr/local") -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $mounts -}}
+{{- end }}

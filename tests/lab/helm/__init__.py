@@ -1,0 +1,1 @@
+"""Helm, built from the module proxy, and the chart as it renders."""

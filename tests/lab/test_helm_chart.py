@@ -1,0 +1,266 @@
+"""The chart renders what kustomize does, and refuses what it does not know."""
+
+import copy
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import agent
+from agent.cli.main import parser
+from agent.cli.source import given
+from agent.config import Resolved
+from tests.deploy.kustomize import render as kustomize
+from tests.lab.helm.chart import CHART, Object, helm, is_hook, render, template
+
+pytestmark = pytest.mark.lab
+
+DEPLOY = CHART.parent / "daemonset"
+OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
+
+PLAIN: Object = {"namespace.create": True, "policy.create": False}
+"""What makes of the chart's defaults the base of kustomize."""
+
+AS_VALUES: dict[str, Object] = {
+    "network-policy": {"networkPolicy.create": True},
+    "nvidia-runtime": {"runtimeClassName": "nvidia"},
+    "own-node": {"policy.create": True},
+    "pod-monitor": {"metrics.podMonitor.create": True},
+    "alerts": {"metrics.rules.create": True},
+}
+"""Components of kustomize that are values of another name."""
+
+COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
+
+OF_A_RELEASE = {
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/version",
+    "helm.sh/chart",
+}
+"""Labels that tell releases apart, or the objects of one from others."""
+
+MERGED_BY = {"env": "name", "volumeMounts": "mountPath", "volumes": "name"}
+
+
+def as_values(component: str) -> Object:
+    """Return the values that stand for a *component* of kustomize."""
+    camel = re.sub("-(.)", lambda found: found[1].upper(), component)
+    return AS_VALUES.get(component) or {f"components.{camel}": True}
+
+
+def plain(objects: Iterable[Object]) -> dict[tuple[str, str, str], Any]:
+    """Return *objects* by kind and name, without what is a release's or has no order."""
+    found = {}
+    for document in copy.deepcopy([one for one in objects if not is_hook(one)]):
+        metadata = document["metadata"]
+        key = (document["kind"], metadata.get("namespace", ""), metadata["name"])
+        assert key not in found, f"twice: {key}"
+        found[key] = _plain(document)
+    return found
+
+
+def _plain(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        inner = {key: _plain(one, key) for key, one in value.items()}
+        if name in {"labels", "matchLabels", "selector"}:
+            inner = {key: one for key, one in inner.items() if key not in OF_A_RELEASE}
+        # Lists of rules and of policies are of Kubernetes' own order; labels may be left empty.
+        return {key: one for key, one in inner.items() if one not in ({}, None)}
+    if isinstance(value, list):
+        items = [_plain(one) for one in value]
+        if name in MERGED_BY:
+            return sorted(items, key=lambda one: str(one[MERGED_BY[name]]))
+        return sorted(items) if name == "args" else items
+    return value
+
+
+def assert_same(chart: Iterable[Object], manifests: Iterable[Object]) -> None:
+    ours, theirs = plain(chart), plain(manifests)
+    assert ours.keys() == theirs.keys()
+    for key, document in theirs.items():
+        assert ours[key] == document, key
+
+
+def test_the_chart_passes_helms_own_checks() -> None:
+    done = helm("lint", "--strict", CHART)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_chart_has_the_version_of_the_agent() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    assert chart["appVersion"] == agent.__version__
+
+
+def test_the_base_is_the_same() -> None:
+    assert_same(render(PLAIN), kustomize(DEPLOY / "base"))
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_component_is_the_same(component: str) -> None:
+    values = {**PLAIN, **as_values(component)}
+    assert_same(render(values), kustomize(DEPLOY / "base", DEPLOY / "components" / component))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_overlay_is_the_same(overlay: str) -> None:
+    chosen = CHART / "ci" / f"{overlay}-values.yaml"
+    objects = render({"namespace.create": True}, "--values", chosen)
+    assert_same(objects, kustomize(DEPLOY / "overlays" / overlay))
+
+
+def test_every_file_of_values_is_that_of_an_overlay() -> None:
+    names = {path.name for path in (CHART / "ci").iterdir()}
+    assert names == {f"{overlay}-values.yaml" for overlay in OVERLAYS}
+
+
+def test_components_are_the_same_all_together() -> None:
+    # Not beside node-feature; and the chart opens the kubelet's port where configz asks for it.
+    chosen = [name for name in COMPONENTS if name not in {"nfd-file", "network-policy"}]
+    values = dict(PLAIN)
+    for name in chosen:
+        values |= as_values(name)
+    # By kustomize, the one that makes the container privileged comes last.
+    chosen.sort(key="kernel-log".__eq__)
+    assert_same(
+        render(values), kustomize(DEPLOY / "base", *(DEPLOY / "components" / one for one in chosen))
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ({"image.tagg": "1"}, "additional properties 'tagg' not allowed"),
+        ({"components.cdi": "yes"}, "got string, want boolean"),
+        ({"settings.placement-polcy": "best"}, "'placement-polcy' not allowed"),
+        ({"image.digest": "sha256:12"}, "does not match pattern"),
+        ({"kubeletRootDir": "var/lib/kubelet"}, "does not match pattern"),
+        ({"metrics.port": 0}, "minimum"),
+        ({"serviceAccount.create": False}, "serviceAccount.name is needed"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused(value: Object, found: str) -> None:
+    done = template(value)
+    assert done.returncode != 0
+    assert found in done.stderr
+
+
+def test_an_old_cluster_is_refused() -> None:
+    done = template({}, "--kube-version", "1.29.0")
+    assert done.returncode != 0
+    assert "kubeVersion" in done.stderr
+
+
+def test_the_agent_takes_settings_of_every_form() -> None:
+    chosen = {
+        "placement-policy": "nic-required",
+        "exclude-gpus": ["0", "GPU-7"],
+        "scan-interval": 90,
+        "health-checks": False,
+    }
+    (daemonset,) = (one for one in render({"settings": chosen}) if one["kind"] == "DaemonSet")
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    environment = {item["name"]: item.get("value", "10.0.0.1") for item in container["env"]}
+    arguments = [text.replace("$(NODE_NAME)", "n") for text in container["args"]]
+    arguments = [text.replace("$(POD_IP)", "10.0.0.1") for text in arguments]
+    settings = Resolved.of(
+        flags=given(parser("run").parse_args(arguments)), environment=environment, file=None
+    ).settings
+    assert settings.placement_policy.policy("nvidia.com/gpu") == "nic-required"
+    assert settings.exclude_gpus == ("0", "GPU-7")
+    assert settings.scan_interval_s == 90
+    assert not settings.health_checks
+
+
+def test_a_policy_binds_to_the_account_that_is_rendered() -> None:
+    values: Object = {"fullnameOverride": "topo", "serviceAccount.name": "gpu-agent"}
+    objects = render(values, namespace="elsewhere")
+    (daemonset,) = (one for one in objects if one["kind"] == "DaemonSet")
+    used = daemonset["spec"]["template"]["spec"]["serviceAccountName"]
+    accounts = [one for one in objects if one["kind"] == "ServiceAccount" and not is_hook(one)]
+    assert [one["metadata"]["name"] for one in accounts] == [used] == ["gpu-agent"]
+
+    policies = [one for one in objects if one["kind"] == "ValidatingAdmissionPolicy"]
+    assert len(policies) == 5
+    for policy in policies:
+        (condition,) = policy["spec"]["matchConditions"]
+        assert f".endsWith(':{used}')" in condition["expression"]
+    bound = {
+        one["spec"]["policyName"]
+        for one in objects
+        if one["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    assert bound == {one["metadata"]["name"] for one in policies}
+
+    subjects = [one["subjects"] for one in objects if one["kind"].endswith("RoleBinding")]
+    ours = [list_ for list_ in subjects if list_[0]["name"] != "topo-cleanup"]
+    expected = [{"kind": "ServiceAccount", "name": "gpu-agent", "namespace": "elsewhere"}]
+    assert ours
+    assert all(one == expected for one in ours)
+
+
+def test_the_same_values_render_the_same_text_and_ask_no_cluster() -> None:
+    assert template().stdout == template().stdout
+    texts = [path.read_text("utf-8") for path in (CHART / "templates").rglob("*") if path.is_file()]
+    for word in ("lookup", "randAlpha", "genCA", "now ", "uuidv4"):
+        assert not any(re.search(rf"{{{{[^}}]*\b{word}", text) for text in texts), word
+
+
+def test_no_hook_runs_at_an_install_or_an_upgrade() -> None:
+    hooks = {
+        one["metadata"]["annotations"]["helm.sh/hook"]: one["kind"]
+        for one in render()
+        if is_hook(one)
+    }
+    assert set(hooks) == {"post-delete", "test"}
+
+
+def test_an_uninstall_can_leave_the_labels() -> None:
+    kinds = {one["kind"] for one in render({"cleanup.enabled": False})}
+    assert "Job" not in kinds
+
+
+def test_the_kubelets_root_moves_all_but_the_directory_that_is_the_same_everywhere() -> None:
+    values = {
+        "kubeletRootDir": "/var/lib/k0s/kubelet",
+        "components.pluginsRegistry": True,
+        "components.kubeletConfig": True,
+    }
+    (daemonset,) = (one for one in render(values) if one["kind"] == "DaemonSet")
+    volumes = daemonset["spec"]["template"]["spec"]["volumes"]
+    paths = {one["name"]: one["hostPath"]["path"] for one in volumes if "hostPath" in one}
+    assert paths["pod-resources"] == "/var/lib/k0s/kubelet/pod-resources"
+    assert paths["plugins-registry"] == "/var/lib/k0s/kubelet/plugins_registry"
+    assert paths["kubelet-config"] == "/var/lib/k0s/kubelet/config.yaml"
+    assert paths["device-plugins"] == "/var/lib/kubelet/device-plugins"
+
+
+def test_the_runbook_is_found_where_the_values_say() -> None:
+    prefix = "https://git.example.com/nodetopo/blob/main/"
+    objects = render({"metrics.rules.create": True, "metrics.rules.runbookPrefix": prefix})
+    (rules,) = (one for one in objects if one["kind"] == "PrometheusRule")
+    urls = [
+        rule["annotations"]["runbook_url"]
+        for group in rules["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+    assert urls
+    assert all(url.startswith(f"{prefix}docs/operate/runbook.md#") for url in urls)
+
+
+def test_the_rules_and_the_dashboard_are_those_of_the_files() -> None:
+    objects = render({"metrics.rules.create": True, "metrics.dashboard.create": True})
+    (rules,) = (one for one in objects if one["kind"] == "PrometheusRule")
+    (dashboard,) = (one for one in objects if one["metadata"]["name"] == "nodetopo-dashboard")
+    files = CHART / "files"
+    assert rules["spec"] == yaml.safe_load((files / "alerts.yaml").read_text("utf-8"))
+    assert (
+        dashboard["data"]["nodetopo.json"].strip()
+        == Path(files / "dashboard.json").read_text("utf-8").strip()
+    )
