@@ -34,6 +34,7 @@ COMMANDS = (
     Command("admit", "agent.cli.admit", "print whether this node's kubelet would admit a pod"),
     Command("export", "agent.cli.export", "print the cluster's topology for a scheduler"),
     Command("doctor", "agent.cli.doctor", "check the cluster's labels as schedulers read them"),
+    Command("migrate", "agent.cli.migrate", "judge other programs' configuration line by line"),
     Command("allocate", "agent.cli.allocate", "print the GPUs that a request would get"),
     Command("capture", "agent.cli.capture", "write the node's snapshot to a file"),
     Command("nccl", "agent.cli.nccl", "print this node's topology for NCCL"),

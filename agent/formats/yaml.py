@@ -10,7 +10,7 @@ that expands to a huge document is refused, and so is one that contains itself.
 
 import math
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,9 +64,36 @@ def load_all(text: str, max_nodes: int = MAX_NODES, *, may_repeat: bool = False)
             return [json.load(text, may_repeat=may_repeat)]  # JSON indented by tabs is no YAML
         except ValueError:
             pass
+    return _checked(text, max_nodes, lambda: list(yaml.load_all(text, Loader=Loader)), may_repeat)
+
+
+def compose_all(text: str, max_nodes: int = MAX_NODES, *, may_repeat: bool = False) -> list[Any]:
+    """Return the root node of each document of *text*, which knows its lines; as :func:`load_all`.
+
+    Words have the tags of PyYAML's own rules. Empty documents are left out.
+
+    Raises:
+        ValueError: as :func:`load_all`.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"larger than {MAX_CHARACTERS >> 20} Mi characters")
+    composed = _checked(
+        text, max_nodes, lambda: list(yaml.compose_all(text, Loader=LOADER)), may_repeat
+    )
+    return [node for node in composed if node is not None]
+
+
+def _checked(
+    text: str, max_nodes: int, build: Callable[[], list[Any]], may_repeat: bool
+) -> list[Any]:
+    """Return what *build* makes of *text*, after the text's weight was checked.
+
+    Raises:
+        ValueError: not YAML, or beyond a limit.
+    """
     try:
         check_weight(yaml.parse(text, Loader=LOADER), max_nodes, may_repeat=may_repeat)
-        return list(yaml.load_all(text, Loader=Loader))
+        return build()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = f"{error.problem or error.context}{f' in line {mark.line + 1}' if mark else ''}"

@@ -1,0 +1,184 @@
+"""``nodetopo migrate``: what becomes of other programs' configuration, line by line."""
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.cli import output
+from agent.cli.files import STDIO, check_new_directory, read_text, write_directory
+from agent.cli.output import Answer, Style, emit, note, say
+from agent.cli.parser import FORMATS, Parser, add_output
+from agent.errors import InputError
+
+if TYPE_CHECKING:
+    from agent.migrate.findings import Report
+
+SCHEMA = "nodetopo.migrate/v1"
+
+SUFFIXES = (".yaml", ".yml", ".json", ".conf")
+"""Of the files of a directory that are read."""
+
+MAX_BYTES = 2 << 20
+"""Of one file; the API server takes objects of 1.5 MiB."""
+
+MAX_FILES = 500
+"""Of all directories together, and of streams."""
+
+CONFIG = "config"
+"""The output that is nodetopo's configuration instead of verdicts."""
+
+_FORMS = (
+    "plugin-config",
+    "plugin-values",
+    "operator-values",
+    "nfd-values",
+    "nfd-worker",
+    "rdma-config",
+)
+"""As :class:`agent.migrate.forms.Form`, which loads PyYAML."""
+
+_COLOURS = {"differs": "33", "not supported": "31", "unknown": "35", "same": "32", "set": "36"}
+
+_EPILOG = (
+    "Reads manifests, Helm values, ConfigMaps and configuration files of NVIDIA's device plugin, "
+    "GPU Feature Discovery, Node Feature Discovery, NVIDIA's GPU operator and the RDMA shared "
+    "device plugin. Nothing is asked of a cluster, and nothing in one is changed. Exit status: 0 "
+    "nothing is lost, 1 something differs or is not supported, 2 bad input, 3 a line is not known."
+)
+
+
+def add(parser: Parser) -> None:
+    """Add the flags."""
+    parser.epilog = _EPILOG
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a directory, or -")
+    parser.add_argument(
+        "--check", action="store_true", help="judge every line; this is what it does anyway"
+    )
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=_FORMS,
+        metavar="FORM",
+        help=f"what files without a kind are: {', '.join(_FORMS)} (default: by their keys)",
+    )
+    parser.add_argument(
+        "--write", metavar="DIR", help="also write a kustomize overlay that keeps the settings"
+    )
+    parser.add_argument(
+        "--deploy",
+        default="../..",
+        metavar="DIR",
+        help="deploy/daemonset as seen from that overlay (default: ../..)",
+    )
+    add_output(parser, formats=(*FORMATS, CONFIG))
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    """Print the verdicts; 0 nothing is lost, 1 something is, 3 a line could not be judged.
+
+    Raises:
+        InputError: a file cannot be read, or is nothing that can be judged.
+    """
+    from agent.migrate.forms import Form  # noqa: PLC0415 - same
+    from agent.migrate.overlay import configuration_texts, overlay  # noqa: PLC0415 - PyYAML
+    from agent.migrate.read import report  # noqa: PLC0415 - same
+
+    if args.write is not None:
+        check_new_directory(args.write)
+    sources = [(name, read_text(name, most=MAX_BYTES)) for name in _names(args.files)]
+    found = report(sources, None if args.form is None else Form(args.form))
+    if not found.findings:
+        raise InputError("nothing to judge was found", "name a file with configuration in it")
+    if args.output == CONFIG:
+        for name, text in configuration_texts(found.plan).items():
+            say(f"# the configuration {output.clean(name)}\n{text}")
+    else:
+        emit(_answer(found, output.style(no_color=args.no_color)), args)
+    if args.write is not None:
+        write_directory(args.write, overlay(found.plan, deploy=args.deploy))
+        note("written", f"{args.write}: apply it with `kubectl apply -k {args.write}`")
+    return {True: 0, False: 1, None: 3}[found.is_lossless]
+
+
+def _names(given: Sequence[str]) -> Iterator[str]:
+    """Yield the files that are named, those of directories in order of their names.
+
+    Raises:
+        InputError: a directory has none, or there are too many.
+    """
+    count = 0
+    for name in given:
+        files = [name]
+        if name != STDIO and Path(name).is_dir():
+            files = sorted(_below(name))
+            if not files:
+                what = f"{name} has no file that ends with {', '.join(SUFFIXES)}"
+                raise InputError(what, "name a file")
+        count += len(files)
+        if count > MAX_FILES:
+            raise InputError(f"more than {MAX_FILES} files", "name fewer")
+        yield from files
+
+
+def _below(directory: str) -> Iterator[str]:
+    """Yield the files of *directory* that may be configuration; links are not followed."""
+    import os  # noqa: PLC0415 - only for directories
+
+    count = 0
+    for folder, _folders, names in os.walk(directory, followlinks=False):
+        for name in names:
+            if name.endswith(SUFFIXES) and not Path(folder, name).is_symlink():
+                count += 1
+                if count > MAX_FILES:
+                    raise InputError(f"{directory} has more than {MAX_FILES} files", "name fewer")
+                yield str(Path(folder, name))
+
+
+def _answer(found: "Report", style: Style) -> Answer:
+    from agent.migrate.findings import LOST, Verdict  # noqa: PLC0415 - with the report
+
+    rows = [("LINE", "VERDICT", "WRITTEN", "WHAT IT MEANS", "HERE")]
+    short = ""
+    plain: list[dict[str, Any]] = []
+    for finding in found.findings:
+        sets = [f"{word}: {text}" for word, text in finding.settings.items()]
+        sets += [f"component {name}" for name in finding.components]
+        rows.append(
+            (finding.where, finding.verdict, finding.written, finding.means, ", ".join(sets))
+        )
+        if finding.verdict in (*LOST, Verdict.SET, Verdict.UNKNOWN):
+            line = f"{finding.where}: {finding.verdict}: {finding.written}: {finding.means}"
+            short += output.clean(f"{line} ({', '.join(sets)})" if sets else line) + "\n"
+        plain.append(
+            {
+                "file": finding.file,
+                "line": finding.line,
+                "program": finding.program,
+                "written": finding.written,
+                "verdict": finding.verdict.value,
+                "means": finding.means,
+                "settings": dict(finding.settings),
+                "components": list(finding.components),
+            }
+        )
+    counts = {verdict.value: count for verdict, count in found.count().items()}
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count) + "\n"
+    lines = output.table(rows).splitlines(keepends=True)
+    for verdict, colour in _COLOURS.items():
+        if style.is_on:
+            lines = [
+                line.replace(f"  {verdict}  ", f"  {style.paint(verdict, colour)}  ", 1)
+                for line in lines
+            ]
+    return Answer(
+        plain={
+            "schema": SCHEMA,
+            "findings": plain,
+            "summary": counts,
+            "components": sorted(found.plan.components),
+        },
+        table="".join(lines) + summary,
+        short=short + summary,
+    )

@@ -1,0 +1,100 @@
+"""The verdict on each line of another program's configuration, and what they add up to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agent.config.origin import Given
+
+
+class Verdict(StrEnum):
+    """What becomes of a line."""
+
+    SAME = "same"
+    SET = "set"
+    DIFFERS = "differs"
+    NOT_SUPPORTED = "not supported"
+    IGNORED = "ignored"
+    NOT_OURS = "not ours"
+    UNKNOWN = "unknown"
+
+
+MEANINGS: Mapping[Verdict, str] = {
+    Verdict.SAME: "the same happens here, with nothing to do",
+    Verdict.SET: "the same happens here once what is named is set",
+    Verdict.DIFFERS: "something else happens here",
+    Verdict.NOT_SUPPORTED: "it is not done here",
+    Verdict.IGNORED: "it changes nothing, there or here",
+    Verdict.NOT_OURS: "it belongs to another program, which stays as it is",
+    Verdict.UNKNOWN: "it cannot be told, because the name or the value is not known",
+}
+"""Of each verdict, in one sentence."""
+
+LOST = (Verdict.DIFFERS, Verdict.NOT_SUPPORTED)
+"""Verdicts on lines whose effect is not kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The verdict on one line.
+
+    Attributes:
+        line: in the file, from 1; ``None`` for what the file does not say and should.
+        program: whose configuration it is.
+        written: the line as it is written. The value is left out where it may be a secret.
+        means: what the verdict means for this line.
+        settings: keys of nodetopo's configuration file with their values.
+        components: of ``deploy/daemonset/components``.
+    """
+
+    file: str
+    line: int | None
+    program: str
+    written: str
+    verdict: Verdict
+    means: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    components: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """Return ``file:line``."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What would set nodetopo up in the same way.
+
+    Attributes:
+        base: settings for every node, by NVIDIA's name: of the environment and of flags.
+        named: settings of each named configuration, by NVIDIA's name, then by its own.
+        settings: for every node, by key of nodetopo's file.
+        components: of ``deploy/daemonset/components``.
+    """
+
+    base: dict[str, Given] = field(default_factory=dict)
+    named: dict[str, dict[str, Given]] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    components: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that was found, in the order of the files and their lines."""
+
+    findings: tuple[Finding, ...]
+    plan: Plan
+
+    def count(self) -> Mapping[Verdict, int]:
+        """Return the number of findings of each verdict, zeros included."""
+        verdicts = [finding.verdict for finding in self.findings]
+        return {verdict: verdicts.count(verdict) for verdict in Verdict}
+
+    @property
+    def is_lossless(self) -> bool | None:
+        """Whether nothing is lost; ``None`` where a line could not be judged."""
+        counts = self.count()
+        if any(counts[verdict] for verdict in LOST):
+            return False
+        return None if counts[Verdict.UNKNOWN] else True
