@@ -4,6 +4,7 @@ Data flows one way: scan → store → {plugins, labels, metrics}. A scan that f
 last good one read; nothing that reads the store waits for hardware or for the API server.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -51,6 +52,10 @@ SOON_S = 2.0
 STEP_S = 0.5
 """How often it is checked."""
 
+OTHERS_WRITE = 0o022
+"""No file of the daemon is ever writable to others, which is also the right to connect to a socket
+(unix(7)): gRPC makes the device plugin's with the mode that the umask leaves."""
+
 
 def run(
     settings: Settings,
@@ -69,6 +74,7 @@ def run(
         AgentError: the settings do not fit this machine.
     """
     logs.configure(settings.log_format, settings.log_level)
+    os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)
     with ExitStack() as stack:
         table = load_table(settings)  # before a child is started for a setting that fails
         overrides = OverridesFile(settings.checks_file)

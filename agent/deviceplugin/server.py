@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -11,10 +12,14 @@ import grpc
 from agent.deviceplugin import sockets
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as registration
+from agent.deviceplugin.peers import Peers
 from agent.deviceplugin.service import GpuServicer
 
 POOL_THREADS = 16
 """A stream holds a thread for its life; Allocate must always find one free."""
+
+SOCKET_MODE = 0o600
+"""To connect takes the right to write. The daemon's umask withholds it from others until then."""
 
 STUCK_S = 0.2
 """What a call that outlives its grace gets before it is left behind."""
@@ -33,8 +38,10 @@ class PluginServer:
         servicer: GpuServicer,
         path: Path,
         announcer: registration.RegistrationServicer | None = None,
+        *,
+        users: frozenset[int] | None = None,
     ) -> None:
-        """Serve *servicer*, and *announcer* besides it.
+        """Serve *servicer*, and *announcer* besides it, for *users*; ``None``: root and our own.
 
         Raises:
             RuntimeError: the socket cannot be bound (as grpcio reports it).
@@ -42,12 +49,15 @@ class PluginServer:
         self.path = path
         self.streams = Streams()
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix=path.stem)
-        self._server = grpc.server(self._pool, interceptors=[self.streams])
+        guard = Guard(Peers(path, users))
+        self._server = grpc.server(self._pool, interceptors=[guard, self.streams])
         service.add_DevicePluginServicer_to_server(servicer, self._server)
         if announcer is not None:
             registration.add_RegistrationServicer_to_server(announcer, self._server)
         try:
             self._server.add_insecure_port(f"unix://{path.absolute()}")
+            with suppress(FileNotFoundError):  # a kubelet that starts removes every socket
+                path.chmod(SOCKET_MODE)
             self._server.start()
         except RuntimeError:
             self.stop(grace_s=0)
@@ -75,6 +85,31 @@ class PluginServer:
         self._server.stop(grace_s).wait(grace_s + STUCK_S)
         self._pool.shutdown(wait=False)
         self.path.unlink(missing_ok=True)  # its name is unique, so it is nobody else's
+
+
+class Guard(grpc.ServerInterceptor):
+    """Refuses every call while a foreign user is connected to the socket, and hangs up on it.
+
+    A call cannot be attributed to a connection, so one of the kubelet's may be refused with that
+    of a stranger; the next one is not.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """Pass the call on, unless a stranger was connected; gRPC calls this once for each."""
+        handler = continuation(details)
+        if handler is None or self._peers.are_trusted():
+            return handler
+
+        def refuse(_request: Any, context: grpc.ServicerContext) -> Any:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "only for the kubelet")
+
+        # Before any byte of the request is decoded.
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(refuse)
+        return grpc.unary_unary_rpc_method_handler(refuse)
 
 
 class Streams(grpc.ServerInterceptor):

@@ -40,14 +40,15 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the daemon and end it afterwards, whatever happened."""
+def running(*arguments: str, umask: int = -1) -> Iterator[subprocess.Popen[str]]:
+    """Run the daemon and end it afterwards, whatever happened; ``-1`` leaves the umask."""
     process = subprocess.Popen(
         [*COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
+        umask=umask,
     )
     try:
         yield process
@@ -137,6 +138,16 @@ def test_a_daemon_that_may_offer_nothing_waits_instead_of_ending(tmp_path: Path)
 def test_once_on_a_node_without_nvml_says_so_and_could_not_tell(tmp_path: Path) -> None:
     shown = once("--nvml-library", "/nonexistent", "--device-plugin-dir", str(tmp_path))
     assert (shown.returncode, shown.stderr.splitlines()[-1].split(":")[0]) == (3, "error")
+
+
+def test_nobody_else_may_connect_to_its_socket_or_write_its_files(tmp_path: Path) -> None:
+    with FakeKubelet(tmp_path) as kubelet:
+        arguments = ("--machine", "dgx-1v", "--device-plugin-dir", str(tmp_path))
+        with running(*arguments, umask=0) as process:
+            endpoint = kubelet.wait_registered(TIMEOUT_S).endpoint
+            assert (tmp_path / endpoint).stat().st_mode & 0o777 == 0o600
+            status = Path(f"/proc/{process.pid}/status").read_text("ascii")
+            assert "Umask:\t0022\n" in status
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

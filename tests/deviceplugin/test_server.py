@@ -1,0 +1,99 @@
+"""Who reaches the plugin's server: the mode of its socket, and the peer's user."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import grpc
+import pytest
+import structlog
+
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.pb import pluginregistration_pb2 as registration_pb
+from agent.deviceplugin.pb import pluginregistration_pb2_grpc as registration
+from agent.deviceplugin.plugin_watcher import Announcer
+from agent.deviceplugin.server import PluginServer
+from agent.deviceplugin.service import GpuServicer
+from agent.deviceplugin.settings import PluginSettings
+from agent.model.kubernetes import GPU_RESOURCE
+from tests.deviceplugin.machines import GPUS, first
+from tests.generous_deadlines import GENEROUS
+
+LIMIT_S = 60.0
+
+
+@contextmanager
+def server(users: frozenset[int] | None) -> Iterator[tuple[PluginServer, grpc.Channel]]:
+    log = structlog.get_logger()
+    servicer = GpuServicer(GPU_RESOURCE, first, PluginSettings(), log, GENEROUS)
+    servicer.update(GPUS)
+    with TemporaryDirectory(prefix="nodetopo-") as directory:
+        path = Path(directory) / "plugin.sock"
+        it = PluginServer(servicer, path, Announcer(GPU_RESOURCE), users=users)
+        try:
+            with grpc.insecure_channel(f"unix://{path}") as channel:
+                yield it, channel
+        finally:
+            servicer.close()
+            it.stop(0)
+
+
+def calls(channel: grpc.Channel) -> dict[str, Any]:
+    """Return every call of the server, by name."""
+    plugin: Any = service.DevicePluginStub(channel)
+    watcher: Any = registration.RegistrationStub(channel)
+    allocation = pb.AllocateRequest(container_requests=[{"devices_ids": [GPUS[0].id]}])
+    return {
+        "options": lambda: plugin.GetDevicePluginOptions(pb.Empty(), timeout=LIMIT_S),
+        "list": lambda: next(plugin.ListAndWatch(pb.Empty(), timeout=LIMIT_S)),
+        "allocate": lambda: plugin.Allocate(allocation, timeout=LIMIT_S),
+        "preferred": lambda: plugin.GetPreferredAllocation(
+            pb.PreferredAllocationRequest(), timeout=LIMIT_S
+        ),
+        "start": lambda: plugin.PreStartContainer(pb.PreStartContainerRequest(), timeout=LIMIT_S),
+        "info": lambda: watcher.GetInfo(registration_pb.InfoRequest(), timeout=LIMIT_S),
+        "status": lambda: watcher.NotifyRegistrationStatus(
+            registration_pb.RegistrationStatus(), timeout=LIMIT_S
+        ),
+    }
+
+
+CALLS = ("options", "list", "allocate", "preferred", "start", "info", "status")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_foreign_user_gets_no_answer(name: str) -> None:
+    with server(frozenset()) as (_, channel):
+        with pytest.raises(grpc.RpcError) as refused:
+            calls(channel)[name]()
+        code = refused.value.code()
+        # Hung up on, mostly before the refusal is sent.
+        assert code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "start"])
+def test_our_own_user_is_answered(name: str) -> None:
+    with server(None) as (_, channel):
+        assert calls(channel)[name]() is not None
+
+
+def test_a_foreign_user_changes_nothing() -> None:
+    with server(frozenset()) as (it, channel):
+        with pytest.raises(grpc.RpcError):
+            calls(channel)["list"]()
+        assert (it.streams.open, it.streams.opened) == (0, 0)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_only_the_owner_may_connect(umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with server(None) as (it, _):
+            assert stat.S_IMODE(it.path.stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
