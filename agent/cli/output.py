@@ -12,32 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.errors import UnreadableError
+from agent.formats.harmless import clean as clean  # noqa: PLC0414 - its users are here
 
 # Text for people: safe, aligned, and coloured only on a terminal.
-
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor moves (ECMA-48 5.4)
-    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC and the other strings
-    r"|\x1b[ -/]*[0-~]?"  # all other sequences
-)
-
-
-_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories that move the cursor, reorder text, or print nothing."""
-
-
-def clean(text: str) -> str:
-    """Return *text* as one line without escape sequences, controls and direction marks.
-
-    Names come from firmware, files and pods: none of them may steer the terminal.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    import unicodedata  # noqa: PLC0415 - 0.8 MiB that the daemon does without
-
-    plain = _ESCAPES.sub("", text)
-    spaced = "".join(" " if char in "\t\n\r\v\f\u2028\u2029" else char for char in plain)
-    return "".join(char for char in spaced if unicodedata.category(char) not in _INVISIBLE)
 
 
 def width(text: str) -> int:
@@ -135,8 +112,12 @@ class _Line:
                 sys.stderr.flush()
 
 
-_STEERING = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
-"""What JSON allows unescaped inside a string and a terminal may still obey."""
+_STEERING = re.compile(
+    "[\x7f-\x9f\xad\u0600-\u0605\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\uf8ff\ufeff\ufff9-\uffff\U000e0000-\U0010ffff]"
+)
+"""What JSON allows unescaped inside a string and a terminal may still obey, or cannot show:
+controls, marks of direction, halves of characters, private and unassigned ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +178,7 @@ def json_text(plain: Any) -> str:
 
 def escaped(document: str) -> str:
     """Return the JSON *document* with what steers a terminal escaped; it means the same."""
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+    return _STEERING.sub(lambda found: json.dumps(found[0])[1:-1], document)
 
 
 LONGEST_WORD = 200

@@ -2,8 +2,20 @@
 
 import logging
 import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 import structlog
+
+from agent.formats.harmless import clean, harmless
+
+LONGEST_VALUE = 4096
+"""Characters of one value of a line: of a longer one the middle is left out."""
+
+LONGEST_TRACEBACK = 16_384
+
+_DEEPEST = 4
+"""Levels of lists and objects in a value; deeper ones are written as Python shows them."""
 
 
 def configure(log_format: str, log_level: str) -> None:
@@ -15,13 +27,16 @@ def configure(log_format: str, log_level: str) -> None:
     """
     is_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), pad_event_to=0, exception_formatter=_write_traceback
+        )
         if is_text
         else structlog.processors.JSONRenderer()
     )
     processors: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _make_harmless,
     ]
     if not is_text:
         processors.append(structlog.processors.format_exc_info)
@@ -33,6 +48,38 @@ def configure(log_format: str, log_level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+def _make_harmless(
+    _logger: Any, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Take out of every text what steers a terminal: drivers, pods and servers wrote some."""
+    return {
+        _harmless(key): value if key == "exc_info" else _harmless(value)
+        for key, value in event.items()
+    }
+
+
+def _harmless(value: Any, level: int = 0) -> Any:
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return harmless(value, LONGEST_VALUE)
+        case Mapping() if level < _DEEPEST:
+            return {_harmless(str(key)): _harmless(it, level + 1) for key, it in value.items()}
+        case list() | tuple() if level < _DEEPEST:
+            return [_harmless(it, level + 1) for it in value]
+    return harmless(repr(value), LONGEST_VALUE)
+
+
+def _write_traceback(file: TextIO, exception: structlog.typing.ExcInfo) -> None:
+    """Write the traceback of *exception*; its message may be anybody's."""
+    lines = structlog.processors.format_exc_info(None, "", {"exc_info": exception})
+    text = str(lines["exception"])
+    if len(text) > LONGEST_TRACEBACK:
+        text = f"{text[: LONGEST_TRACEBACK // 2]}…{text[-LONGEST_TRACEBACK // 2 :]}"
+    file.write("\n".join(map(clean, text.split("\n"))))
 
 
 class LastProblem:

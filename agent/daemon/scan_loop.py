@@ -30,6 +30,7 @@ class ScanLoop(PeriodicLoop):
         health: learns of every scan, and may ask for one before its time; ``None`` for none.
         on_scan: called after each scan.
         beat: called every :data:`STEP_S`, except during a scan, to show that the loop lives.
+        clock: monotonic seconds, the same as that of *health*.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ScanLoop(PeriodicLoop):
         interval_s: Callable[[], float],
         on_scan: Callable[[], None],
         beat: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._target = target
         self._store = store
@@ -48,6 +50,7 @@ class ScanLoop(PeriodicLoop):
         self._interval_s = interval_s
         self._on_scan = on_scan
         self._beat = beat
+        self._clock = clock
         self._wants_whole = threading.Event()
         self._had_reading = False
         self._failed_since: float | None = None
@@ -59,7 +62,7 @@ class ScanLoop(PeriodicLoop):
     def step(self) -> float:
         """Scan once, and make the snapshot the truth for every reader, if it says anything new."""
         self._beat()
-        began = time.monotonic()
+        began = self._clock()
         snapshot = self._target.machine.read()
         nvml = self._target.machine.nvml()
         self._report(nvml, began)

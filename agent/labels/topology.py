@@ -75,7 +75,7 @@ def _own_domain(snapshot: Snapshot) -> str | None:
         return None
     # Schedulers read a level's value as global, and join levels with dots, which node names
     # contain. So neither a plain number nor the name itself is usable.
-    digest = hashlib.sha256(snapshot.node.encode()).hexdigest()
+    digest = hashlib.sha256(snapshot.node.encode(errors="surrogatepass")).hexdigest()
     return f"node-{digest[:_DOMAIN_HEX_DIGITS]}"
 
 

@@ -22,6 +22,7 @@ from urllib.parse import quote
 import structlog
 
 from agent.errors import ApiUnavailable
+from agent.formats.harmless import harmless
 from agent.formats.responses import part, parts
 from agent.kubeapi.backoff import RETRY_S, RetryPause
 from agent.kubeapi.client import Answer, Api
@@ -204,7 +205,8 @@ class EventWriter(ABC):
         """Return the object, except for its first time and its count."""
         event, joined = waiting.event, waiting.count - 1
         ending = f" ({joined} more since the last Event)" if joined else ""
-        text = event.message.encode()[: MESSAGE_BYTES - len(ending)].decode(errors="ignore")
+        message = harmless(event.message, MESSAGE_BYTES).encode()
+        text = message[: MESSAGE_BYTES - len(ending)].decode(errors="ignore")
         return {
             "apiVersion": "v1",
             "kind": "Event",
@@ -281,7 +283,7 @@ class PodEventPublisher(EventWriter):
             },
         )
         return api.create(
-            f"/api/v1/namespaces/{quote(namespace, safe='')}/events",
+            f"/api/v1/namespaces/{quote(namespace, safe='', errors='replace')}/events",
             {"fieldManager": COMPONENT},
             {**body, "firstTimestamp": body["lastTimestamp"], "count": 1},
         )
@@ -299,7 +301,7 @@ class PodEventPublisher(EventWriter):
 
 def event_name(subject: str, *facts: str) -> str:
     """Return the name of an Event: the same for the same *subject* and *facts*, over restarts."""
-    digest = sha256("\n".join(facts).encode()).hexdigest()[:16]
+    digest = sha256("\n".join(facts).encode(errors="surrogatepass")).hexdigest()[:16]
     return f"{subject[: NAME_LENGTH - 1 - len(digest)].rstrip('.-')}.{digest}"
 
 

@@ -9,6 +9,7 @@ from struct import pack, unpack_from
 from types import MappingProxyType
 from typing import Any
 
+from agent.formats.harmless import harmless
 from agent.model.kubelet import KubeletSettings
 from agent.model.node import PodHolding
 from agent.zones.zones import Zone, zone_name
@@ -154,11 +155,15 @@ def attributes(kubelet: KubeletSettings | None, pods: Iterable[PodHolding]) -> M
             MEMORY_MANAGER: kubelet.memory_manager_policy,
         }
     return {
-        **{name: value for name, value in settings.items() if value},
+        **{name: harmless(value, _LONGEST) for name, value in settings.items() if value},
         ATTRIBUTE: fingerprint(pods),
         METHOD_ATTRIBUTE: METHOD,
         **MARK,
     }
+
+
+_LONGEST = 256
+"""Characters of a value of an attribute; those that a kubelet takes have fewer."""
 
 
 API_VERSION = "topology.node.k8s.io/v1alpha2"

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 import agent
+from agent.formats.harmless import harmless
 from agent.health.status import GpuHealth
 from agent.model.gpu import Fabric, FabricState, Gpu
 from agent.model.limits import MAX_HCAS
@@ -25,6 +26,10 @@ PREFIX = "nodetopo_"
 
 MOST_SERIES = MAX_HCAS
 """Of one family of one node, whatever the hardware and its drivers say; the rest is left out."""
+
+LONGEST_LABEL = 512
+"""Characters of the value of a label: drivers, kubelets and plugins wrote some."""
+
 
 Samples: TypeAlias = Mapping[tuple[str, ...], float]
 """Values of the labels, in the order of the family's labels → the value of the sample."""
@@ -83,7 +88,7 @@ class Family:
         make = CounterMetricFamily if self.kind is MetricKind.COUNTER else GaugeMetricFamily
         family = make(f"{PREFIX}{self.name}", f"{self.text}.", labels=self.labels)
         for labelled, value in islice(self.samples(state).items(), MOST_SERIES):
-            family.add_metric(labelled, value)
+            family.add_metric([harmless(text, LONGEST_LABEL) for text in labelled], value)
         return family
 
 

@@ -16,6 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from agent.errors import InputError
+from agent.formats.harmless import harmless
 from agent.model.digits import is_digits
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.snapshot import Snapshot
@@ -39,6 +40,10 @@ most, and a cold start of many nodes may keep a thread from running for a minute
 
 PATIENCE = 3
 """Consecutive failures to read NVML that are tolerated while devices are offered."""
+
+
+LONGEST_LINE = 1000
+"""Characters of a reason of /readyz: drivers and other plugins wrote parts of some."""
 
 
 _VERSION_MISMATCH = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH (nvml.h)
@@ -243,4 +248,4 @@ def not_ready(
         is_mismatch = nvml.code == _VERSION_MISMATCH
         reason = "NvmlVersionMismatch" if is_mismatch else _REASONS[nvml.trouble]
         lines.append(f"{reason}: {nvml.cause or 'it gave no reading'}")
-    return "\n".join(lines) or None
+    return "\n".join(harmless(line, LONGEST_LINE) for line in lines) or None

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.daemon.gpu_health import GpuHealthMonitor
+from agent.formats.harmless import harmless
 from agent.health.rules import HealthRules
 from agent.machines.bundled import machine, names
 from agent.model.gpu import EccErrors, Fabric, FabricState, Mig, RemappedRows
@@ -14,7 +15,7 @@ from agent.model.hca import Hca, HcaPort
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
-from agent.publish.metrics.families import FAMILIES, MOST_SERIES, Per, series
+from agent.publish.metrics.families import FAMILIES, LONGEST_LABEL, MOST_SERIES, Per, series
 from agent.publish.metrics.state import MetricsState
 from scripts.docs.metrics import PROCESS_SERIES, node_series
 from tests.publish.metrics.scraped import BROKEN, fetch, served
@@ -112,7 +113,7 @@ def test_hostile_names_are_label_values_and_nothing_else() -> None:
         for sample in family.samples
         if sample.name == "nodetopo_hca_ports"
     ]
-    assert found == list(HOSTILE)
+    assert found == [harmless(name, LONGEST_LABEL) for name in HOSTILE]
 
 
 def test_a_driver_that_invents_gpus_and_xids_adds_few_series() -> None:
