@@ -36,6 +36,7 @@ from agent.probes.sysfs.host import Roots
 from agent.probes.sysfs.kernel_log import parse as parse_kernel_record
 from agent.probes.sysfs.pci_config import parse_vpd
 from tests.conftest import NODES
+from tests.fuzz import node_readers
 
 LONGEST_LINE = 500
 """Characters of an error: what a terminal shows in a few rows."""
@@ -238,5 +239,10 @@ READERS: Mapping[str, Reader] = {
     "loader-cache": _function(_loader_cache),
     "kernel-log": _function(_kernel_log),
     "kernel": _function(_kernel),
+    "kubelet-state": _function(node_readers.kubelet_state, ValueError),
+    "kubelet-file": _function(node_readers.kubelet_configuration, ValueError),
+    "pod-resources": _function(node_readers.pod_resources, ValueError),
+    "cdi": _function(node_readers.cdi, ValueError),
+    "http": _function(node_readers.http_request, ValueError),
 }
 """By name; a kept document lies in ``corpus/<name>/``."""

@@ -222,6 +222,88 @@ _HEALTH = """\
 """
 
 
+_CPU_STATE = {
+    "policyName": "static",
+    "defaultCpuSet": "0-7,16",
+    "entries": {"u-1": {"main": "8-15"}},
+    "checksum": 1,
+}
+_MEMORY_STATE = {
+    "policyName": "Static",
+    "machineState": {"0": {"cells": [0], "memoryMap": {}}},
+    "entries": {"u-1": {"main": [{"numaAffinity": [0], "type": "memory", "size": 1024}]}},
+    "checksum": 1,
+}
+_DEVICES = {
+    "Data": {
+        "PodDeviceEntries": [
+            {
+                "PodUID": "u-1",
+                "ContainerName": "main",
+                "ResourceName": "nvidia.com/gpu",
+                "DeviceIDs": {"0": ["GPU-1"], "-1": ["GPU-2"]},
+                "AllocResp": "",
+            }
+        ],
+        "RegisteredDevices": {"nvidia.com/gpu": ["GPU-1", "GPU-2"]},
+    },
+    "Checksum": 1,
+}
+
+
+def _states() -> list[str]:
+    files = {"cpu": _CPU_STATE, "memory": _MEMORY_STATE, "devices": _DEVICES}
+    return [json.dumps({"manager": name, "file": file}) for name, file in files.items()]
+
+
+_KUBELET_FILE = """\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: "true"}
+topologyManagerPolicy: single-numa-node
+reservedSystemCPUs: 0-3
+reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]
+featureGates: {A: true}
+"""
+
+
+def _answers() -> list[str]:
+    from agent.probes.kubelet.pb import podresources_pb2 as pb  # noqa: PLC0415 - only for its reader
+
+    device = {
+        "resource_name": "nvidia.com/gpu",
+        "device_ids": ["GPU-1"],
+        "topology": {"nodes": [{"ID": 1}]},
+    }
+    memory = {"memory_type": "memory", "size": 1 << 30, "topology": {"nodes": [{"ID": 0}]}}
+    container = {"name": "main", "devices": [device], "cpu_ids": [1, 2], "memory": [memory]}
+    pods = [{"name": "a", "namespace": "ml", "containers": [container]}]
+    held = pb.ListPodResourcesResponse(pod_resources=pods)
+    offered = pb.AllocatableResourcesResponse(devices=[device], cpu_ids=[0, 1], memory=[memory])
+    return [it.SerializeToString().decode("latin-1") for it in (held, offered)]
+
+
+_CDI = json.dumps(
+    {
+        "cdiVersion": "0.6.0",
+        "kind": "nvidia.com/gpu",
+        "containerEdits": {
+            "mounts": [{"hostPath": "/usr/lib64/libcuda.so.580.95.05", "containerPath": "/a"}],
+            "deviceNodes": [{"path": "/dev/nvidiactl"}],
+        },
+        "devices": [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}],
+    },
+    indent=1,
+)
+
+_REQUESTS = (
+    "GET /metrics HTTP/1.1\r\nHost: n:9430\r\nAccept: text/plain; q=0.5, */*\r\n\r\n",
+    "GET /readyz?verbose HTTP/1.0\r\n\r\n",
+    "GET /healthz HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello",
+)
+
+
 @cache
 def seeds(reader: str) -> Sequence[str]:
     """Return sound documents of *reader*."""
@@ -257,4 +339,9 @@ _SEEDS: Mapping[str, Callable[[], Sequence[str]]] = {
     "loader-cache": lambda: ("glibc-ld.so.cache1.1" + "\x00" * 80 + "libcuda.so\x00/usr/lib\x00",),
     "kernel-log": lambda: (_LOG,),
     "kernel": lambda: ("{}",),
+    "kubelet-state": _states,
+    "kubelet-file": lambda: (_KUBELET_FILE,),
+    "pod-resources": _answers,
+    "cdi": lambda: (_CDI,),
+    "http": lambda: _REQUESTS,
 }

@@ -1,0 +1,130 @@
+"""Readers of what the node's other programs say: the kubelet, container runtimes, HTTP clients."""
+
+import socket
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from agent.formats import json as bounded_json
+from agent.machines.bundled import machine
+from agent.probes.host.cdi import cdi_specs
+from agent.probes.kubelet.file import UnusableError, read_configuration
+from agent.probes.kubelet.pb import podresources_pb2 as pb
+from agent.probes.kubelet.podresources import ALLOCATABLE, LIST, PodResources
+from agent.probes.kubelet.state import cpu_state, device_state, memory_state
+from agent.probes.sysfs.files import Files
+from agent.probes.sysfs.tree import Tree
+from agent.publish.metrics.server import MetricsServer, MetricsState, serve_metrics
+from agent.zones.node_resource_topology import attributes, content
+from agent.zones.zones import zones
+
+_STATES = {"cpu": cpu_state, "memory": memory_state, "devices": device_state}
+
+
+def kubelet_state(text: str) -> object:
+    """Read a state file of one of the kubelet's managers: ``{"manager": …, "file": …}``."""
+    document = bounded_json.load(text)
+    decode = _STATES.get(str(document.get("manager"))) if isinstance(document, dict) else None
+    if decode is None:
+        raise ValueError("names no manager")
+    return decode(document.get("file"))
+
+
+class _Answered(PodResources):
+    """A kubelet that gives *message*, the bytes of one, wherever they are an answer at all."""
+
+    def __init__(self, message: bytes) -> None:
+        super().__init__(Path("/nowhere"))
+        self._answers: dict[str, Any] = {}
+        for method, kind in _KINDS.items():
+            with suppress(DecodeError):
+                self._answers[method] = kind.FromString(message)
+
+    def _ask(self, method: str) -> Any:
+        return self._answers.get(method, _KINDS[method]())
+
+    @property
+    def is_understood(self) -> bool:
+        return bool(self._answers)
+
+
+_KINDS: dict[str, Any] = {
+    LIST: pb.ListPodResourcesResponse,
+    ALLOCATABLE: pb.AllocatableResourcesResponse,
+}
+
+
+def pod_resources(text: str) -> object:
+    """Read the bytes of the kubelet's answers, in Latin-1, and make zones of them."""
+    kubelet = _Answered(text.encode("latin-1", "replace"))
+    if not kubelet.is_understood:
+        raise ValueError("no message")
+    held = kubelet.held()
+    numa_nodes = machine("h200-nvl-4").numa_nodes or ()
+    found = zones(numa_nodes, kubelet.offer(), held)
+    return kubelet.assigned(), content(found, attributes(None, held))
+
+
+def cdi(text: str) -> object:
+    """Read a specification, as YAML and as JSON."""
+    with tempfile.TemporaryDirectory(prefix="nt-fuzz-") as directory:
+        root = Path(directory)
+        (root / "etc" / "cdi").mkdir(parents=True)
+        for name in ("a.yaml", "b.json"):
+            (root / "etc" / "cdi" / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+        files = Files("host", root)
+        found = cdi_specs(files)
+    assert found is not None
+    assert [spec.path for spec in found] == ["/etc/cdi/a.yaml", "/etc/cdi/b.json"]
+    if all(spec.kind is None for spec in found):
+        raise ValueError("no specification")
+    return found
+
+
+def kubelet_configuration(text: str) -> object:
+    """Read a configuration file of the kubelet."""
+    with tempfile.TemporaryDirectory(prefix="nt-fuzz-") as directory:
+        (Path(directory) / "config.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
+        try:
+            return read_configuration(Tree.of(Path(directory)), Path("/config.yaml"))
+        except UnusableError as error:
+            raise ValueError(str(error)) from None
+
+
+@cache
+def _server() -> MetricsServer:
+    return serve_metrics("127.0.0.1:0", lambda: MetricsState(snapshot=None))
+
+
+def http_request(text: str) -> object:
+    """Send bytes, in Latin-1, to the server of metrics, which answers or hangs up, and lives on.
+
+    Raises:
+        ValueError: it was no request that the server carries out.
+    """
+    host, _, port = _server().url.removeprefix("http://").partition("/")[0].partition(":")
+    answers = []
+    for request in (text.encode("latin-1", "replace"), b"GET /healthz HTTP/1.0\r\n\r\n"):
+        with socket.create_connection((host, int(port)), timeout=LIMIT_S) as client:
+            answer = b""
+            try:
+                client.sendall(request)
+                client.shutdown(socket.SHUT_WR)
+                while chunk := client.recv(1 << 16):
+                    answer += chunk
+            except ConnectionError:  # it hung up with bytes unread
+                pass
+        answers.append(answer)
+    assert answers[1].startswith(b"HTTP/1.0 200 "), answers
+    first = answers[0].partition(b"\r\n")[0]
+    if not first.startswith(b"HTTP/1.") or b" 200 " not in first:
+        raise ValueError("refused")
+    return first
+
+
+LIMIT_S = 30.0
+"""Of wall time, for one answer."""
