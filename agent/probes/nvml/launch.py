@@ -7,14 +7,21 @@ from pathlib import Path
 from agent.errors import NvmlUnavailable
 from agent.probes.nvml.library import CURE, NOT_FOUND, SONAME
 
-_SCRUBBED = ("PYTHON", "LD_PRELOAD", "LD_AUDIT")
-"""Prefixes of the variables that the NVML child does not inherit: a preloaded library would run
-in a process that we rely on, and PYTHON* could replace modules."""
+_SCRUBBED = ("PYTHON", "LD_", "GLIBC_TUNABLES", "GCONV_PATH")
+"""Prefixes of the variables that the NVML child does not inherit: they make the loader or the
+interpreter run other code (ld.so(8)) in a process that we rely on, or write where they say."""
+
+_KEPT = "LD_LIBRARY_PATH"
+"""Where some images of drivers say that the library is."""
 
 
 def child_environment() -> dict[str, str]:
-    """Return our environment without :data:`_SCRUBBED` variables, with our own module path."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED)}
+    """Return our environment without :data:`_SCRUBBED` variables, and our own module path."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == _KEPT or not name.startswith(_SCRUBBED)
+    }
     package_parent = str(Path(__file__).resolve().parents[3])
     own = [path for path in sys.path if Path(path).is_absolute()]
     return {
