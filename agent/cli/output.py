@@ -12,21 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.errors import UnreadableError
+from agent.formats.columns import width as width  # noqa: PLC0414 - its users are here
 from agent.formats.harmless import clean as clean  # noqa: PLC0414 - its users are here
 
 # Text for people: safe, aligned, and coloured only on a terminal.
-
-
-def width(text: str) -> int:
-    """Return how many terminal columns *text* takes."""
-    if text.isascii() and text.isprintable():
-        return len(text)
-    import unicodedata  # noqa: PLC0415 - as above
-
-    return sum(
-        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
-        for char in text
-    )
 
 
 def pad(text: str, columns: int) -> str:

@@ -12,7 +12,7 @@ import pytest
 COMMAND = (sys.executable, "-m", "agent")
 TIMEOUT_S = 240
 HEAVY = ("grpc", "kubernetes", "pynvml", "yaml", "prometheus_client", "structlog", "psutil")
-LIVE = ("agent.config", "agent.probes", "agent.cli.live", "agent.cli.svg", "ssl")
+LIVE = ("agent.config", "agent.probes", "agent.cli.live", "agent.drawing.node", "ssl")
 """What a snapshot or a bundled machine needs nothing of."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from agent.cli.files import replace_file
 from agent.cli.output import clean
 from agent.cli.simulate.text import Study, heading
-from agent.cli.svg.canvas import FAINT, INK
+from agent.drawing.canvas import FAINT, INK
 from agent.errors import InputError
 from agent.simulate.contest import OURS
 

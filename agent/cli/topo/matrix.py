@@ -8,8 +8,8 @@ from typing import Any
 from agent.cli import output
 from agent.cli.output import Answer, Style, clean, emit
 from agent.cli.source import load
-from agent.cli.topo.devices import Device as TreeDevice
-from agent.cli.topo.devices import link_of, link_text
+from agent.drawing.devices import Device as TreeDevice
+from agent.drawing.devices import link_of, link_text
 from agent.model.gpu import Gpu
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
@@ -78,7 +78,7 @@ def run(args: Namespace) -> int:
     cells = matrix(snapshot)
 
     def svg() -> str:
-        from agent.cli.topo.svg import draw  # noqa: PLC0415 - the picture is rarely asked for
+        from agent.drawing.node import draw  # noqa: PLC0415 - the picture is rarely asked for
 
         return draw(snapshot)
 

@@ -6,8 +6,8 @@ from typing import Any
 from agent.cli import output
 from agent.cli.output import Answer, emit
 from agent.cli.source import load
-from agent.cli.topo.devices import Device, find, link_text, row_name
-from agent.cli.topo.hops import Hop, hops, slowest
+from agent.drawing.devices import Device, find, link_text, row_name
+from agent.drawing.hops import Hop, hops, slowest
 from agent.errors import InputError
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca
@@ -33,7 +33,7 @@ def run(args: Namespace) -> int:
     plain = way(snapshot, a, b)
 
     def svg() -> str:
-        from agent.cli.topo.svg import draw  # noqa: PLC0415 - the picture is rarely asked for
+        from agent.drawing.node import draw  # noqa: PLC0415 - the picture is rarely asked for
 
         return draw(snapshot, (a, b))
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from agent.cli.output import Answer, emit
 from agent.cli.source import load
-from agent.cli.topo.containment import Branch, BranchKind, containment
-from agent.cli.topo.devices import link_of, link_text
-from agent.cli.topo.text import memory_nodes, port_text, title
+from agent.drawing.containment import Branch, BranchKind, containment
+from agent.drawing.devices import link_of, link_text
+from agent.drawing.text import memory_nodes, port_text, title
 from agent.model.digits import is_digits
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca
@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
     text = "".join(f"{line}\n" for line in (*lines, *map(str, folded)))
 
     def svg() -> str:
-        from agent.cli.topo.svg import draw  # noqa: PLC0415 - the picture is rarely asked for
+        from agent.drawing.node import draw  # noqa: PLC0415 - the picture is rarely asked for
 
         return draw(snapshot)
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from agent.cli.topo.containment import BranchKind, containment
-from agent.cli.topo.hops import hops
 from agent.cli.topo.path import way
-from agent.cli.topo.text import memory_nodes
 from agent.cli.topo.tree import tree
+from agent.drawing.containment import BranchKind, containment
+from agent.drawing.hops import hops
+from agent.drawing.text import memory_nodes
 from agent.model.codec import encode
 from agent.model.gpu import Gpu
 from agent.model.pci import BridgeKind, PciAddress, PciBridge, PcieLink, PciPath

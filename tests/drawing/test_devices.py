@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli.topo.devices import find, row_name
+from agent.drawing.devices import find, row_name
 from agent.machines.bundled import machine
 from tests.cli.conftest import Cli
 

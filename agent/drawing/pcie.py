@@ -1,12 +1,12 @@
 """The PCIe side of the picture: CPUs, host bridges, switches, cards, and the lines between."""
 
-from agent.cli.svg import canvas as look
-from agent.cli.svg.blocks import CPU_LINE, FRAME_HEAD, Block, BlockPlan
-from agent.cli.svg.canvas import Canvas, elbow, fitted, number
-from agent.cli.svg.highlight import Highlight
-from agent.cli.svg.layout import HEAD_H, LINE_H, Box, is_vague, tip
-from agent.cli.topo.containment import BranchKind
-from agent.cli.topo.text import GROUPS
+from agent.drawing import canvas as look
+from agent.drawing.blocks import CPU_LINE, FRAME_HEAD, Block, BlockPlan
+from agent.drawing.canvas import Canvas, elbow, fitted, number
+from agent.drawing.containment import BranchKind
+from agent.drawing.highlight import Highlight
+from agent.drawing.layout import HEAD_H, LINE_H, Box, is_vague, tip
+from agent.drawing.text import GROUPS
 from agent.model.gpu import Gpu
 from agent.model.pci import PcieLink
 

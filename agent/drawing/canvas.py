@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 
-from agent.cli.output import clean, width
+from agent.formats.columns import width
+from agent.formats.harmless import clean
 
 # Colours and sizes of the picture. Sizes are SVG user units, which browsers show as pixels.
 #

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.cli.svg.canvas import CARD, CHIP_W, GAP
-from agent.cli.topo.containment import Branch, BranchKind
-from agent.cli.topo.devices import link_of
-from agent.cli.topo.hops import joined
-from agent.cli.topo.text import port_text
+from agent.drawing.canvas import CARD, CHIP_W, GAP
+from agent.drawing.containment import Branch, BranchKind
+from agent.drawing.devices import link_of
+from agent.drawing.hops import joined
+from agent.drawing.text import port_text
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca, HcaKind, LinkLayer
 from agent.model.pci import PciAddress, PcieLink

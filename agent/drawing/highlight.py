@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from agent.cli.topo.devices import Device, row_name
-from agent.cli.topo.hops import hops, slowest
+from agent.drawing.devices import Device, row_name
+from agent.drawing.hops import hops, slowest
 from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from agent.cli.topo.devices import Device, row_name
+from agent.drawing.devices import Device, row_name
 from agent.model.gpu import Gpu, MigInstance
 from agent.model.hca import DataDirect
 from agent.model.numa import CpuSet

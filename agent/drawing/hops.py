@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from agent.cli.topo.containment import TITLE, kinds, roles
-from agent.cli.topo.devices import Device, link_of, row_name
+from agent.drawing.containment import TITLE, kinds, roles
+from agent.drawing.devices import Device, link_of, row_name
 from agent.model.pci import GT_S_TO_GENERATION, BridgeKind, PciAddress, PcieLink, PciPath
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import socket_of_node

@@ -4,12 +4,12 @@ NUMA nodes stand side by side, each with its CPU on top; host bridges and PCIe s
 below it, GPUs and NICs below those, all in one row; the NVLink side is underneath.
 """
 
-from agent.cli.svg import frame, nvlink, pcie
-from agent.cli.svg import frame as between
-from agent.cli.svg.blocks import heights, plan, stack
-from agent.cli.svg.canvas import MARGIN, PAD, Canvas
-from agent.cli.svg.highlight import highlight
-from agent.cli.topo.devices import Device
+from agent.drawing import frame, nvlink, pcie
+from agent.drawing import frame as between
+from agent.drawing.blocks import heights, plan, stack
+from agent.drawing.canvas import MARGIN, PAD, Canvas
+from agent.drawing.devices import Device
+from agent.drawing.highlight import highlight
 from agent.model.snapshot import Snapshot
 
 _LEAST_WIDTH = 560

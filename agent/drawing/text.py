@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from agent.cli.output import clean
+from agent.formats.harmless import clean
 from agent.model.hca import HcaPort
 from agent.model.numa import CpuSet, NumaNode
 from agent.model.snapshot import Snapshot

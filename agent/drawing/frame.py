@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from agent.cli.svg import canvas as look
-from agent.cli.svg.blocks import FRAME_HEAD, Block, BlockPlan
-from agent.cli.svg.canvas import Canvas, fitted, number, text_width, wrapped
-from agent.cli.svg.highlight import Highlight
-from agent.cli.svg.layout import is_vague
-from agent.cli.topo.containment import BranchKind
-from agent.cli.topo.hops import crossing, socket_bus
-from agent.cli.topo.text import memory_nodes
+from agent.drawing import canvas as look
+from agent.drawing.blocks import FRAME_HEAD, Block, BlockPlan
+from agent.drawing.canvas import Canvas, fitted, number, text_width, wrapped
+from agent.drawing.containment import BranchKind
+from agent.drawing.highlight import Highlight
+from agent.drawing.hops import crossing, socket_bus
+from agent.drawing.layout import is_vague
+from agent.drawing.text import memory_nodes
 from agent.model.digits import is_digits
 from agent.model.snapshot import Origin, Snapshot
 from agent.topology.domains import has_switch

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from agent.cli.svg import canvas as look
-from agent.cli.svg.canvas import Canvas, fitted, number
-from agent.cli.svg.highlight import Highlight
+from agent.drawing import canvas as look
+from agent.drawing.canvas import Canvas, fitted, number
+from agent.drawing.highlight import Highlight
 from agent.model.snapshot import Snapshot
 from agent.topology.domains import clique, has_switch
 from agent.topology.links import (

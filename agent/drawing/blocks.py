@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from agent.cli.svg.canvas import BLOCK_GAP, CHIP_H, MARGIN, PAD, ROW, text_width
-from agent.cli.svg.layout import Box, boxes, place, rows, span
-from agent.cli.topo.containment import Branch, BranchKind, containment
+from agent.drawing.canvas import BLOCK_GAP, CHIP_H, MARGIN, PAD, ROW, text_width
+from agent.drawing.containment import Branch, BranchKind, containment
+from agent.drawing.layout import Box, boxes, place, rows, span
 from agent.model.numa import CpuSet, NumaNode
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import socket_of_node

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.output import width
-from agent.cli.svg import canvas
-from agent.cli.topo.devices import row_name
-from agent.cli.topo.svg import draw
+from agent.drawing import canvas
+from agent.drawing.devices import row_name
+from agent.drawing.node import draw
 from agent.errors import DecodeError
+from agent.formats.columns import width
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 from agent.probes.importers.topo_m import parse_topo_m
@@ -24,7 +24,7 @@ from tests.cli.shapes import collapsed, crowded, tray
 
 SVG = "{http://www.w3.org/2000/svg}"
 HARMLESS = {"svg", "title", "rect", "path", "text"}
-DOCUMENT = Path(__file__).parents[3] / "docs" / "dgx-h100.svg"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "dgx-h100.svg"
 
 SHAPES = {"tray": tray, "collapsed": collapsed, "crowded": crowded, "empty": Snapshot}
 

@@ -1,1 +1,0 @@
-"""Drawings of a node as self-contained SVG 1.1."""
