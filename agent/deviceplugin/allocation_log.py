@@ -9,6 +9,7 @@ recent answer of ours was chosen by us, and any other by the kubelet.
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from threading import Condition, Thread
 
 from structlog.typing import FilteringBoundLogger
@@ -16,6 +17,9 @@ from structlog.typing import FilteringBoundLogger
 ANSWERS = 32
 """Answers remembered. The kubelet admits one pod at a time and allocates right after asking,
 so one for each container of a pod is enough."""
+
+REMEMBERED = 16
+"""Allocations that the status page shows."""
 
 WAITING = 64
 """Allocations that may wait for their line; beyond these, lines have no reasons."""
@@ -35,6 +39,23 @@ class Asked:
     took_ms: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedAllocation:
+    """One allocation, for the status page.
+
+    Attributes:
+        at: when it was logged, UTC.
+        is_ours: whether the set was our answer, not the kubelet's own choice.
+        said: the reasons as one sentence; ``None`` where none are known.
+    """
+
+    at: datetime
+    resource: str
+    devices: tuple[str, ...]
+    is_ours: bool
+    said: str | None
+
+
 Explain = Callable[[Sequence[str], Asked | None], Mapping[str, object]]
 """(ids allocated, the request; ``None`` if the kubelet chose itself) → keys of the line."""
 
@@ -51,7 +72,16 @@ class AllocationLog:
     *close_s* is how long :meth:`close` waits for the last lines, in seconds.
     """
 
-    def __init__(self, explain: Explain, log: FilteringBoundLogger, close_s: float) -> None:
+    def __init__(
+        self,
+        explain: Explain,
+        log: FilteringBoundLogger,
+        close_s: float,
+        *,
+        resource: str = "",
+    ) -> None:
+        self._resource = resource
+        self._recent: deque[LoggedAllocation] = deque(maxlen=REMEMBERED)
         self._explain = explain
         self._log = log
         self._close_s = close_s
@@ -68,6 +98,12 @@ class AllocationLog:
     def count(self) -> int:
         """How many containers were given devices."""
         return self._count
+
+    @property
+    def recent(self) -> tuple[LoggedAllocation, ...]:
+        """The latest allocations, oldest first."""
+        with self._changed:
+            return tuple(self._recent)
 
     @property
     def dropped(self) -> int:
@@ -106,6 +142,7 @@ class AllocationLog:
                 self._changed.notify()
                 return
             self._dropped += 1
+            self._remember(ids, asked, None)
         self._log.warning("devices allocated", chosen=list(ids), unexplained=self._dropped)
 
     def close(self) -> None:
@@ -129,6 +166,8 @@ class AllocationLog:
                     reasons = self._explain(ids, asked)
                 except Exception:  # noqa: BLE001 - a fault in the reasons must not end the log
                     self._log.error("allocation not explained", chosen=list(ids), exc_info=True)
+                    with self._changed:
+                        self._remember(ids, asked, None)
                     continue
                 line = {
                     "chosen": list(ids),
@@ -137,3 +176,18 @@ class AllocationLog:
                     "took_ms": asked.took_ms if asked else None,
                 }
                 self._log.info("devices allocated", **line)
+                said = reasons.get("said")
+                with self._changed:
+                    self._remember(ids, asked, None if said is None else str(said))
+
+    def _remember(self, ids: Sequence[str], asked: Asked | None, said: str | None) -> None:
+        """Keep an allocation for :attr:`recent`; the lock is held."""
+        self._recent.append(
+            LoggedAllocation(
+                at=datetime.now(UTC),
+                resource=self._resource,
+                devices=tuple(ids),
+                is_ours=asked is not None,
+                said=said,
+            )
+        )

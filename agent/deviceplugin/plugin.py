@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.deviceplugin import settings as defaults
 from agent.deviceplugin import sockets
-from agent.deviceplugin.allocation_log import Explain, no_reasons
+from agent.deviceplugin.allocation_log import Explain, LoggedAllocation, no_reasons
 from agent.deviceplugin.conflict import RETRY_S, CompetingPlugin, CompetingPlugins
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.inotify import DirectoryChanges
@@ -183,6 +183,11 @@ class DevicePlugin:
     def absences(self) -> tuple[Absence, ...]:
         """When no kubelet had the devices from this plugin, the earliest first."""
         return tuple(self._absences)
+
+    @property
+    def recent_allocations(self) -> tuple[LoggedAllocation, ...]:
+        """The latest allocations with their reasons, oldest first."""
+        return self._servicer.recent_allocations
 
     def start(self) -> None:
         """Serve and register in the background, as soon as the directory allows; call it once.

@@ -15,7 +15,13 @@ from typing import Any, TypeVar
 import grpc
 from structlog.typing import FilteringBoundLogger
 
-from agent.deviceplugin.allocation_log import AllocationLog, Asked, Explain, no_reasons
+from agent.deviceplugin.allocation_log import (
+    AllocationLog,
+    Asked,
+    Explain,
+    LoggedAllocation,
+    no_reasons,
+)
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.host_nodes import present_nodes
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
@@ -57,7 +63,7 @@ class GpuServicer(service.DevicePluginServicer):
         self._node_lookup_s = deadlines.node_lookup_s
         self._nodes = present_nodes(settings)
         self._nodes_seen_at = monotonic()
-        self._allocations = AllocationLog(explain, log, deadlines.log_close_s)
+        self._allocations = AllocationLog(explain, log, deadlines.log_close_s, resource=resource)
         self._choices = DeadlineExecutor(deadlines.choice_s)
         self._stream = DeviceStream(settings.numa, deadlines.list_interval_s)
 
@@ -75,6 +81,11 @@ class GpuServicer(service.DevicePluginServicer):
     def unchosen(self) -> int:
         """How many preferred allocations were any valid set, because none was chosen in time."""
         return self._allocations.unchosen
+
+    @property
+    def recent_allocations(self) -> tuple[LoggedAllocation, ...]:
+        """The latest allocations with their reasons, oldest first."""
+        return self._allocations.recent
 
     @property
     def refusal(self) -> str | None:

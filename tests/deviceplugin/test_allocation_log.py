@@ -6,7 +6,15 @@ from typing import Any
 
 import structlog
 
-from agent.deviceplugin.allocation_log import ANSWERS, WAITING, AllocationLog, Asked, Explain
+from agent.deviceplugin.allocation_log import (
+    ANSWERS,
+    REMEMBERED,
+    WAITING,
+    AllocationLog,
+    Asked,
+    Explain,
+    no_reasons,
+)
 from tests.deviceplugin.eventually import eventually
 from tests.generous_deadlines import PATIENCE_S
 
@@ -158,3 +166,30 @@ def test_after_closing_an_allocation_is_still_logged() -> None:
     log.close()
     log.allocated(["a"])
     assert [line["chosen"] for line in lines] == [["a"]]
+
+
+def test_the_latest_allocations_are_kept_with_their_reasons() -> None:
+    def reasons(ids: Sequence[str], _asked: Asked | None) -> Mapping[str, object]:
+        if ids[0] == "broken":
+            raise ValueError("no reasons")
+        return {"said": f"because of {ids[0]}"}
+
+    log = AllocationLog(reasons, Lines().logger(), PATIENCE_S, resource="r/gpu")
+    log.answered(QUESTION, ["a", "b"])
+    log.allocated(["b", "a"])
+    log.allocated(["broken"])
+    log.close()
+    assert [(one.resource, one.devices, one.is_ours, one.said) for one in log.recent] == [
+        ("r/gpu", ("b", "a"), True, "because of b"),
+        ("r/gpu", ("broken",), False, None),
+    ]
+
+
+def test_of_many_allocations_the_latest_are_kept() -> None:
+    log = AllocationLog(no_reasons, Lines().logger(), PATIENCE_S)
+    for number in range(REMEMBERED + 5):
+        log.allocated([str(number)])
+    log.close()
+    assert [one.devices for one in log.recent] == [
+        (str(number),) for number in range(5, REMEMBERED + 5)
+    ]
