@@ -194,6 +194,20 @@ class Canvas:
         self.rect(x - half, y - size * 0.86, 2 * half, size * 1.12, fill=ground)
         self.text(x, y, text, size, fill=color)
 
+    def figure(self, w: float, h: float, title: str, about: str) -> str:
+        """Return the picture as an element of an HTML page, described for those who hear it.
+
+        Its paper is what the page is, and its size what it draws at, however narrow the page is.
+        """
+        size = f'width="{number(w)}" height="{number(h)}" viewBox="0 0 {number(w)} {number(h)}"'
+        head = (
+            f'<svg {size} font-family="{FONT}" role="img" '
+            'aria-labelledby="picture-title picture-about">\n'
+            f'<title id="picture-title">{escape(safe(title), quote=False)}</title>\n'
+            f'<desc id="picture-about">{escape(safe(about), quote=False)}</desc>\n'
+        )
+        return head + "".join(f"{part}\n" for part in self.parts) + "</svg>\n"
+
     def document(self, w: float, h: float, title: str) -> str:
         """Return the finished picture."""
         size = f'width="{number(w)}" height="{number(h)}" viewBox="0 0 {number(w)} {number(h)}"'

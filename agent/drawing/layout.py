@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.drawing.canvas import CARD, CHIP_W, GAP
+from agent.drawing.canvas import CARD, CHIP_W, GAP, PAPER
 from agent.drawing.containment import Branch, BranchKind
 from agent.drawing.devices import link_of
 from agent.drawing.hops import joined
@@ -112,10 +112,32 @@ def _hca(branch: Branch, hca: Hca) -> Iterator[Line]:
         yield Line(text=f"+ {len(branch.children)} parts")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What a drawing says of a GPU beside what it is: how it is, and who has it.
+
+    Attributes:
+        state: a symbol and a word, such as ``✓ healthy``.
+        fill, line: colours of the card.
+        holder: a word, such as ``free`` or ``pod 1``; ``None`` where it is not known.
+        band: colour behind it.
+    """
+
+    state: str
+    fill: str
+    line: str
+    holder: str | None = None
+    band: str = PAPER
+
+
 LINE_H = 13
 
 
 HEAD_H = 17
+
+
+BAND_H = 18
+"""Of the band at the lower side of a marked card, which names the holder."""
 
 
 INNER = (BranchKind.ROOT, BranchKind.SWITCH, BranchKind.BRIDGE, BranchKind.GROUP)
@@ -129,12 +151,14 @@ class Box:
         row: of switches, counted from 0; a card's is that of the row below all.
         x: of the middle.
         link: the PCIe link above, both ends considered.
+        mark: of a GPU; ``None`` where nothing is marked.
     """
 
     branches: tuple[Branch, ...]
     row: int
     lines: tuple[Line, ...] = ()
     link: PcieLink | None = None
+    mark: Mark | None = None
     children: list["Box"] = field(default_factory=list)
     width: float = 0.0
     x: float = 0.0
@@ -153,7 +177,8 @@ class Box:
     def height(self) -> float:
         """Of a card."""
         heads = sum(line.is_head for line in self.lines)
-        return heads * HEAD_H + (len(self.lines) - heads) * LINE_H + 10
+        marked = 0 if self.mark is None else LINE_H + (BAND_H if self.mark.holder else 0)
+        return heads * HEAD_H + (len(self.lines) - heads) * LINE_H + 10 + marked
 
     def walk(self) -> Iterator["Box"]:
         """Yield this box, then all below it."""

@@ -4,12 +4,17 @@ NUMA nodes stand side by side, each with its CPU on top; host bridges and PCIe s
 below it, GPUs and NICs below those, all in one row; the NVLink side is underneath.
 """
 
+from collections.abc import Mapping
+
 from agent.drawing import frame, nvlink, pcie
 from agent.drawing import frame as between
 from agent.drawing.blocks import heights, plan, stack
 from agent.drawing.canvas import MARGIN, PAD, Canvas
+from agent.drawing.containment import BranchKind
 from agent.drawing.devices import Device
-from agent.drawing.highlight import highlight
+from agent.drawing.highlight import Highlight, highlight
+from agent.drawing.layout import Mark
+from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
 
 _LEAST_WIDTH = 560
@@ -23,7 +28,28 @@ def draw(snapshot: Snapshot, ends: tuple[Device, Device] | None = None) -> str:
     Nothing outside the document is referred to, and no word of the snapshot can become an
     element of it.
     """
-    way, places = highlight(snapshot, ends), plan(snapshot)
+    canvas, w, h = _painted(snapshot, highlight(snapshot, ends), {})
+    return canvas.document(w, h, frame.heading(snapshot)[0])
+
+
+def figure(snapshot: Snapshot, marks: Mapping[int, Mark], about: str) -> str:
+    """Return the same picture as an element of an HTML page, with the *marks* of GPUs, by index.
+
+    *about* describes it in words.
+    """
+    canvas, w, h = _painted(snapshot, highlight(snapshot, None), marks)
+    return canvas.figure(w, h, frame.heading(snapshot)[0], about)
+
+
+def _painted(
+    snapshot: Snapshot, way: Highlight, marks: Mapping[int, Mark]
+) -> tuple[Canvas, float, float]:
+    """Return the painted canvas, its width and its height."""
+    places = plan(snapshot)
+    for box in places.boxes():
+        device = box.branch.device
+        if isinstance(device, Gpu) and box.branch.kind is BranchKind.GPU:
+            box.mark = marks.get(device.index)
     places.width = max(places.width, _LEAST_WIDTH)
     canvas = Canvas()
     stack(places, frame.paint_title(canvas, snapshot, places.width))
@@ -34,4 +60,4 @@ def draw(snapshot: Snapshot, ends: tuple[Device, Device] | None = None) -> str:
     if gpus:
         bottom = nvlink.paint(canvas, snapshot, gpus, bottom, way)
     bottom = frame.paint_legend(canvas, places, snapshot, bottom, way)
-    return canvas.document(places.width, bottom + MARGIN, frame.heading(snapshot)[0])
+    return canvas, places.width, bottom + MARGIN

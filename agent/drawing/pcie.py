@@ -5,7 +5,7 @@ from agent.drawing.blocks import CPU_LINE, FRAME_HEAD, Block, BlockPlan
 from agent.drawing.canvas import Canvas, elbow, fitted, number
 from agent.drawing.containment import BranchKind
 from agent.drawing.highlight import Highlight
-from agent.drawing.layout import HEAD_H, LINE_H, Box, is_vague, tip
+from agent.drawing.layout import BAND_H, HEAD_H, LINE_H, Box, Mark, is_vague, tip
 from agent.drawing.text import GROUPS
 from agent.model.gpu import Gpu
 from agent.model.pci import PcieLink
@@ -166,14 +166,19 @@ def _chip(canvas: Canvas, plan: BlockPlan, box: Box, way: Highlight) -> None:
 
 def _card(canvas: Canvas, plan: BlockPlan, box: Box, way: Highlight) -> None:
     fill, line = _CARDS.get(box.branch.kind, (look.OTHER_FILL, look.OTHER_LINE))
+    if box.mark is not None:
+        fill, line = box.mark.fill, box.mark.line
     on_way = _is_on(box, way)
     y = plan.leaf_top
+    tips = [tip(branch) for branch in box.branches]
+    if box.mark is not None:
+        tips += filter(None, (box.mark.state, box.mark.holder))
     canvas.rect(
         box.x - look.CARD / 2,
         y,
         look.CARD,
         box.height,
-        "\n".join(map(tip, box.branches)),
+        "\n".join(tips),
         rx=6,
         fill=fill,
         stroke=look.WAY if on_way else line,
@@ -187,7 +192,22 @@ def _card(canvas: Canvas, plan: BlockPlan, box: Box, way: Highlight) -> None:
         weight = "bold" if item.is_head or item.is_bad else "normal"
         color = look.BAD if item.is_bad else look.INK
         canvas.text(box.x, y - 2, text, size, font_weight=weight, fill=color)
+    if box.mark is not None:
+        _mark(canvas, box, box.mark, y + LINE_H, plan.leaf_top + box.height)
     _link(canvas, plan, box, way)
+
+
+def _mark(canvas: Canvas, box: Box, mark: Mark, y: float, bottom: float) -> None:
+    """Write how the GPU is with its base line near *y*, and who has it in a band at the bottom."""
+    room = look.CARD - 8
+    canvas.text(box.x, y - 2, fitted(mark.state, 10, room), 10, font_weight="bold")
+    if mark.holder:
+        left, top = box.x - room / 2, bottom - BAND_H - 2
+        canvas.rect(
+            left, top, room, BAND_H - 2, rx=4, fill=mark.band, stroke=mark.line, stroke_width=1
+        )
+        text = fitted(mark.holder, 10, room - 6)
+        canvas.text(box.x, top + 11.5, text, 10, font_weight="bold")
 
 
 def _link(canvas: Canvas, plan: BlockPlan, box: Box, way: Highlight) -> None:
