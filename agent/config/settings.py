@@ -156,6 +156,11 @@ class Settings:
         "host:port of /metrics, /healthz and /readyz; `none` for none",
         "ADDR",
     )
+    status_page: bool = _LOG.switch(True, "serve a page about the node there, at /")
+    status_page_pods: bool = _LOG.switch(
+        False,  # whoever reaches the address would learn what runs here
+        "name on it the pods that hold GPUs",
+    )
     log_format: str = _LOG.choice(
         "auto",  # text on a terminal, JSON elsewhere
         "form of the log",

@@ -12,10 +12,11 @@ from agent.checks.alignment.record import Alignment, PodAlignment
 from agent.config.settings import Settings
 from agent.daemon.logs import LastProblem, Outage
 from agent.daemon.loops import PeriodicLoop
-from agent.daemon.running_pods import RunningPods
+from agent.daemon.running_pods import RunningPods, listed_pods
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
 from agent.publish.events import PodEvent
+from agent.publish.page.state import ListedPods
 from agent.store import SnapshotStore
 
 OUTAGE_ATTEMPTS = 2
@@ -60,6 +61,7 @@ class AlignmentLoop(PeriodicLoop):
     Attributes:
         post: takes Events; ``None`` where none are wanted.
         found: the last measurement; ``None`` before the first, and where it failed.
+        listed: the pods of that measurement; ``None`` where it failed.
         errors: measurements that failed, mostly because the kubelet did not answer.
     """
 
@@ -88,6 +90,7 @@ class AlignmentLoop(PeriodicLoop):
         self._reported: OrderedDict[PodName, None] = OrderedDict()
         self.post = post
         self.found: MeasuredPods | None = None
+        self.listed: ListedPods | None = None
         self.errors = 0
 
     def step(self) -> float:
@@ -97,7 +100,8 @@ class AlignmentLoop(PeriodicLoop):
             return 1.0  # the first scan goes on
         problem, bug = None, None
         try:
-            rows = measured(self._read(current.snapshot))
+            snapshot = self._read(current.snapshot)
+            rows = measured(snapshot)
             by_pod = groupby(rows, key=lambda row: (row.namespace, row.pod, row.uid))
             pods = {name: tuple(group) for name, group in by_pod}
         except UnreadableError as error:
@@ -111,9 +115,10 @@ class AlignmentLoop(PeriodicLoop):
             if self._outage.has_ended() or is_new_bug:
                 log.info("pods measured again")
             self._take(pods)
+            self.listed = listed_pods(snapshot)
         else:
             self.errors += 1
-            self.found = None
+            self.found = self.listed = None
             is_lasting = bug is None and self._outage.has_failed()
             if is_lasting or (bug is not None and is_new_bug):
                 log.warning("pods not measured", error=problem, exc_info=bug is not None)

@@ -259,12 +259,18 @@ class Daemon:
         if address is None:
             return
         from agent.daemon.status import Status  # noqa: PLC0415 - see _run_publishers
+        from agent.daemon.status_page import DaemonPage  # noqa: PLC0415 - same
         from agent.publish.metrics.server import serve_metrics  # noqa: PLC0415 - same
 
         log = structlog.get_logger()
         try:
             status = Status(self._components)
-            self._metrics = serve_metrics(address, status.state, self._heartbeats.silence_s)
+            page = None
+            if self._components.settings.status_page:
+                page = DaemonPage(status)
+            self._metrics = serve_metrics(
+                address, status.state, self._heartbeats.silence_s, page=page
+            )
             self._status = status
         except AgentError as error:
             # A taken port must not keep GPUs from being served.

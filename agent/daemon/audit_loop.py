@@ -9,10 +9,11 @@ from agent.config.settings import Settings, roots
 from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
 from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
-from agent.daemon.running_pods import RunningPods, kubelet_issue
+from agent.daemon.running_pods import RunningPods, kubelet_issue, listed_pods
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import with_audit_facts
+from agent.publish.page.state import ListedPods
 from agent.store import SnapshotStore
 
 AUDIT_S = 600.0
@@ -28,6 +29,7 @@ class AuditLoop(PeriodicLoop):
 
     Attributes:
         found: the result of the last audit; ``None`` before the first, and where it failed.
+        listed: the pods of that audit; ``None`` where the kubelet did not list them either.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class AuditLoop(PeriodicLoop):
         self._read = read or self.with_audit_inputs
         self._problem = LastProblem()
         self.found: CheckSummary | None = None
+        self.listed: ListedPods | None = None
 
     def step(self) -> float:
         """Audit once; return the seconds until the next audit."""
@@ -67,14 +70,14 @@ class AuditLoop(PeriodicLoop):
             snapshot = self._read(current.snapshot)
             found = summarize(snapshot, AUDIT, self._overrides.current())
         except Exception as error:
-            self.found = None
+            self.found = self.listed = None
             if self._problem.is_new(repr(error)):
                 log.exception(
                     "node not audited: a bug of ours", problem=repr(error), exc_info=error
                 )
             return AUDIT_S
         self._problem.is_new(None)
-        self.found = found
+        self.found, self.listed = found, listed_pods(snapshot)
         if before is None or found.broken != before.broken:
             log.info("node audited", broken=sorted(found.broken), **dict(found.counts))
         return AUDIT_S

@@ -3,13 +3,13 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import structlog
 
-from agent.checks.engine import evaluate
+from agent.checks.engine import Report, evaluate
 from agent.checks.rule import Rule, Verdict
 from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.config.data_files import check, load_checks
@@ -21,16 +21,18 @@ from agent.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSummary:
-    """The results of some rules, for metrics.
+    """The results of some rules, for metrics and the status page.
 
     Attributes:
         counts: ``pass``, ``warn``, ``fail``, ``unknown``, ``waived`` and ``skipped`` (does not
             apply to this node) → results; all keys are there.
         broken: code of each rule that fails or warns and is not waived → ``fail`` or ``warn``.
+        report: all of it; two summaries that count alike are equal without it.
     """
 
     counts: Mapping[str, int]
     broken: Mapping[str, str]
+    report: Report = field(compare=False)
 
 
 def summarize(snapshot: Snapshot, rules: Iterable[Rule], overrides: Overrides) -> CheckSummary:
@@ -51,6 +53,7 @@ def summarize(snapshot: Snapshot, rules: Iterable[Rule], overrides: Overrides) -
             for result in report.results
             if result.waived is None and result.verdict in (Verdict.FAIL, Verdict.WARN)
         },
+        report=report,
     )
 
 

@@ -110,6 +110,11 @@ class LabelsLoop(PeriodicLoop):
         return has_looked or (self._source.needs_node and is_time)
 
     @property
+    def desired(self) -> Mapping[str, str]:
+        """The labels that every output is to have; empty before the first snapshot."""
+        return self._desired.labels
+
+    @property
     def writes(self) -> int:
         """How many writes were made, to all outputs."""
         return sum(lane.writes for lane in self._lanes)

@@ -5,6 +5,7 @@ cgroups hold what is in force.
 """
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import structlog
 
@@ -17,6 +18,7 @@ from agent.probes.kubelet.podresources import PodResources
 from agent.probes.kubelet.state import read_kubelet_state
 from agent.probes.pods.cgroups import with_cgroups
 from agent.probes.pods.uids import uids_by_holdings
+from agent.publish.page.state import ListedPods
 
 
 class RunningPods:
@@ -92,6 +94,11 @@ class RunningPods:
         uids = uids_by_holdings(pods, snapshot.kubelet_state)
         known = tuple(replace(pod, uid=uids.get((pod.namespace, pod.name))) for pod in pods)
         return replace(snapshot, pods=with_cgroups(self._sysfs, known))
+
+
+def listed_pods(snapshot: Snapshot) -> ListedPods | None:
+    """Return *snapshot* as listed now; ``None`` where it has no pods, which were not listed."""
+    return None if snapshot.pods is None else ListedPods(snapshot=snapshot, at=datetime.now(UTC))
 
 
 def kubelet_issue(error: UnreadableError) -> ProbeIssue:

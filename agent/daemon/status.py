@@ -79,13 +79,8 @@ class Status:
 
     def state(self) -> MetricsState:
         """Return everything, as it is now."""
-        current, pod_loops = self.components.store.current, self.components.pod_loops
-        checks: dict[str, CheckSummary] = {}
-        if self.loop.health is not None:
-            checks["health"] = self.loop.health
-        audit = None if pod_loops is None else pod_loops.audit
-        if audit is not None and (found := audit.found) is not None:
-            checks["audit"] = found
+        current = self.components.store.current
+        checks = self.checks()
         state = MetricsState(
             snapshot=None if current is None else current.snapshot,
             generation=0 if current is None else current.generation,
@@ -94,6 +89,17 @@ class Status:
             process=self.loop.process,
         )
         return self._with_pods(self._with_published(self._with_devices(state)))
+
+    def checks(self) -> dict[str, CheckSummary]:
+        """Return the results of the checks that have been made, by report."""
+        pod_loops = self.components.pod_loops
+        checks: dict[str, CheckSummary] = {}
+        if self.loop.health is not None:
+            checks["health"] = self.loop.health
+        audit = None if pod_loops is None else pod_loops.audit
+        if audit is not None and (found := audit.found) is not None:
+            checks["audit"] = found
+        return checks
 
     def _with_devices(self, state: MetricsState) -> MetricsState:
         """Add what is offered, whether it reaches pods, and the health of GPUs."""

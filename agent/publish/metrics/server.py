@@ -8,7 +8,8 @@ from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Metric
@@ -58,6 +59,26 @@ _REASONS = {
 """The reasons of the Events that report the same."""
 
 
+class PageAnswer(Protocol):
+    """What a page answers: a body with its type, and more headers."""
+
+    @property
+    def content_type(self) -> str:
+        """The MIME type of the body."""
+
+    @property
+    def body(self) -> bytes:
+        """What a GET is sent."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers beside type and length."""
+
+
+Page = Callable[[str], PageAnswer | None]
+"""Answers a request for a path with its query; ``None`` where there is no such page."""
+
+
 class MetricsServer:
     """A running server; *close* ends it."""
 
@@ -92,6 +113,8 @@ def serve_metrics(
     address: str,
     state: Callable[[], MetricsState],
     heartbeat_age_s: Callable[[], float] = lambda: 0.0,
+    *,
+    page: Page | None = None,
 ) -> MetricsServer:
     """Serve /metrics, /healthz and /readyz on *address*, ``host:port``, from threads of its own.
 
@@ -99,7 +122,8 @@ def serve_metrics(
     agent's loop last moved, by /healthz; both must be quick, open nothing, and be safe to call from
     any thread.
     /healthz does not depend on the hardware, so that a dead driver does not restart the agent for
-    nothing; /readyz does. Port 0 selects a free one.
+    nothing; /readyz does. *page* answers what else is asked for, where it can. Port 0 selects a
+    free one.
 
     Raises:
         InputError: *address* is malformed or cannot be listened on.
@@ -115,7 +139,7 @@ def serve_metrics(
     registry.register(_StateCollector(state))
     try:
         family, *_, target = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-        handler = partial(_Handler, registry, state, heartbeat_age_s)
+        handler = partial(_Handler, registry, state, heartbeat_age_s, page)
         server = _Server(family, (str(target[0]), int(port)), handler)
     except OSError as error:
         raise InputError(
@@ -167,8 +191,10 @@ class _Handler(BaseHTTPRequestHandler):
         registry: CollectorRegistry,
         state: Callable[[], MetricsState],
         heartbeat_age_s: Callable[[], float],
+        page: Page | None,
         *args: Any,
     ) -> None:
+        self._page = page
         self._registry = registry
         self._state = state
         self._heartbeat_age_s = heartbeat_age_s
@@ -187,6 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
                 )
             case "/readyz":
                 self._answer_probe(self._state().not_ready)
+            case _ if self._page is not None and (found := self._page(self.path)) is not None:
+                self._answer(HTTPStatus.OK, found.content_type, found.body, found.headers)
             case _:
                 self._answer(
                     HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /healthz or /readyz\n"
@@ -200,12 +228,23 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited name
         """Write nothing: a scrape is not an event."""
 
-    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+    do_HEAD = do_GET  # noqa: N815 - http.server's own name for the method
+
+    def _answer(
+        self,
+        status: HTTPStatus,
+        content_type: str,
+        body: bytes,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 def not_ready(

@@ -1,14 +1,16 @@
 """The server of metrics: how it is scraped, probed, started and closed."""
 
 import dataclasses
+import http.client
 import socket
 import threading
+from typing import ClassVar
 
 import pytest
 
 from agent.errors import InputError
 from agent.publish.metrics import server as server_module
-from agent.publish.metrics.server import STUCK_S, MetricsState, serve_metrics
+from agent.publish.metrics.server import STUCK_S, MetricsState, Page, serve_metrics
 from tests.publish.metrics.scraped import BROKEN, GPU0, NOTHING, fetch, samples, served, with_health
 
 TIMEOUT_S = 60.0
@@ -127,3 +129,47 @@ def test_an_address_in_brackets_is_taken_of_either_family() -> None:
     server = serve_metrics("[127.0.0.1]:0", lambda: NOTHING)
     server.close()
     assert server.url.startswith("http://127.0.0.1:")
+
+
+class Shown:
+    """The answer of a page."""
+
+    content_type = "text/html"
+    body = b"<p>here</p>"
+    headers: ClassVar = {"X-Own": "yes"}
+
+
+def _asked(method: str, path: str, page: Page | None) -> tuple[int, dict[str, str], bytes]:
+    server = serve_metrics("127.0.0.1:0", lambda: NOTHING, page=page)
+    try:
+        host = server.url.split("/")[2]
+        connection = http.client.HTTPConnection(host, timeout=60)
+        connection.request(method, path)
+        answer = connection.getresponse()
+        found = answer.status, dict(answer.getheaders()), answer.read()
+        connection.close()
+        return found
+    finally:
+        server.close()
+
+
+def test_a_page_answers_what_nothing_else_does() -> None:
+    page = {"/": Shown(), "/metrics": Shown()}.get
+    status, headers, body = _asked("GET", "/", page)
+    assert (status, headers["X-Own"], body) == (200, "yes", Shown.body)
+    assert _asked("GET", "/elsewhere", page)[0] == 404
+    assert Shown.body not in _asked("GET", "/metrics", page)[2]
+
+
+def test_without_a_page_there_is_none() -> None:
+    assert _asked("GET", "/", None)[0] == 404
+
+
+def test_head_has_the_headers_alone() -> None:
+    status, headers, body = _asked("HEAD", "/", {"/": Shown()}.get)
+    assert (status, headers["Content-Length"], body) == (200, str(len(Shown.body)), b"")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_other_methods_are_refused(method: str) -> None:
+    assert _asked(method, "/", {"/": Shown()}.get)[0] == 501
