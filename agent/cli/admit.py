@@ -120,17 +120,24 @@ def exit_code(admission: "Admission") -> int:
 def answer(admission: "Admission", node: str | None, style: Style) -> Answer:
     """Return *admission* in all formats.
 
-    As text: a line for each pod, what each container would get, and what would help.
+    As text: a line for each pod, what each container would get, and what would help. An input that
+    several pods lack stands below them, once.
     """
     from agent.admission.admit import to_plain  # noqa: PLC0415 - as in `run`
 
     scope = f" · scope {clean(admission.scope)}" if admission.scope else ""
     where = f"   node {clean(node)}" if node else ""
     lines = [f"Topology Manager policy {clean(admission.policy or 'not known')}{scope}{where}"]
+    lacking: dict[str, list[str]] = {}  # input → the pods whose verdict it leaves open
+    for pod in admission.pods:
+        for text in pod.missing:
+            lacking.setdefault(text, []).append(f"{pod.namespace}/{pod.name}")
+    shared = {text: pods for text, pods in lacking.items() if len(pods) > 1}
     for pod in admission.pods:
         lines.append(_head(pod, style))
         lines += [f"{_INDENT}{clean(text)}" for text in pod.why]
-        lines += [f"{_INDENT}not known: {clean(text)}" for text in pod.missing]
+        own = (text for text in pod.missing if text not in shared)
+        lines += [f"{_INDENT}not known: {clean(text)}" for text in own]
         for container in pod.containers:
             lines.append(f"{_INDENT}{clean(container.name)}")
             lines += output.table(_grants(container), indent=2 * len(_INDENT)).splitlines()
@@ -138,6 +145,10 @@ def answer(admission: "Admission", node: str | None, style: Style) -> Answer:
         if pod.admitted is False and not changes:
             changes = ("neither one change nor two were found that would admit it",)
         lines += [f"{_INDENT}→ {clean(text)}" for text in changes]
+    mark, colour, _word = _MARKS[None]
+    for text, pods in shared.items():
+        names = clean(", ".join(pods))
+        lines.append(f"{style.paint(mark, colour)} not known: {clean(text)}: {names}")
     return Answer(
         plain=to_plain(admission),
         table="".join(f"{line}\n" for line in lines),

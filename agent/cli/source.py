@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.cli.files import STDIO, read_text
 from agent.cli.output import note, warn_each_kind
 from agent.cli.parser import Parser
-from agent.errors import DecodeError, InputError
+from agent.errors import DecodeError, InputError, NvmlUnavailable
 from agent.machines import bundled
 from agent.model.codec import decode
 from agent.model.pod import Pod
@@ -41,6 +41,12 @@ _HOME_CONFIG = Path("~/.kube/config")
 
 VARIABLES = "NODETOPO_"
 """Begins every variable that is a setting: ``agent.config.settings.PREFIX``, without loading it."""
+
+EXAMPLE = "dgx-h100"
+"""The bundled machine that people without GPUs are pointed to, as in the documentation."""
+
+NVML_NOT_FOUND = 12
+"""``NVML_ERROR_LIBRARY_NOT_FOUND`` (nvml.h): this machine has no NVIDIA driver, or hides it."""
 
 _HARDWARE = (
     ("pcie", "bridges", "PCI bridges"),
@@ -222,11 +228,25 @@ def _loaded(
     reading = live.read(wanted, in_full=in_full or pods, pods=pods)
     unread = [Unread("warning", f"{what}: {cause}", cause) for what, cause in reading.unread]
     if (failure := reading.nvml_failure) is not None:
+        if getattr(args, "dry_run", True):  # no other machine's labels can be published
+            failure = with_example(failure)
         if needs_gpus:
             raise failure
         args.incomplete = True
         unread.insert(0, Unread("error", str(failure), failure.cause, failure.cure))
     return reading.snapshot, tuple(unread)
+
+
+def with_example(failure: NvmlUnavailable) -> NvmlUnavailable:
+    """Return *failure*; where there is no NVML at all its cure also names a bundled machine.
+
+    A driver that is there and fails is to be repaired: no other machine answers for it.
+    """
+    if failure.code != NVML_NOT_FOUND:
+        return failure
+    other = f"try `--machine {EXAMPLE}`"
+    cure = f"{failure.cure}, or {other}" if failure.cure else other
+    return NvmlUnavailable(failure.cause, cure, code=failure.code)
 
 
 def _unread_hardware(snapshot: Snapshot) -> Iterator[Unread]:

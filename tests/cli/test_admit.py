@@ -88,6 +88,14 @@ def test_what_is_missing_is_exit_status_3(cli: Cli, tmp_path: Path) -> None:
     assert "    not known: the kubelet's settings\n" in outcome.out
 
 
+def test_what_several_pods_lack_is_said_once_with_the_pods(cli: Cli, tmp_path: Path) -> None:
+    two = FITS + FITS.replace("name: fits", "name: again")
+    outcome = _admit(cli, tmp_path, two, seen=replace(node(), kubelet=None))
+
+    assert outcome.out.count("the kubelet's settings") == 1
+    assert outcome.out.endswith("? not known: the kubelet's settings: ml/fits, ml/again\n")
+
+
 def test_a_rejection_outweighs_what_is_missing(cli: Cli, tmp_path: Path) -> None:
     blank = WIDE.replace("limits: {cpu: 4, memory: 8Gi, nvidia.com/gpu: 6}", "claims: []")
     whole = blank.replace("spec:", "spec:\n  resources: {limits: {cpu: 1, memory: 1Gi}}", 1)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.source import with_example
+from agent.errors import NvmlUnavailable
 from tests.cli.conftest import Cli
 from tests.cli.outcome import READERS, slug
 
@@ -84,6 +86,14 @@ def test_a_gpu_command_without_nvml_could_not_tell(
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (3, "", 1)
     assert outcome.err.startswith("error: cannot load ")
     assert " — " in outcome.err
+    assert outcome.err.endswith(", or try `--machine dgx-h100`\n")
+
+
+def test_a_driver_that_fails_is_no_reason_to_look_at_another_machine() -> None:
+    mismatch = NvmlUnavailable("versions differ", "reboot", code=18)
+    missing = NvmlUnavailable("no library", code=12)
+    assert with_example(mismatch) is mismatch
+    assert with_example(missing).cure == "try `--machine dgx-h100`"
 
 
 def test_health_without_nvml_says_why_and_could_not_tell(
@@ -95,7 +105,10 @@ def test_health_without_nvml_says_why_and_could_not_tell(
     unknown, cure, footer = outcome.out.splitlines()
     assert unknown.startswith("? not known: GPUs, NVLinks (library: cannot load ")
     assert "GPU-001, " in unknown
-    assert cure == "  → name the driver's library, or its directory, with --nvml-library"
+    assert cure == (
+        "  → name the driver's library, or its directory, with --nvml-library, "
+        "or try `--machine dgx-h100`"
+    )
     assert footer.startswith("4 passed · 0 warned · 0 failed · 17 unknown")
     assert (outcome.code, outcome.err) == (3, "")
 
