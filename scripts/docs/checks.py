@@ -8,6 +8,7 @@ _HEAD = """\
 # Checks
 
 Generated from `agent/checks/catalogue.py`; `nodetopo explain CODE` prints the same text.
+[runbook-checks.md](../operate/runbook-checks.md) says what to do when one fails.
 
 `nodetopo health` checks hardware, `nodetopo audit` checks settings and pods. A claim whose
 inputs could not be read is *unknown*, never passed. Findings of severity error fail a check,

@@ -1,0 +1,50 @@
+"""The runbook of checks: an entry for each one, with a command that takes its code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.checks.catalogue import RULES
+from agent.checks.rule import Claim
+from agent.cli.main import main
+from agent.cluster.doctor.catalogue import RULES as DOCTOR_RULES
+from scripts.docs.check_runbook import page
+
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "runbook-checks.md"
+CLAIMS: tuple[Claim, ...] = (*RULES, *DOCTOR_RULES)
+
+
+def entries() -> dict[str, str]:
+    """Return code → entry of the page that is stored."""
+    parts = re.split(r"^## ([A-Z]{3}-[0-9]{3})$", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_the_page_in_docs_is_the_generated_one() -> None:
+    assert PAGE.read_text("utf-8") == page()
+
+
+def test_every_check_has_an_entry_that_means_confirms_and_fixes() -> None:
+    found = entries()
+    assert sorted(found) == sorted(claim.code for claim in CLAIMS)
+    parts = ("**Meaning**: ", "**Confirm**: `", "**Fix**: ")
+    lacking = [
+        (code, part) for code, text in found.items() for part in parts if text.count(part) != 1
+    ]
+    assert lacking == []
+
+
+@pytest.mark.parametrize("code", ["NVL-001", "KUB-003"])
+def test_the_command_of_an_entry_judges_that_check(
+    code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (command,) = re.findall(r"\*\*Confirm\*\*: `nodetopo ([^`]+)`", entries()[code])
+    main([*command.split(), "--machine", "dgx-h100", "-o", "json"])
+    printed = capsys.readouterr().out
+    assert re.findall(r'"id": "([^"]+)"', printed) == [code]
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.code)
+def test_the_command_of_an_entry_is_the_one_that_runs_the_check(claim: Claim) -> None:
+    assert f"`nodetopo {claim.command} --only {claim.code}`" in entries()[claim.code]
