@@ -49,11 +49,11 @@ def run(args: Namespace) -> int:
     if args.scrub:
         from agent.probes.capture.scrub import Substitutes, scrubbed  # noqa: PLC0415 - only this needs it
 
-        snapshot, done = scrubbed(snapshot, Substitutes(), _hosts())
+        snapshot, done = scrubbed(snapshot, Substitutes(), hosts())
         _note_all(done)
     write_text(args.output, escaped(encode(snapshot)))
     if args.output != STDIO:
-        note("wrote", f"{args.output}: {_summary(snapshot)}")
+        note("wrote", f"{args.output}: {summary(snapshot)}")
     return 3 if args.incomplete else 0
 
 
@@ -69,7 +69,7 @@ def _run_raw(args: Namespace) -> int:
 
     raw = live.read_raw(wanted)
     if args.scrub:
-        raw = scrub_raw(raw, _hosts())
+        raw = scrub_raw(raw, hosts())
     _note_all(raw.left_out)
     texts = {
         "nvml.txt": raw.nvml,
@@ -77,13 +77,13 @@ def _run_raw(args: Namespace) -> int:
         "snapshot.json": escaped(encode(raw.snapshot)),
     }
     write_directory(args.output, texts)
-    note("wrote", f"{args.output}: {', '.join(texts)}; {_summary(raw.snapshot)}")
+    note("wrote", f"{args.output}: {', '.join(texts)}; {summary(raw.snapshot)}")
     if raw.failure is not None:
         note("error", str(raw.failure))
     return 0 if raw.failure is None else 3
 
 
-def _hosts() -> tuple[str, ...]:
+def hosts() -> tuple[str, ...]:
     """Return what this host is called, by itself and in its domain."""
     name = socket.gethostname()
     return name, name.partition(".")[0]
@@ -94,7 +94,8 @@ def _note_all(done: Iterable[str]) -> None:
         note("note", text)
 
 
-def _summary(snapshot: Snapshot) -> str:
+def summary(snapshot: Snapshot) -> str:
+    """Return how much of what a snapshot holds."""
     counts = [
         (len(snapshot.gpus), "GPU"),
         (len(snapshot.hcas or ()), "HCA"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.cli import output
 from agent.cli.cluster_source import add_cluster_source, api, found, load_nodes, not_usable, objects
-from agent.cli.files import STDIO, read_text
+from agent.cli.files import STDIO, read_snapshot_text
 from agent.cli.health import add_only
 from agent.cli.output import emit, progress, warn, warn_each_kind
 from agent.cli.parser import Parser, add_output
@@ -228,7 +228,7 @@ def snapshots(args: Namespace, nodes: Sequence[ClusterNode]) -> Mapping[str, Sna
     sources: list[tuple[str, str | None, Snapshot]] = []
     for name in args.node_snapshot:
         try:
-            decoded = decode(read_text(name))
+            decoded = decode(read_snapshot_text(name))
         except DecodeError as error:
             raise InputError(f"{name}: {error.cause}", error.cure or "check the file") from None
         warn_each_kind(args, (f"{name}: {warning}" for warning in decoded.warnings))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.cli.output import say
-from agent.errors import InputError
+from agent.errors import DecodeError, InputError
 from agent.model.codec import MAX_BYTES
 
 _PROCFS = "/proc"
@@ -26,6 +26,27 @@ def read_text(name: str, *, most: int = MAX_BYTES) -> str:
     Raises:
         InputError: missing, unreadable, too large, not a file, or not UTF-8.
     """
+    return _text(name, _read(name, most))
+
+
+def read_snapshot_text(name: str) -> str:
+    """Return the text of the snapshot *name*, also where it is in an archive of ``support``.
+
+    Raises:
+        InputError: as of :func:`read_text`, or the archive cannot be used.
+    """
+    content = _read(name, MAX_BYTES)
+    if not content.startswith(b"\x1f\x8b"):  # gzip, which no text begins as
+        return _text(name, content)
+    from agent.formats.support_archive import snapshot_text  # noqa: PLC0415 - only for archives
+
+    try:
+        return snapshot_text(content)
+    except DecodeError as error:
+        raise InputError(f"{name}: {error.cause}", error.cure) from None
+
+
+def _read(name: str, most: int) -> bytes:
     try:
         content = sys.stdin.buffer.read(most + 1) if name == STDIO else _read_named(name, most)
     except IsADirectoryError:
@@ -36,6 +57,10 @@ def read_text(name: str, *, most: int = MAX_BYTES) -> str:
         raise InputError(f"cannot read {name!r}: {error}", "check the path") from None
     if len(content) > most:
         raise InputError(f"{name} is larger than {most >> 20} MiB", "name a smaller file")
+    return content
+
+
+def _text(name: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -83,6 +108,30 @@ def write_text(name: str, text: str) -> None:
         raise InputError(f"cannot write {name}: {error.strerror}", "check the path") from None
 
 
+def write_private(name: str, content: bytes) -> None:
+    """Write *content* to the file *name*, which only its owner may read, or to standard output.
+
+    A file appears whole under its name or not at all.
+
+    Raises:
+        InputError: the place cannot be written, or is a terminal.
+    """
+    if name == STDIO:
+        if sys.stdout.isatty():
+            raise InputError("an archive is not for a terminal", "name a file with -o FILE")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    target = Path(name)
+    try:
+        if target.is_dir():
+            raise InputError(f"{name} is a directory", "name a file")
+        replace_file(target, content, mode=0o600)
+    except OSError as error:
+        raise InputError(f"cannot write {name}: {error.strerror}", "check the path") from None
+
+
 def check_new_directory(name: str) -> None:
     """Check that :func:`write_directory` may write the directory *name*.
 
@@ -125,8 +174,13 @@ def write_directory(name: str, files: Mapping[str, str]) -> None:
         raise
 
 
-def replace_file(target: Path, content: bytes) -> None:
+def replace_file(target: Path, content: bytes, *, mode: int | None = None) -> None:
     """Write *content* to *target*: beside it first, then under its name.
+
+    Args:
+        target: the file.
+        content: all of it.
+        mode: its permissions; ``None`` for those that the umask leaves.
 
     Raises:
         OSError: the place cannot be written.
@@ -144,7 +198,8 @@ def replace_file(target: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            written.chmod(0o666 & ~_umask())  # the temporary file is private, the result is not
+            # The temporary file is private, the result is not.
+            written.chmod(0o666 & ~_umask() if mode is None else mode)
             written.replace(target)
         except BaseException:
             written.unlink(missing_ok=True)

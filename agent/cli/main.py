@@ -37,6 +37,7 @@ COMMANDS = (
     Command("migrate", "agent.cli.migrate", "judge other programs' configuration line by line"),
     Command("allocate", "agent.cli.allocate", "print the GPUs that a request would get"),
     Command("capture", "agent.cli.capture", "write the node's snapshot to a file"),
+    Command("support", "agent.cli.support", "write one redacted archive about the node"),
     Command("nccl", "agent.cli.nccl", "print this node's topology for NCCL"),
     Command("explain", "agent.cli.explain", "explain a check by its code"),
     Command(

@@ -17,7 +17,7 @@ from agent.cli.source import given
 from agent.config import CONFIG_VARIABLE, Resolved, options
 from agent.config.nvidia.names import CONFIG_FLAG, NAMES, NVIDIA_CONFIG_VARIABLE, Name, ValueKind
 from agent.config.settings import default, key, variable
-from agent.config.values import Option
+from agent.config.values import Option, shown
 from agent.model.snapshot import Snapshot
 
 if TYPE_CHECKING:  # the daemon loads grpc and structlog, which help and --print-config do without
@@ -110,7 +110,7 @@ def explanation(name: str, option: Option) -> str:
     if usual in (None, (), False) or "default" in option.help:  # the text says so itself
         return option.help + words
     unit = " s" if isinstance(usual, float) else ""
-    return f"{option.help}{words} (default: {_shown(usual)}{unit})"
+    return f"{option.help}{words} (default: {shown(usual)}{unit})"
 
 
 def effect(name: Name) -> str:
@@ -192,7 +192,7 @@ def _print_config(args: Namespace, reloader: "Reloader") -> None:
         say(f"named config: {config.name or 'none'}, by {config.why}\n")
     rows = [("SETTING", "VALUE", "ORIGIN", "NVIDIA'S NAME")]
     for field, origin in resolved.origins.items():
-        value = _shown(getattr(resolved.settings, field))
+        value = shown(getattr(resolved.settings, field))
         names = ", ".join(name.name for name in NAMES if field in name.ours) or "-"
         rows.append((key(field), value, origin, names))
     theirs = [("NVIDIA'S NAME", "VALUE", "ORIGIN", "HERE")]
@@ -208,19 +208,6 @@ def _nvidia_value(resolved: Resolved, name: Name) -> tuple[str, str]:
         if key(field) in name.flags and origin == f"flag --{key(field)}":
             return _nvidia_shown(getattr(resolved.settings, field)), origin
     return "-", "not set"
-
-
-def _shown(value: object) -> str:
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return str(value).lower()
-        case tuple():
-            return ",".join(map(str, value)) or "none"
-        case float():
-            return f"{value:g}"
-    return str(value)
 
 
 def _nvidia_shown(value: object) -> str:

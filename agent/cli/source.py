@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.cli.files import STDIO, read_text
+from agent.cli.files import STDIO, read_snapshot_text, read_text
 from agent.cli.output import note, warn_each_kind
 from agent.cli.parser import Parser
 from agent.errors import DecodeError, InputError, NvmlUnavailable
@@ -67,7 +67,11 @@ def add_source(parser: Parser) -> None:
     """Add the flags that choose the source, and those of the live node."""
     group = parser.add_argument_group("source", "default: the live node")
     source = group.add_mutually_exclusive_group()
-    source.add_argument("--snapshot", metavar="FILE", help="a captured snapshot, - for stdin")
+    source.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        help="a captured snapshot, or archive of `support`, - for stdin",
+    )
     source.add_argument(
         "--machine",
         metavar="NAME",
@@ -257,8 +261,20 @@ def _unread_hardware(snapshot: Snapshot) -> Iterator[Unread]:
             yield Unread("warning", f"not known: {what} ({reasons[0]})", reasons[0])
 
 
+def is_live(args: Namespace) -> bool:
+    """Return whether :func:`load` reads this node.
+
+    Raises:
+        InputError: a setting is invalid.
+    """
+    if any((args.snapshot, args.machine, args.topo_m, args.nccl_xml)):
+        return False
+    wanted = settings(args)
+    return wanted.snapshot is None and wanted.machine is None
+
+
 def _from_snapshot(args: Namespace, name: str) -> tuple[Snapshot, tuple[Unread, ...]]:
-    text = read_text(name)
+    text = read_snapshot_text(name)
     try:
         decoded = decode(text)
     except DecodeError as error:

@@ -45,6 +45,20 @@ class Option:
     is_live: bool = False
 
 
+def shown(value: object) -> str:
+    """Return the *value* of a setting as it would be written; ``none`` for none."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ",".join(map(str, value)) or "none"
+        case float():
+            return f"{value:g}"
+    return str(value)
+
+
 def text(value: object) -> str:
     """Read a text that can be printed in one line."""
     if not isinstance(value, str) or not value or not value.isprintable():

@@ -16,14 +16,14 @@ from agent.config.settings import Settings
 from agent.daemon import logs, loops
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.components import Components
-from agent.daemon.gpu_health import configured_gpus, configured_health
+from agent.daemon.gpu_health import configured_gpus, configured_health, health_file
 from agent.daemon.loops import ActorGroup, Heartbeats
 from agent.daemon.plugin_plan import load_table
 from agent.daemon.plugins import PluginSet
 from agent.daemon.reconcile_loop import NoticeReporter, ReconcileLoop
 from agent.daemon.reload import Reloader
 from agent.daemon.scan_loop import ScanLoop
-from agent.daemon.state_files import read_boot_id
+from agent.daemon.state_files import SETTINGS_FILE, keep_settings, read_boot_id
 from agent.daemon.target import open_target
 from agent.errors import AgentError
 from agent.footprint import give_back, settle
@@ -73,7 +73,11 @@ def run(
     Raises:
         AgentError: the settings do not fit this machine.
     """
-    logs.configure(settings.log_format, settings.log_level)
+    state = None if settings.once else health_file(settings)
+    copy = None if state is None else state.with_name(logs.LOG_FILE)
+    logs.configure(settings.log_format, settings.log_level, copy)
+    if state is not None and reloader is not None:
+        keep_settings(state.with_name(SETTINGS_FILE), reloader.current)
     os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)
     with ExitStack() as stack:
         table = load_table(settings)  # before a child is started for a setting that fails

@@ -44,7 +44,7 @@ def configured_health(
     """Return the health of the GPUs; ``None`` where *settings* switch it off."""
     if not settings.health_checks:
         return None
-    path = _health_file(settings)
+    path = health_file(settings)
     return GpuHealthMonitor(
         HealthRules(classes=settings.xid_classes, recovery_s=settings.recovery_s),
         None if path is None else HealthFile(path),
@@ -55,13 +55,13 @@ def configured_health(
 
 def configured_gpus(settings: Settings, boot_id: str | None) -> KnownGpus | None:
     """Return what remembers GPUs; ``None`` where nothing may, or the boot is not known."""
-    path = _health_file(settings)
+    path = health_file(settings)
     if path is None or boot_id is None:
         return None
     return KnownGpus(path.with_name(GPUS_FILE), boot_id)
 
 
-def _health_file(settings: Settings) -> Path | None:
+def health_file(settings: Settings) -> Path | None:
     """Return the file that outlives the process; ``None`` for GPUs that are simulated."""
     is_simulated = settings.machine is not None or settings.snapshot is not None
     return None if is_simulated or settings.or_simulate else settings.health_file

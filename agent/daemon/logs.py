@@ -1,8 +1,11 @@
 """The log: how a line looks, and a problem that is reported once."""
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TextIO
 
 import structlog
@@ -17,14 +20,25 @@ LONGEST_TRACEBACK = 16_384
 _DEEPEST = 4
 """Levels of lists and objects in a value; deeper ones are written as Python shows them."""
 
+LOG_FILE = "log"
+"""Beside the health file: the last lines of the log, which ``nodetopo support`` takes."""
 
-def configure(log_format: str, log_level: str) -> None:
+OLDER = ".1"
+"""Ends the name of the file with the lines before those."""
+
+LOG_BYTES = 128 << 10
+"""Of each of the two files; some 500 lines. They are on tmpfs, and so is their memory."""
+
+
+def configure(log_format: str, log_level: str, copy: Path | None = None) -> None:
     """Send structured log lines to standard error, one event a line.
 
     Args:
         log_format: ``json``, ``text``, or ``auto``, which is text on a terminal.
         log_level: a level name of :mod:`logging`, in any case.
+        copy: where the last lines are kept as well; ``None`` for nowhere.
     """
+    file: TextIO | LogCopy = sys.stderr if copy is None else LogCopy(sys.stderr, copy)
     is_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(
@@ -45,7 +59,7 @@ def configure(log_format: str, log_level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[log_level.upper()],
         ),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=file),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
 
@@ -80,6 +94,54 @@ def _write_traceback(file: TextIO, exception: structlog.typing.ExcInfo) -> None:
     if len(text) > LONGEST_TRACEBACK:
         text = f"{text[: LONGEST_TRACEBACK // 2]}…{text[-LONGEST_TRACEBACK // 2 :]}"
     file.write("\n".join(map(clean, text.split("\n"))))
+
+
+class LogCopy:
+    """A stream that keeps the last lines in a file too, for a person who asks later.
+
+    The file is private, and is never followed through a link. What cannot be kept is left: the log
+    itself is on the *stream*.
+    """
+
+    def __init__(self, stream: TextIO, path: Path) -> None:
+        self._stream = stream
+        self._path = path
+        self._descriptor: int | None = None
+        self._bytes = 0
+        with suppress(OSError):
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._open()
+
+    def write(self, text: str) -> int:
+        """Write *text*, the lines of one event; return its length."""
+        written = self._stream.write(text)
+        with suppress(OSError):
+            self._keep(text.encode("utf-8", "replace"))
+        return written
+
+    def flush(self) -> None:
+        """Flush the stream; the file has no buffer."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Close the file; the stream stays open."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._descriptor = os.open(self._path, flags | os.O_CLOEXEC, 0o600)
+        self._bytes = os.fstat(self._descriptor).st_size
+
+    def _keep(self, line: bytes) -> None:
+        if self._descriptor is None:
+            return
+        if self._bytes + len(line) > LOG_BYTES:
+            self.close()
+            self._path.replace(self._path.with_name(self._path.name + OLDER))
+            self._open()
+        self._bytes += os.write(self._descriptor, line[:LOG_BYTES])
 
 
 class LastProblem:

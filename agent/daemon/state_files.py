@@ -8,6 +8,9 @@ from pathlib import Path
 
 import structlog
 
+from agent.config.resolve import Resolved
+from agent.config.settings import key
+from agent.config.values import shown
 from agent.daemon.logs import LastProblem
 from agent.deviceplugin.host_files import MAX_BYTES, HostFile
 from agent.errors import DecodeError
@@ -18,6 +21,9 @@ from agent.model.gpu import Gpu
 from agent.model.plain import from_plain, to_plain
 
 SCHEMA = "nodetopo-gpus/v1"
+
+SETTINGS_FILE = "settings.json"
+"""Beside the health file: the settings at the start and their origins, for ``nodetopo support``."""
 
 _BOOT_ID = "sys/kernel/random/boot_id"
 """A UUID that the kernel draws at each boot (kernel Documentation/admin-guide/sysctl/kernel.rst,
@@ -30,6 +36,23 @@ def read_boot_id(procfs: Path) -> str | None:
         return (procfs / _BOOT_ID).read_text("ascii").strip() or None
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def keep_settings(path: Path, resolved: Resolved) -> None:
+    """Write *resolved* to *path*, name → value and origin; a failure is of no consequence.
+
+    A command in the same container sees the daemon's variables, but not its flags.
+    """
+    text = json.dumps(settings_to_plain(resolved), indent=2)
+    HostFile(path, mode=0o600).write(f"{text}\n")
+
+
+def settings_to_plain(resolved: Resolved) -> dict[str, dict[str, str]]:
+    """Return name → value, as text, and origin."""
+    return {
+        key(name): {"value": shown(getattr(resolved.settings, name)), "origin": origin}
+        for name, origin in resolved.origins.items()
+    }
 
 
 class HealthFile:

@@ -122,10 +122,13 @@ def _simulated(settings: Settings) -> tuple[str | None, Snapshot | None]:
     if settings.machine is not None:
         return settings.machine, machine(settings.machine)
     if (path := settings.snapshot) is not None:
+        from agent.formats.support_archive import is_archive, snapshot_text  # noqa: PLC0415 - gzip, tar
+
         try:
             with path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
-            return path.name, decode(content.decode("utf-8")).snapshot
+            text = snapshot_text(content) if is_archive(content) else content.decode("utf-8")
+            return path.name, decode(text).snapshot
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}", "check the path") from None
         except UnicodeDecodeError as error:

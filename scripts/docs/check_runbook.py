@@ -30,7 +30,7 @@ prints the facts of one check, [checks.md](../reference/checks.md) and
 
 A check whose input could not be read is *unknown*. The report names each missing input once, with
 the reason and the checks that need it; the entries below list what each check needs. To send a
-finding to somebody else, attach the archive of `nodetopo support`.
+finding to somebody else, attach the archive of [`nodetopo support`](support.md).
 
 How a severity counts: *error* fails the command (exit status 1), *warning* does so with
 `--strict`, *info* is a remark.

@@ -18,6 +18,8 @@ import pytest
 
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.fake_kubelet import Endpoint, FakeKubelet
+from agent.formats.support_archive import unpack
+from agent.model.codec import decode
 from tests.budget import cases
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
@@ -315,3 +317,32 @@ def _clean() -> dict[str, str]:
 def _roots(tmp_path: Path) -> None:
     for name in ("sysfs", "procfs", "host"):
         (tmp_path / name).mkdir()
+
+
+def test_support_takes_log_settings_and_metrics_of_the_running_daemon(tmp_path: Path) -> None:
+    with FakeKubelet(tmp_path) as kubelet, running(tmp_path, "l40sx4-pcie-2numa") as daemon:
+        kubelet.wait_registered(TIMEOUT_S)
+        address = daemon.url().removeprefix("http://").removesuffix("/metrics")
+        archive = tmp_path / "support.tar.gz"
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "agent", "support", f"--output={archive}"),
+                *(f"--{name}-root={tmp_path / name}" for name in ("sysfs", "procfs", "host")),
+                f"--nvml-library={library(user_cache())}",
+                f"--health-file={tmp_path / 'health.json'}",
+                *("--node-name", "n", f"--metrics-address={address}"),
+            ],
+            env={**_clean(), "NODETOPO_FAKE_NVML": str(daemon.nvml.directory)},
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        files = unpack(archive.read_bytes())
+    events = [json.loads(line)["event"] for line in files["log.txt"].decode().splitlines()]
+    assert "metrics served" in events
+    assert json.loads(files["settings.json"])["settings"]["recovery"] == {
+        "value": "1",
+        "origin": "flag --recovery",
+    }
+    assert b"nodetopo_devices{" in files["metrics.txt"]
+    assert len(decode(files["snapshot.json"].decode()).snapshot.gpus) == 4

@@ -8,6 +8,7 @@ from agent.config.settings import Settings
 from agent.daemon.target import Target, open_target
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.errors import InputError
+from agent.formats.support_archive import SNAPSHOT, pack
 from agent.machines.bundled import machine
 from agent.model.codec import encode
 
@@ -33,6 +34,13 @@ def test_a_snapshot_file_is_simulated(tmp_path: Path) -> None:
     file.write_text(encode(machine("l40s-pcie-4")))
     with open_target(Settings(node_name="n", snapshot=file)) as scene:
         assert (scene.simulated, len(scene.machine.read().gpus)) == ("node.json", 4)
+
+
+def test_an_archive_of_support_is_simulated_too(tmp_path: Path) -> None:
+    file = tmp_path / "support.tar.gz"
+    file.write_bytes(pack({SNAPSHOT: encode(machine("dgx-1v")).encode()}, {}, 0))
+    with open_target(Settings(node_name="n", snapshot=file)) as target:
+        assert len(target.machine.read().gpus) == 8
 
 
 def test_a_missing_snapshot_file_is_an_input_error(tmp_path: Path) -> None:

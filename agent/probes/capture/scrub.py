@@ -18,7 +18,7 @@ from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.substitutes import LEAST, Substitutes
 
-__all__ = ["NODE", "Substitutes", "command_line", "learn_hosts", "scrubbed"]
+__all__ = ["NODE", "Substitutes", "command_line", "learn_hosts", "scrubbed", "without"]
 
 NODE = "node"
 """The name of every scrubbed node."""
@@ -224,7 +224,7 @@ def _pod(pod: Pod, substitutes: Substitutes) -> Pod:
     message, runtime, labels = pod.status_message, pod.runtime_class, pod.node_selector
     if message is not None:
         is_of_kubelet = (pod.status_reason or "").startswith(_OWN_REASONS)
-        message = _without(message, _names(pod)) if is_of_kubelet else _LEFT_OUT
+        message = without(message, _names(pod)) if is_of_kubelet else _LEFT_OUT
     return replace(
         pod,
         namespace=substitutes.counted("namespace", pod.namespace),
@@ -304,7 +304,7 @@ def _issue(issue: ProbeIssue, pods: Iterable[Pod]) -> ProbeIssue:
     if issue.probe not in _NETWORK_PROBES:
         return issue
     names = {name for pod in pods for name in _names(pod)}
-    subject, reason = _without(issue.subject, names), _without(issue.reason, names)
+    subject, reason = without(issue.subject, names), without(issue.reason, names)
     return replace(issue, subject=subject, reason=reason)
 
 
@@ -315,7 +315,8 @@ def _names(pod: Pod) -> list[str]:
     return [name for name in names if name] + containers
 
 
-def _without(text: str, names: Iterable[str]) -> str:
+def without(text: str, names: Iterable[str]) -> str:
+    """Return *text* without IP addresses, hosts of URLs, and *names*."""
     text = _IPV4.sub("192.0.2.1", _IPV6.sub("[2001:db8::1]", _HOST.sub("host.example", text)))
     for name in sorted(names, key=len, reverse=True):
         text = text.replace(name, "…")
