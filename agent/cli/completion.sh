@@ -403,7 +403,7 @@ _nodetopo() {
         " simulate") words='machines trace -h --help' ;;
         " simulate machines") words='-h --help -o --output --strict --no-color' ;;
         " simulate trace") words='-h --help --trace --workload --jobs --load --seeds --seed --policy --model --plot -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " completion") words='-h --help bash zsh' ;;
+        " completion") words='-h --help bash zsh fish' ;;
         " version") words='-h --help -o --output --strict --no-color' ;;
       esac ;;
   esac

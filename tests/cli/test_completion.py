@@ -4,20 +4,21 @@ import subprocess
 
 import pytest
 
-from agent.cli.completion import STORED, body
+from agent.cli.completion import SHELLS, STORED, body
 from agent.cli.main import parser
 from tests.cli.conftest import Cli
 
 
-def test_the_stored_script_is_made_from_the_parser(*, update_golden: bool) -> None:
-    made = body(parser())
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stored_script_is_made_from_the_parser(shell: str, *, update_golden: bool) -> None:
+    made = body(parser(), shell)
     if update_golden:
-        STORED.write_text(made, "utf-8")
-    assert STORED.read_text("utf-8") == made
+        STORED[shell].write_text(made, "utf-8")
+    assert STORED[shell].read_text("utf-8") == made
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_script_parses(cli: Cli, shell: str) -> None:
+def test_a_script_that_bash_can_read_parses(cli: Cli, shell: str) -> None:
     script = cli("completion", shell).out
     assert f"source <(nodetopo completion {shell})" in script.splitlines()[0]
     done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)

@@ -1,0 +1,831 @@
+function __nodetopo_complete
+  set -l tokens (commandline -opc)
+  set -l current (commandline -ct)
+  set -l path ''
+  for token in $tokens
+    switch "$path $token"
+      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' allocate' ' capture' ' support' ' nccl' ' nccl xml' ' explain' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
+        set path "$path $token"
+    end
+  end
+  switch "$path:$tokens[-1]"
+    case ' run:--config' ' run:--config-file'
+      __fish_complete_path $current
+    case ' run:--node-name'
+      true
+    case ' run:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' run:--snapshot'
+      __fish_complete_path $current
+    case ' run:--sysfs-root'
+      __fish_complete_path $current
+    case ' run:--procfs-root'
+      __fish_complete_path $current
+    case ' run:--host-root'
+      __fish_complete_path $current
+    case ' run:--nvml-library'
+      __fish_complete_path $current
+    case ' run:--scan-interval'
+      true
+    case ' run:--metrics-address'
+      true
+    case ' run:--log-format'
+      printf '%s\n' auto json text
+    case ' run:--log-level'
+      printf '%s\n' debug info warning error
+    case ' run:--kubeconfig'
+      __fish_complete_path $current
+    case ' run:--config-dir'
+      __fish_complete_path $current
+    case ' run:--config-label'
+      true
+    case ' run:--default-config'
+      true
+    case ' run:--config-fallbacks'
+      true
+    case ' run:--label-outputs'
+      true
+    case ' run:--nfd-file'
+      __fish_complete_path $current
+    case ' run:--namespace'
+      true
+    case ' run:--pod-name'
+      true
+    case ' run:--label-prefix'
+      true
+    case ' run:--publish-clique'
+      printf '%s\n' auto always never
+    case ' run:--topology-levels'
+      printf '%s\n' off auto topograph topograph-0.5 topograph-0.1 aws-4 aws gke oci oci-host coreweave coreweave-ib crusoe
+    case ' run:--topology-levels-file'
+      __fish_complete_path $current
+    case ' run:--registration'
+      printf '%s\n' socket watcher both
+    case ' run:--device-plugin-dir'
+      __fish_complete_path $current
+    case ' run:--plugins-registry-dir'
+      __fish_complete_path $current
+    case ' run:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' run:--resource-name'
+      true
+    case ' run:--mig-strategy'
+      printf '%s\n' none single mixed
+    case ' run:--time-slicing'
+      true
+    case ' run:--exclude-gpus'
+      true
+    case ' run:--numa-mode'
+      printf '%s\n' numa socket none
+    case ' run:--placement-policy'
+      true
+    case ' run:--bandwidth-model'
+      printf '%s\n' ring relay table
+    case ' run:--bandwidth-table'
+      __fish_complete_path $current
+    case ' run:--device-list-strategy'
+      true
+    case ' run:--driver-root'
+      __fish_complete_path $current
+    case ' run:--dev-root'
+      __fish_complete_path $current
+    case ' run:--cdi-kind'
+      true
+    case ' run:--cdi-annotation-prefix'
+      true
+    case ' run:--cdi-spec'
+      printf '%s\n' none write
+    case ' run:--cdi-spec-dir'
+      __fish_complete_path $current
+    case ' run:--cdi-hook'
+      __fish_complete_path $current
+    case ' run:--imex-channels'
+      true
+    case ' run:--imex-required'
+      true
+    case ' run:--nccl-hints-dir'
+      __fish_complete_path $current
+    case ' run:--xid-classes'
+      true
+    case ' run:--recovery'
+      true
+    case ' run:--health-file'
+      __fish_complete_path $current
+    case ' run:--kernel-log'
+      __fish_complete_path $current
+    case ' run:--checks-file'
+      __fish_complete_path $current
+    case ' run:--kubelet-url'
+      true
+    case ' run:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' run:-mig-strategy'
+      true
+    case ' run:--fail-on-init-error'
+      true
+    case ' run:-fail-on-init-error'
+      true
+    case ' run:--nvidia-driver-root'
+      true
+    case ' run:-nvidia-driver-root'
+      true
+    case ' run:-driver-root'
+      true
+    case ' run:--nvidia-dev-root'
+      true
+    case ' run:-nvidia-dev-root'
+      true
+    case ' run:-dev-root'
+      true
+    case ' run:--pass-device-specs'
+      true
+    case ' run:-pass-device-specs'
+      true
+    case ' run:-device-list-strategy'
+      true
+    case ' run:--device-id-strategy'
+      true
+    case ' run:-device-id-strategy'
+      true
+    case ' run:--gdrcopy-enabled'
+      true
+    case ' run:-gdrcopy-enabled'
+      true
+    case ' run:--gds-enabled'
+      true
+    case ' run:-gds-enabled'
+      true
+    case ' run:--mofed-enabled'
+      true
+    case ' run:-mofed-enabled'
+      true
+    case ' run:-cdi-annotation-prefix'
+      true
+    case ' run:--nvidia-cdi-hook-path' ' run:--nvidia-ctk-path'
+      true
+    case ' run:-nvidia-cdi-hook-path'
+      true
+    case ' run:-nvidia-ctk-path'
+      true
+    case ' run:--driver-root-ctr-path' ' run:--container-driver-root'
+      true
+    case ' run:-driver-root-ctr-path'
+      true
+    case ' run:-container-driver-root'
+      true
+    case ' run:--mps-root'
+      true
+    case ' run:-mps-root'
+      true
+    case ' run:--device-discovery-strategy'
+      true
+    case ' run:-device-discovery-strategy'
+      true
+    case ' run:--shared-devices-allocation-policy'
+      true
+    case ' run:-shared-devices-allocation-policy'
+      true
+    case ' run:--imex-channel-ids'
+      true
+    case ' run:-imex-channel-ids'
+      true
+    case ' run:-imex-required'
+      true
+    case ' run:--kubelet-socket'
+      true
+    case ' run:-kubelet-socket'
+      true
+    case ' run:--cdi-feature-flags'
+      true
+    case ' run:-cdi-feature-flags'
+      true
+    case ' run:--cdi-disable-hooks'
+      true
+    case ' run:-cdi-disable-hooks'
+      true
+    case ' run:--use-node-feature-api'
+      true
+    case ' run:-use-node-feature-api'
+      true
+    case ' run:--oneshot'
+      true
+    case ' run:-oneshot'
+      true
+    case ' run:--no-timestamp'
+      true
+    case ' run:-no-timestamp'
+      true
+    case ' run:--sleep-interval'
+      true
+    case ' run:-sleep-interval'
+      true
+    case ' run:--output-file'
+      true
+    case ' run:-output-file'
+      true
+    case ' run:--machine-type-file'
+      true
+    case ' run:-machine-type-file'
+      true
+    case ' run:-config-file'
+      true
+    case ' topo matrix:-o' ' topo matrix:--output'
+      printf '%s\n' table short json yaml svg
+    case ' topo matrix:--snapshot'
+      __fish_complete_path $current
+    case ' topo matrix:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' topo matrix:--topo-m'
+      __fish_complete_path $current
+    case ' topo matrix:--nccl-xml'
+      __fish_complete_path $current
+    case ' topo matrix:--sysfs-root'
+      __fish_complete_path $current
+    case ' topo matrix:--procfs-root'
+      __fish_complete_path $current
+    case ' topo matrix:--host-root'
+      __fish_complete_path $current
+    case ' topo matrix:--nvml-library'
+      __fish_complete_path $current
+    case ' topo matrix:--node-name'
+      true
+    case ' topo matrix:--kubeconfig'
+      __fish_complete_path $current
+    case ' topo matrix:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' topo matrix:--kubelet-url'
+      true
+    case ' topo matrix:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' topo tree:-o' ' topo tree:--output'
+      printf '%s\n' table short json yaml svg
+    case ' topo tree:--snapshot'
+      __fish_complete_path $current
+    case ' topo tree:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' topo tree:--topo-m'
+      __fish_complete_path $current
+    case ' topo tree:--nccl-xml'
+      __fish_complete_path $current
+    case ' topo tree:--sysfs-root'
+      __fish_complete_path $current
+    case ' topo tree:--procfs-root'
+      __fish_complete_path $current
+    case ' topo tree:--host-root'
+      __fish_complete_path $current
+    case ' topo tree:--nvml-library'
+      __fish_complete_path $current
+    case ' topo tree:--node-name'
+      true
+    case ' topo tree:--kubeconfig'
+      __fish_complete_path $current
+    case ' topo tree:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' topo tree:--kubelet-url'
+      true
+    case ' topo tree:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' topo path:-o' ' topo path:--output'
+      printf '%s\n' table short json yaml svg
+    case ' topo path:--snapshot'
+      __fish_complete_path $current
+    case ' topo path:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' topo path:--topo-m'
+      __fish_complete_path $current
+    case ' topo path:--nccl-xml'
+      __fish_complete_path $current
+    case ' topo path:--sysfs-root'
+      __fish_complete_path $current
+    case ' topo path:--procfs-root'
+      __fish_complete_path $current
+    case ' topo path:--host-root'
+      __fish_complete_path $current
+    case ' topo path:--nvml-library'
+      __fish_complete_path $current
+    case ' topo path:--node-name'
+      true
+    case ' topo path:--kubeconfig'
+      __fish_complete_path $current
+    case ' topo path:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' topo path:--kubelet-url'
+      true
+    case ' topo path:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' labels:-o' ' labels:--output'
+      printf '%s\n' table short json yaml
+    case ' labels:--snapshot'
+      __fish_complete_path $current
+    case ' labels:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' labels:--topo-m'
+      __fish_complete_path $current
+    case ' labels:--nccl-xml'
+      __fish_complete_path $current
+    case ' labels:--sysfs-root'
+      __fish_complete_path $current
+    case ' labels:--procfs-root'
+      __fish_complete_path $current
+    case ' labels:--host-root'
+      __fish_complete_path $current
+    case ' labels:--nvml-library'
+      __fish_complete_path $current
+    case ' labels:--node-name'
+      true
+    case ' labels:--kubeconfig'
+      __fish_complete_path $current
+    case ' labels:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' labels:--kubelet-url'
+      true
+    case ' labels:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' labels:--label-prefix'
+      true
+    case ' labels:--mig-strategy'
+      true
+    case ' labels:--time-slicing'
+      true
+    case ' labels:--topology-levels-file'
+      __fish_complete_path $current
+    case ' publish:-o' ' publish:--output'
+      printf '%s\n' table short json yaml
+    case ' publish:--label-outputs'
+      true
+    case ' publish:--nfd-file'
+      __fish_complete_path $current
+    case ' publish:--namespace'
+      true
+    case ' publish:--label-prefix'
+      true
+    case ' publish:--mig-strategy'
+      true
+    case ' publish:--time-slicing'
+      true
+    case ' publish:--topology-levels-file'
+      __fish_complete_path $current
+    case ' publish:--publish-clique'
+      true
+    case ' publish:--topology-levels'
+      true
+    case ' publish:--snapshot'
+      __fish_complete_path $current
+    case ' publish:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' publish:--topo-m'
+      __fish_complete_path $current
+    case ' publish:--nccl-xml'
+      __fish_complete_path $current
+    case ' publish:--sysfs-root'
+      __fish_complete_path $current
+    case ' publish:--procfs-root'
+      __fish_complete_path $current
+    case ' publish:--host-root'
+      __fish_complete_path $current
+    case ' publish:--nvml-library'
+      __fish_complete_path $current
+    case ' publish:--node-name'
+      true
+    case ' publish:--kubeconfig'
+      __fish_complete_path $current
+    case ' publish:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' publish:--kubelet-url'
+      true
+    case ' publish:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' cleanup:-o' ' cleanup:--output'
+      printf '%s\n' table short json yaml
+    case ' cleanup:--label-outputs'
+      true
+    case ' cleanup:--nfd-file'
+      __fish_complete_path $current
+    case ' cleanup:--namespace'
+      true
+    case ' cleanup:--sysfs-root'
+      __fish_complete_path $current
+    case ' cleanup:--procfs-root'
+      __fish_complete_path $current
+    case ' cleanup:--host-root'
+      __fish_complete_path $current
+    case ' cleanup:--nvml-library'
+      __fish_complete_path $current
+    case ' cleanup:--node-name'
+      true
+    case ' cleanup:--kubeconfig'
+      __fish_complete_path $current
+    case ' cleanup:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' cleanup:--kubelet-url'
+      true
+    case ' cleanup:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' health:--only'
+      true
+    case ' health:--checks-file'
+      __fish_complete_path $current
+    case ' health:-o' ' health:--output'
+      printf '%s\n' table short json yaml
+    case ' health:--snapshot'
+      __fish_complete_path $current
+    case ' health:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' health:--topo-m'
+      __fish_complete_path $current
+    case ' health:--nccl-xml'
+      __fish_complete_path $current
+    case ' health:--sysfs-root'
+      __fish_complete_path $current
+    case ' health:--procfs-root'
+      __fish_complete_path $current
+    case ' health:--host-root'
+      __fish_complete_path $current
+    case ' health:--nvml-library'
+      __fish_complete_path $current
+    case ' health:--node-name'
+      true
+    case ' health:--kubeconfig'
+      __fish_complete_path $current
+    case ' health:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' health:--kubelet-url'
+      true
+    case ' health:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' audit:--only'
+      true
+    case ' audit:--checks-file'
+      __fish_complete_path $current
+    case ' audit:--pod'
+      true
+    case ' audit:--manifest'
+      __fish_complete_path $current
+    case ' audit:-o' ' audit:--output'
+      printf '%s\n' table short json yaml
+    case ' audit:--snapshot'
+      __fish_complete_path $current
+    case ' audit:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' audit:--topo-m'
+      __fish_complete_path $current
+    case ' audit:--nccl-xml'
+      __fish_complete_path $current
+    case ' audit:--sysfs-root'
+      __fish_complete_path $current
+    case ' audit:--procfs-root'
+      __fish_complete_path $current
+    case ' audit:--host-root'
+      __fish_complete_path $current
+    case ' audit:--nvml-library'
+      __fish_complete_path $current
+    case ' audit:--node-name'
+      true
+    case ' audit:--kubeconfig'
+      __fish_complete_path $current
+    case ' audit:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' audit:--kubelet-url'
+      true
+    case ' audit:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' admit:--manifest'
+      __fish_complete_path $current
+    case ' admit:--policy'
+      printf '%s\n' none best-effort restricted single-numa-node
+    case ' admit:--scope'
+      printf '%s\n' container pod
+    case ' admit:-o' ' admit:--output'
+      printf '%s\n' table short json yaml
+    case ' admit:--snapshot'
+      __fish_complete_path $current
+    case ' admit:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' admit:--topo-m'
+      __fish_complete_path $current
+    case ' admit:--nccl-xml'
+      __fish_complete_path $current
+    case ' admit:--sysfs-root'
+      __fish_complete_path $current
+    case ' admit:--procfs-root'
+      __fish_complete_path $current
+    case ' admit:--host-root'
+      __fish_complete_path $current
+    case ' admit:--nvml-library'
+      __fish_complete_path $current
+    case ' admit:--node-name'
+      true
+    case ' admit:--kubeconfig'
+      __fish_complete_path $current
+    case ' admit:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' admit:--kubelet-url'
+      true
+    case ' admit:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' export:--for'
+      printf '%s\n' kai kueue volcano kubernetes grove lws runai slurm topograph
+    case ' export:-o' ' export:--output'
+      printf '%s\n' yaml json
+    case ' export:--nodes'
+      __fish_complete_path $current
+    case ' export:--kubeconfig'
+      __fish_complete_path $current
+    case ' export:--selector'
+      true
+    case ' export:--levels'
+      true
+    case ' export:--name'
+      true
+    case ' export:--form'
+      true
+    case ' export:--size'
+      true
+    case ' export:--in-namespace'
+      true
+    case ' export:--cluster-id'
+      true
+    case ' export:--label-prefix'
+      true
+    case ' doctor:--only'
+      true
+    case ' doctor:--levels'
+      true
+    case ' doctor:--group'
+      true
+    case ' doctor:--objects'
+      __fish_complete_path $current
+    case ' doctor:--node-snapshot'
+      __fish_complete_path $current
+    case ' doctor:-o' ' doctor:--output'
+      printf '%s\n' table short json yaml
+    case ' doctor:--nodes'
+      __fish_complete_path $current
+    case ' doctor:--kubeconfig'
+      __fish_complete_path $current
+    case ' doctor:--selector'
+      true
+    case ' doctor:--label-prefix'
+      true
+    case ' doctor:--sysfs-root'
+      __fish_complete_path $current
+    case ' doctor:--procfs-root'
+      __fish_complete_path $current
+    case ' doctor:--host-root'
+      __fish_complete_path $current
+    case ' doctor:--nvml-library'
+      __fish_complete_path $current
+    case ' doctor:--node-name'
+      true
+    case ' doctor:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' doctor:--kubelet-url'
+      true
+    case ' doctor:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' allocate:--size'
+      true
+    case ' allocate:--available'
+      true
+    case ' allocate:--required'
+      true
+    case ' allocate:--degraded'
+      true
+    case ' allocate:--why-not'
+      true
+    case ' allocate:--policy'
+      printf '%s\n' best numa-first packed distributed nic-required nvidia
+    case ' allocate:--bandwidth-model'
+      printf '%s\n' ring relay table
+    case ' allocate:--bandwidth-table'
+      __fish_complete_path $current
+    case ' allocate:--replicas'
+      true
+    case ' allocate:--mig'
+      true
+    case ' allocate:-o' ' allocate:--output'
+      printf '%s\n' table short json yaml
+    case ' allocate:--snapshot'
+      __fish_complete_path $current
+    case ' allocate:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' allocate:--topo-m'
+      __fish_complete_path $current
+    case ' allocate:--nccl-xml'
+      __fish_complete_path $current
+    case ' allocate:--sysfs-root'
+      __fish_complete_path $current
+    case ' allocate:--procfs-root'
+      __fish_complete_path $current
+    case ' allocate:--host-root'
+      __fish_complete_path $current
+    case ' allocate:--nvml-library'
+      __fish_complete_path $current
+    case ' allocate:--node-name'
+      true
+    case ' allocate:--kubeconfig'
+      __fish_complete_path $current
+    case ' allocate:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' allocate:--kubelet-url'
+      true
+    case ' allocate:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' capture:-o' ' capture:--output'
+      __fish_complete_path $current
+    case ' capture:--snapshot'
+      __fish_complete_path $current
+    case ' capture:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' capture:--topo-m'
+      __fish_complete_path $current
+    case ' capture:--nccl-xml'
+      __fish_complete_path $current
+    case ' capture:--sysfs-root'
+      __fish_complete_path $current
+    case ' capture:--procfs-root'
+      __fish_complete_path $current
+    case ' capture:--host-root'
+      __fish_complete_path $current
+    case ' capture:--nvml-library'
+      __fish_complete_path $current
+    case ' capture:--node-name'
+      true
+    case ' capture:--kubeconfig'
+      __fish_complete_path $current
+    case ' capture:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' capture:--kubelet-url'
+      true
+    case ' capture:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' support:-o' ' support:--output'
+      __fish_complete_path $current
+    case ' support:--log'
+      __fish_complete_path $current
+    case ' support:--health-file'
+      __fish_complete_path $current
+    case ' support:--metrics-address'
+      true
+    case ' support:--snapshot'
+      __fish_complete_path $current
+    case ' support:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' support:--topo-m'
+      __fish_complete_path $current
+    case ' support:--nccl-xml'
+      __fish_complete_path $current
+    case ' support:--sysfs-root'
+      __fish_complete_path $current
+    case ' support:--procfs-root'
+      __fish_complete_path $current
+    case ' support:--host-root'
+      __fish_complete_path $current
+    case ' support:--nvml-library'
+      __fish_complete_path $current
+    case ' support:--node-name'
+      true
+    case ' support:--kubeconfig'
+      __fish_complete_path $current
+    case ' support:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' support:--kubelet-url'
+      true
+    case ' support:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' nccl xml:-o' ' nccl xml:--output'
+      printf '%s\n' table short json yaml
+    case ' nccl xml:--snapshot'
+      __fish_complete_path $current
+    case ' nccl xml:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' nccl xml:--topo-m'
+      __fish_complete_path $current
+    case ' nccl xml:--nccl-xml'
+      __fish_complete_path $current
+    case ' nccl xml:--sysfs-root'
+      __fish_complete_path $current
+    case ' nccl xml:--procfs-root'
+      __fish_complete_path $current
+    case ' nccl xml:--host-root'
+      __fish_complete_path $current
+    case ' nccl xml:--nvml-library'
+      __fish_complete_path $current
+    case ' nccl xml:--node-name'
+      true
+    case ' nccl xml:--kubeconfig'
+      __fish_complete_path $current
+    case ' nccl xml:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' nccl xml:--kubelet-url'
+      true
+    case ' nccl xml:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' explain:-o' ' explain:--output'
+      printf '%s\n' table short json yaml
+    case ' simulate machines:-o' ' simulate machines:--output'
+      printf '%s\n' table short json yaml
+    case ' simulate trace:--trace'
+      true
+    case ' simulate trace:--workload'
+      printf '%s\n' philly helios-venus helios-earth helios-saturn helios-uranus pai mixed
+    case ' simulate trace:--jobs'
+      true
+    case ' simulate trace:--load'
+      true
+    case ' simulate trace:--seeds'
+      true
+    case ' simulate trace:--seed'
+      true
+    case ' simulate trace:--policy'
+      true
+    case ' simulate trace:--model'
+      printf '%s\n' ring relay
+    case ' simulate trace:--plot'
+      __fish_complete_path $current
+    case ' simulate trace:-o' ' simulate trace:--output'
+      printf '%s\n' table short json yaml
+    case ' simulate trace:--snapshot'
+      __fish_complete_path $current
+    case ' simulate trace:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' simulate trace:--topo-m'
+      __fish_complete_path $current
+    case ' simulate trace:--nccl-xml'
+      __fish_complete_path $current
+    case ' simulate trace:--sysfs-root'
+      __fish_complete_path $current
+    case ' simulate trace:--procfs-root'
+      __fish_complete_path $current
+    case ' simulate trace:--host-root'
+      __fish_complete_path $current
+    case ' simulate trace:--nvml-library'
+      __fish_complete_path $current
+    case ' simulate trace:--node-name'
+      true
+    case ' simulate trace:--kubeconfig'
+      __fish_complete_path $current
+    case ' simulate trace:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' simulate trace:--kubelet-url'
+      true
+    case ' simulate trace:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' version:-o' ' version:--output'
+      printf '%s\n' table short json yaml
+    case '*'
+      switch "$path"
+        case ''
+          printf '%s\n' run topo labels publish cleanup health audit admit export doctor allocate capture support nccl explain simulate completion version -h --help --version
+        case ' run'
+          printf '%s\n' -h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file
+        case ' topo'
+          printf '%s\n' matrix tree path -h --help
+        case ' topo matrix'
+          printf '%s\n' -h --help --wide --nccl -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' topo tree'
+          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' topo path'
+          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' labels'
+          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --label-prefix --mig-strategy --time-slicing --topology-levels-file
+        case ' publish'
+          printf '%s\n' -h --help --dry-run -o --output --strict --no-color --label-outputs --nfd-file --namespace --label-prefix --mig-strategy --time-slicing --topology-levels-file --publish-clique --topology-levels --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' cleanup'
+          printf '%s\n' -h --help --dry-run --all-nodes -o --output --strict --no-color --label-outputs --nfd-file --namespace --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' health'
+          printf '%s\n' -h --help --only --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' audit'
+          printf '%s\n' -h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' admit'
+          printf '%s\n' -h --help --manifest --policy --scope -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' export'
+          printf '%s\n' -h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --label-prefix
+        case ' doctor'
+          printf '%s\n' -h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' allocate'
+          printf '%s\n' -h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' capture'
+          printf '%s\n' -h --help -o --output --raw --scrub --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' support'
+          printf '%s\n' -h --help -o --output --log --health-file --metrics-address --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' nccl'
+          printf '%s\n' xml -h --help
+        case ' nccl xml'
+          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' explain'
+          printf '%s\n' -h --help -o --output --strict --no-color
+        case ' simulate'
+          printf '%s\n' machines trace -h --help
+        case ' simulate machines'
+          printf '%s\n' -h --help -o --output --strict --no-color
+        case ' simulate trace'
+          printf '%s\n' -h --help --trace --workload --jobs --load --seeds --seed --policy --model --plot -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' completion'
+          printf '%s\n' -h --help bash zsh fish
+        case ' version'
+          printf '%s\n' -h --help -o --output --strict --no-color
+      end
+  end
+end
+complete -c nodetopo -f -a '(__nodetopo_complete)'
