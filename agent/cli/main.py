@@ -64,7 +64,7 @@ _EPILOG = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
-    _prepare_streams()
+    prepare_streams()
     try:
         args = parsed(sys.argv[1:] if argv is None else argv)
         code: int = args.run(args)
@@ -127,7 +127,7 @@ def parser(only: str | None = ALL, kind: type[Parser] = Parser) -> Parser:
     return whole
 
 
-def _prepare_streams() -> None:
+def prepare_streams() -> None:
     """Open closed streams as ``/dev/null``, and print UTF-8 whatever the locale says."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller, as with `>&-`

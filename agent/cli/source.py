@@ -143,10 +143,10 @@ def resolved(args: Namespace) -> "Resolved":
     found = Resolved.of(flags=flags, environment=os.environ)
     if found.settings.kubeconfig is not None:
         return found
-    return replace(found, settings=replace(found.settings, kubeconfig=_usual_kubeconfig()))
+    return replace(found, settings=replace(found.settings, kubeconfig=usual_kubeconfig()))
 
 
-def _usual_kubeconfig() -> Path | None:
+def usual_kubeconfig() -> Path | None:
     """Return the kubeconfig where none is set; ``None`` for the account of the pod, or none."""
     if named := os.environ.get("KUBECONFIG"):
         return Path(named)

@@ -35,8 +35,12 @@ class Access:
     credentials: Callable[[], Mapping[str, str]]
 
 
-def access(kubeconfig: Path | None) -> Access:
+def access(kubeconfig: Path | None, context: str | None = None) -> Access:
     """Return the way that *kubeconfig* describes, or else that of the pod this runs in.
+
+    Args:
+        kubeconfig: a file; several may be joined by colons, as in ``$KUBECONFIG``.
+        context: that of the kubeconfig; ``None`` for its current one.
 
     Raises:
         ApiUnavailable: no kubeconfig or service account that can be used.
@@ -47,7 +51,7 @@ def access(kubeconfig: Path | None) -> Access:
     # What of NO_PROXY counts for an address is for the package to say.
     if is_in_pod and not any(map(os.environ.get, _PROXIES)):
         return _service_account()
-    return _by_package(kubeconfig, is_in_pod=is_in_pod)
+    return _by_package(kubeconfig, context, is_in_pod=is_in_pod)
 
 
 def _service_account() -> Access:
@@ -76,7 +80,7 @@ def _token() -> Mapping[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def _by_package(kubeconfig: Path | None, *, is_in_pod: bool) -> Access:
+def _by_package(kubeconfig: Path | None, context: str | None, *, is_in_pod: bool) -> Access:
     # Imported here: a pod without a proxy, and a command line without a cluster, never need it.
     from kubernetes import config  # noqa: PLC0415
     from kubernetes.client import ApiClient, Configuration  # noqa: PLC0415
@@ -89,7 +93,9 @@ def _by_package(kubeconfig: Path | None, *, is_in_pod: bool) -> Access:
             load.load_incluster_config(client_configuration=configuration)
         else:
             file = str(kubeconfig)
-            load.load_kube_config(file, client_configuration=configuration, persist_config=False)
+            load.load_kube_config(
+                file, context, client_configuration=configuration, persist_config=False
+            )
         client = ApiClient(configuration)
     # The package does not check types: a file that is no kubeconfig ends in any of these.
     except (

@@ -88,12 +88,15 @@ class Answer:
 class Api:
     """A connection to the API server of *kubeconfig*, or else of the cluster it runs in.
 
+    Args:
+        context: that of the kubeconfig; ``None`` for its current one.
+
     Raises:
         ApiUnavailable: no kubeconfig or service account that can be used.
     """
 
-    def __init__(self, kubeconfig: Path | None) -> None:
-        self._access = access(kubeconfig)
+    def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
+        self._access = access(kubeconfig, context)
 
     @property
     def host(self) -> str:
