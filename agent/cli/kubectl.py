@@ -337,7 +337,7 @@ def _variables(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Iterator
     }
     for variable in container.get("env") or ():
         path = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
-        value = variable.get("value", fields.get(path))
+        value = variable.get("value", fields.get(str(path)))
         if value is not None:
             yield str(variable.get("name")), str(value)
 
