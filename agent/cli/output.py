@@ -54,6 +54,62 @@ def style(*, no_color: bool) -> Style:
     return Style(wanted and sys.stdout.isatty())
 
 
+MOST_COLUMNS = 4
+"""A line of a table with more columns is not wrapped: its cells would no longer stand aligned."""
+
+LEAST_WIDTH = 20
+"""Columns of a terminal that is too narrow to wrap anything."""
+
+_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
+_SGR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def fitted(text: str, columns: int) -> str:
+    """Return *text* with lines of more than *columns* wrapped, below the text that they continue.
+
+    What stands in the last column of a line hangs below itself, unless that column is too far
+    right; lines of wide tables stay as they are.
+    """
+    if columns < LEAST_WIDTH:
+        return text
+    return "".join(f"{_wrapped(line, columns)}\n" for line in text.splitlines())
+
+
+def _wrapped(line: str, columns: int) -> str:
+    shown = _SGR.sub("", line)
+    gaps = [match.end() for match in _GAP.finditer(shown)]
+    if width(shown) <= columns or len(gaps) >= MOST_COLUMNS:
+        return line
+    start = len(shown) - len(shown.lstrip())
+    hang = max([at for at in (start, *gaps) if at <= columns // 2], default=0) + 2
+    rows, row = [""], 0
+    for word in re.findall(r"\s*\S+", line):
+        taken = width(_SGR.sub("", word))
+        if row + taken > columns and rows[-1].strip():
+            rows.append(" " * hang)
+            row, word = hang, word.lstrip()  # noqa: PLW2901 - the space before it is the line break
+            taken = width(_SGR.sub("", word))
+        rows[-1] += word
+        row += taken
+    return "\n".join(rows)
+
+
+def _on_terminal(text: str) -> str:
+    """Return *text* as wide as the terminal that it is for, unchanged for a file or a pipe."""
+    if not sys.stdout.isatty():
+        return text
+    try:
+        columns = int(os.environ.get("COLUMNS") or 0)
+    except ValueError:
+        columns = 0
+    if columns <= 0:
+        try:
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns
+        except (OSError, ValueError):
+            return text
+    return fitted(text, columns)
+
+
 # A word to the person who waits.
 
 PATIENCE_S = 2.0
@@ -136,11 +192,11 @@ def emit(answer: Answer, args: Namespace) -> None:
             is_safe = _STEERING.search(json.dumps(answer.plain, ensure_ascii=False)) is None
             say(yaml.safe_dump(answer.plain, sort_keys=False, allow_unicode=is_safe, width=100))
         case "short":
-            say(answer.short)
+            say(_on_terminal(answer.short))
         case "svg" if answer.svg is not None:
             say(answer.svg())
         case _:
-            say(answer.table)
+            say(_on_terminal(answer.table))
 
 
 def say(text: str) -> None:

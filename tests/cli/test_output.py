@@ -1,5 +1,6 @@
 """Text for people is safe and aligned, whatever the data holds."""
 
+import re
 from argparse import Namespace
 
 import pytest
@@ -8,14 +9,18 @@ from hypothesis import strategies as st
 
 from agent.cli.output import (
     LONGEST_LINE,
+    MOST_COLUMNS,
     MOST_KINDS,
     clean,
+    fitted,
     json_text,
     note,
     table,
     warn_each_kind,
     width,
 )
+from tests.cli.conftest import Cli
+from tests.cli.outcome import READERS
 
 
 @pytest.mark.parametrize(
@@ -98,3 +103,34 @@ def test_kinds_of_warnings_are_bounded(capsys: pytest.CaptureFixture[str]) -> No
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == MOST_KINDS + 1
     assert lines[-1] == "warning: and 100 more warnings, of 100 other kinds"
+
+
+READERS_AT_WIDTHS = [(command, columns) for command in READERS for columns in (40, 80)]
+
+
+@pytest.mark.parametrize(("command", "columns"), READERS_AT_WIDTHS)
+def test_lines_fit_the_terminal_and_keep_their_words(
+    cli: Cli, command: tuple[str, ...], columns: int
+) -> None:
+    whole = cli(*command, "--machine", "dgx-h100").out
+    text = fitted(whole, columns)
+    assert text.split() == whole.split()
+    wide = [line for line in text.splitlines() if width(line) > columns]
+    tables = [line for line in wide if len(re.findall(r"(?<=\S) {2,}(?=\S)", line)) >= MOST_COLUMNS]
+    long_words = [line for line in wide if len(line.split()) == 1]
+    assert set(wide) == {*tables, *long_words}
+
+
+def test_a_long_line_hangs_below_its_text() -> None:
+    line = "           \x1b[32m✓\x1b[0m NUM-001 every GPU reports its NUMA node\n"
+    assert fitted(line, 40) == (
+        "           \x1b[32m✓\x1b[0m NUM-001 every GPU reports\n             its NUMA node\n"
+    )
+    fact = "why         The kubelet cannot align CPUs with it\n"
+    assert fitted(fact, 36) == (
+        "why         The kubelet cannot align\n              CPUs with it\n"
+    )
+
+
+def test_a_terminal_that_says_no_width_changes_nothing() -> None:
+    assert fitted("x " * 100 + "\n", 0) == "x " * 100 + "\n"
