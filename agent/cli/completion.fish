@@ -4,7 +4,7 @@ function __nodetopo_complete
   set -l path ''
   for token in $tokens
     switch "$path $token"
-      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' allocate' ' capture' ' support' ' nccl' ' nccl xml' ' explain' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
+      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl xml' ' explain' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
         set path "$path $token"
     end
   end
@@ -69,6 +69,8 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' run:--resource-name'
       true
+    case ' run:--offer-gpus'
+      printf '%s\n' always never
     case ' run:--mig-strategy'
       printf '%s\n' none single mixed
     case ' run:--time-slicing'
@@ -583,6 +585,14 @@ function __nodetopo_complete
       true
     case ' doctor:--kubelet-ca-file'
       __fish_complete_path $current
+    case ' migrate:--as'
+      printf '%s\n' plugin-config plugin-values operator-values nfd-values nfd-worker rdma-config
+    case ' migrate:--write'
+      __fish_complete_path $current
+    case ' migrate:--deploy'
+      __fish_complete_path $current
+    case ' migrate:-o' ' migrate:--output'
+      printf '%s\n' table short json yaml config
     case ' allocate:--size'
       true
     case ' allocate:--available'
@@ -776,9 +786,9 @@ function __nodetopo_complete
     case '*'
       switch "$path"
         case ''
-          printf '%s\n' run topo labels publish cleanup health audit admit export doctor allocate capture support nccl explain simulate completion version -h --help --version
+          printf '%s\n' run topo labels publish cleanup health audit admit export doctor migrate allocate capture support nccl explain simulate completion version -h --help --version
         case ' run'
-          printf '%s\n' -h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file
+          printf '%s\n' -h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file
         case ' topo'
           printf '%s\n' matrix tree path -h --help
         case ' topo matrix'
@@ -803,6 +813,8 @@ function __nodetopo_complete
           printf '%s\n' -h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --label-prefix
         case ' doctor'
           printf '%s\n' -h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' migrate'
+          printf '%s\n' -h --help --check --as --write --deploy -o --output --strict --no-color
         case ' allocate'
           printf '%s\n' -h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' capture'

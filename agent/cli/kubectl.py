@@ -34,7 +34,7 @@ CONTAINER = "nodetopo"
 OF_CLUSTER = ("doctor", "export", "cleanup")
 """Commands about all Nodes, which run here, with the caller's own rights."""
 
-HERE = (*OF_CLUSTER, "explain", "simulate", "version")
+HERE = (*OF_CLUSTER, "explain", "migrate", "simulate", "version")
 """Commands that need no node."""
 
 _NEVER = ("run", "completion")
