@@ -198,6 +198,17 @@ def _print_config(args: Namespace, reloader: "Reloader") -> None:
     theirs = [("NVIDIA'S NAME", "VALUE", "ORIGIN", "HERE")]
     theirs += [(name.name, *_nvidia_value(resolved, name), effect(name)) for name in NAMES]
     say(f"{output.table(rows)}\n{output.table(theirs)}")
+    settings = resolved.settings
+    if "auto" in settings.device_list_strategy:
+        from agent.deviceplugin.hand_over import choose, read_setup  # noqa: PLC0415 - rarely needed
+
+        chosen = choose(
+            read_setup(settings.host_root),
+            kind=settings.cdi_kind,
+            devices=(),
+            writes_spec=settings.cdi_spec == "write",
+        )
+        say(f"\nhand-over here: {chosen.strategy}, as {clean(chosen.problem or chosen.reason)}")
 
 
 def _nvidia_value(resolved: Resolved, name: Name) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from agent.allocation.rules import Policy
 from agent.config import values
+from agent.deviceplugin.settings import Strategy
 from agent.health.status import HealthClass
 
 EVERY = "*"
@@ -227,3 +228,18 @@ def xid_classes(value: object) -> XidClasses:
             raise ValueError(f"not about XIDs from 1 to {LAST_XID}, the lower first: {xids}")
         classes.update(dict.fromkeys(range(first, last + 1), kind))
     return XidClasses(MappingProxyType(dict(sorted(classes.items()))))
+
+
+# Hand-over: how devices reach containers.
+
+
+def strategies(value: object) -> tuple[str, ...]:
+    """Read a list of :class:`Strategy`; ``auto`` stands alone, or with ``device-specs``.
+
+    Raises:
+        ValueError: a word is none, or stands twice, or beside ``auto``.
+    """
+    found = values.several_of(tuple(word.value for word in Strategy))(value)
+    if Strategy.AUTO in found and set(found) - {Strategy.AUTO, Strategy.DEVICE_SPECS}:
+        raise ValueError("auto chooses the strategy: write it alone, or with device-specs")
+    return found

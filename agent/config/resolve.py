@@ -268,6 +268,6 @@ def _strategy_warnings(chosen: Mapping[str, Given], *, is_nvidias: bool) -> Iter
         yield from (f"{given.origin}: {text}" for text in start_warnings(settings))
     elif is_nvidias:
         yield (
-            "device-list-strategy is not set: devices are handed over by cdi-cri, where NVIDIA's"
-            " device plugin takes envvar"
+            "device-list-strategy is not set: it is chosen by what the node is set up for, where"
+            " NVIDIA's device plugin takes envvar"
         )

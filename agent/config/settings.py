@@ -342,8 +342,8 @@ class Settings:
     # Containers: the answer to Allocate, and the CDI specification behind it.
 
     device_list_strategy: tuple[str, ...] = _CONTAINERS.setting(
-        ("cdi-cri",),
-        values.several_of(tuple(word.value for word in Strategy)),
+        ("auto",),
+        policies.strategies,
         f"how devices reach a container, several by comma: {', '.join(Strategy)}",
         "LIST",
         is_live=True,

@@ -1,7 +1,7 @@
 """What the settings mean for the resources of a node and for the plugins that offer them."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -38,7 +38,9 @@ class PluginPlan:
     Attributes:
         table: measured bandwidths, if there are any.
         rules: how resources are made of devices.
-        plugin: how devices are handed to containers.
+        plugin: how devices are handed to containers; by CDI where *is_auto*, until
+            :meth:`handing_over_by` gives the way.
+        is_auto: the node decides how they are handed over, not a setting.
         cdi: writes the CDI specification; ``None`` where another program does.
         nccl: writes the topology for NCCL; ``None`` where containers get none.
         warnings: what the node lacks for *settings*, a sentence each.
@@ -49,6 +51,7 @@ class PluginPlan:
     table: BandwidthTable | None
     rules: Rules
     plugin: PluginSettings
+    is_auto: bool
     cdi: CdiWriter | None
     nccl: NcclHints | None
     warnings: tuple[str, ...]
@@ -67,8 +70,9 @@ class PluginPlan:
             name: Shared(name=slicing.offered_name(name), replicas=count)
             for name, count in slicing.replicas.items()
         }
+        asked = tuple(Strategy(word) for word in settings.device_list_strategy)
         plugin = PluginSettings(
-            strategies=tuple(Strategy(word) for word in settings.device_list_strategy),
+            strategies=tuple(Strategy.CDI_CRI if word is Strategy.AUTO else word for word in asked),
             cdi_kind=settings.cdi_kind,
             annotation_prefix=settings.cdi_annotation_prefix,
             imex_channels=settings.imex_channels,
@@ -98,11 +102,21 @@ class PluginPlan:
                 excluded=settings.exclude_gpus,
             ),
             plugin=plugin,
+            is_auto=Strategy.AUTO in asked,
             cdi=None if cdi is None else CdiWriter(cdi, plugin),
             nccl=None if nccl is None else NcclHints(nccl, host_root=settings.host_root),
             warnings=() if is_simulated else _missing_channels(settings, plugin),
             is_simulated=is_simulated,
         )
+
+    def handing_over_by(self, strategy: Strategy) -> Self:
+        """Return this plan with the way that was chosen for the node, where it is automatic."""
+        if not self.is_auto:
+            return self
+        others = (word for word in self.plugin.strategies if word is not Strategy.CDI_CRI)
+        # CDI brings the device nodes itself.
+        beside = () if strategy is Strategy.CDI_CRI else tuple(others)
+        return replace(self, plugin=replace(self.plugin, strategies=(strategy, *beside)))
 
     def placement(self, resource: Resource) -> tuple[Policy, Model, BandwidthTable | None]:
         """Return how devices of *resource* are chosen; its policy may name it unshared."""

@@ -13,6 +13,7 @@ import structlog
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.plugins import PluginSet
+from agent.deviceplugin.hand_over import HandOver
 from agent.deviceplugin.plugin import PluginState
 from agent.health.notices import Notice
 from agent.health.status import HealthView
@@ -42,6 +43,7 @@ class NoticeReporter:
         self.post = post
         self._conflicts: dict[str, str] = {}
         self._cdi_problem: str | None = None
+        self._hand_over: HandOver | None = None
 
     def report(self, notices: Iterable[Notice]) -> None:
         """Report *notices* in their order."""
@@ -77,6 +79,23 @@ class NoticeReporter:
             )
             for resource in before
             if resource not in self._conflicts
+        )
+
+    def report_hand_over(self, now: HandOver | None) -> None:
+        """Report how devices reach containers if that has changed since the start, or is no way."""
+        before, self._hand_over = self._hand_over, now
+        if now is None or now == before:
+            return
+        if now.problem is not None:
+            reason, message = "NoHandOver", now.problem
+        elif before is None:  # the start, which the log has
+            return
+        else:
+            reason = "HandOverChanged"
+            message = f"devices reach containers by {now.strategy}: {now.reason}"
+        is_bad = now.problem is not None
+        self.report(
+            [Notice(reason=reason, message=message, is_warning=is_bad, gpu=None, key=reason)]
         )
 
     def report_cdi(self, problem: str | None) -> None:
@@ -149,8 +168,10 @@ class ReconcileLoop(PeriodicLoop):
             self._plugins.take(current.snapshot, view)
             self._offered = current, view
 
+        self._plugins.look_again()
         if self._health is not None:
             self._notices.report(self._health.notices())
+        self._notices.report_hand_over(self._plugins.hand_over)
         self._notices.report_conflicts(self._plugins.states)
         self._notices.report_cdi(self._plugins.cdi_problem)
         if lost := self._plugins.lost:

@@ -104,6 +104,7 @@ class Status:
     def _with_devices(self, state: MetricsState) -> MetricsState:
         """Add what is offered, whether it reaches pods, and the health of GPUs."""
         plugins, nvml = self.components.plugins, self.components.target.machine.nvml()
+        hand_over = plugins.hand_over
         states = plugins.states
         taken = conflicts(states)
         is_registered = {name: plugin.is_registered for name, plugin in states.items()}
@@ -121,9 +122,11 @@ class Status:
                 conflicts=taken,
                 refusals=[refusal.reason for refusal in plugins.refusals if refusal.resource],
                 cdi_problem=plugins.cdi_problem,
+                hand_over_problem=None if hand_over is None else hand_over.problem,
             ),
             registrations={name: plugin.registrations for name, plugin in states.items()},
-            is_registered=is_registered or {self.components.settings.resource_name: False},
+            is_registered=is_registered or self._unoffered(),
+            strategies=tuple(map(str, plugins.strategies)) if is_registered else (),
             conflicts=taken,
             devices=devices,
             allocations={name: plugin.allocations for name, plugin in states.items()},
@@ -134,6 +137,11 @@ class Status:
         if health is not None:
             state = replace(state, health=health.view, xid_counts=health.counts)
         return state
+
+    def _unoffered(self) -> dict[str, bool]:
+        """Return what the kubelet lacks while nothing is offered that ought to be."""
+        settings = self.components.settings
+        return {} if settings.offer_gpus == "never" else {settings.resource_name: False}
 
     def _with_published(self, state: MetricsState) -> MetricsState:
         """Add what was published, and the configuration in force."""

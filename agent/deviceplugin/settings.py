@@ -12,9 +12,11 @@ class Strategy(StrEnum):
     """How a device is made visible in a container; several strategies may be combined.
 
     The names are those of NVIDIA's device plugin (``--device-list-strategy``), where
-    ``device-specs`` is its separate ``--pass-device-specs``.
+    ``device-specs`` is its separate ``--pass-device-specs``. ``auto`` is ours: it stands for the
+    one that :mod:`agent.deviceplugin.hand_over` chooses, and is in no answer.
     """
 
+    AUTO = "auto"
     CDI_CRI = "cdi-cri"
     CDI_ANNOTATIONS = "cdi-annotations"
     VOLUME_MOUNTS = "volume-mounts"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from agent.config import ConfigFile, Resolved
 
-STRATEGY = "device-list-strategy is not set: devices are handed over by cdi-cri"
+STRATEGY = "device-list-strategy is not set: it is chosen by what the node is set up for"
 """How the warning begins that every file of NVIDIA's without a strategy gives."""
 
 

@@ -108,7 +108,7 @@ def test_the_file_is_named_by_nvidias_names_too(
 
 def test_both_tables_name_what_goes_together(capsys: pytest.CaptureFixture[str]) -> None:
     main(["run", "--print-config"])
-    ours, theirs = capsys.readouterr().out.split("\n\n")
+    ours, theirs, _hand_over = capsys.readouterr().out.split("\n\n")
     assert re.search(r"^dev-root +none +default +nvidia-dev-root$", ours, re.MULTILINE)
     assert re.search(r"^numa-mode +numa +default +-$", ours, re.MULTILINE)
     assert re.search(r"^nvidia-dev-root +- +not set +sets dev-root$", theirs, re.MULTILINE)
@@ -278,3 +278,17 @@ def test_the_page_has_every_setting_that_takes_a_new_start() -> None:
     _before, _heading, section = text.partition("take effect when the daemon restarts")
     listed = re.findall(r"`([a-z-]+)`", section.partition("\n\n")[0])
     assert listed == [key(name) for name, option in options().items() if not option.is_live]
+
+
+def test_how_devices_would_be_handed_over_here_is_printed_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "etc/nvidia-container-runtime/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("accept-nvidia-visible-devices-as-volume-mounts = true\n")
+    asked = ["run", "--print-config", f"--host-root={tmp_path}"]
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert "hand-over here: volume-mounts, as no directory of CDI specifications" in said
+    assert main([*asked, "--device-list-strategy=envvar"]) == 0
+    assert "hand-over here" not in capsys.readouterr().out

@@ -26,6 +26,7 @@ class ServedNode:
 
     def reconfigure(self, **settings: Any) -> None:
         """Ask for other settings, all but *settings* as they are by default."""
+        settings = {"device_list_strategy": ("cdi-cri",), **settings}
         chosen = Settings(node_name="n", device_plugin_dir=self.directory, **settings)
         self.plugins.reconfigure(chosen, load_table(chosen))
 
@@ -52,6 +53,7 @@ class ServedNode:
 @contextmanager
 def serving_node(**settings: Any) -> Iterator[ServedNode]:
     """Yield a set of plugins with *settings* that has taken nothing yet."""
+    settings = {"device_list_strategy": ("cdi-cri",), **settings}  # not by this machine's files
     with (
         generous_deadlines(),
         TemporaryDirectory(prefix="nodetopo-") as directory,

@@ -41,6 +41,10 @@ def _render(folder: Path, below: list[Object]) -> list[Object]:
         found = _render(folder / name, found)
     for patch in plan.get("patches", ()):
         _patch(found, patch)
+    for entry in plan.get("labels", ()):
+        for one in found:
+            labels = one["metadata"].setdefault("labels", {})
+            labels |= entry["pairs"]
     set_images(found, plan.get("images", ()))
     return found
 

@@ -289,7 +289,7 @@ def test_the_drop_in_hands_devices_over_as_nvidias_plugin_does_by_default() -> N
 
 def test_nvidias_config_map_takes_the_place_of_ours() -> None:
     found: Any = daemonset(render(DEPLOY / "overlays" / "nvidia-config"))
-    before = with_components("named-config")
+    before = with_components("hand-over", "named-config")
     (ours,) = (one for one in pod(before)["volumes"] if one["name"] == "configs")
     ours["configMap"]["name"] = "nvidia-plugin-configs"
     container(before)["env"].append({"name": "NODETOPO_DEFAULT_CONFIG", "value": ""})

@@ -1,11 +1,9 @@
-"""What ``deploy/daemonset`` holds, read the way ``kubectl apply -k`` reads a plain base."""
+"""What ``kubectl apply -k deploy/daemonset`` would send, and how it gets there."""
 
 from pathlib import Path
 from urllib.parse import quote
 
-import yaml
-
-from tests.deploy.kustomize import set_images
+from tests.deploy.kustomize import render
 from tests.lab.api import Api, Object
 from tests.lab.granted import wait_granted
 
@@ -27,29 +25,12 @@ _COLLECTIONS = {
 
 
 def manifests(directory: Path = BASE) -> tuple[Object, ...]:
-    """Return the objects of a kustomization of resources, namespace, labels and images.
+    """Return the objects of a kustomization.
 
     Raises:
-        AssertionError: it uses more of kustomize than the lab renders.
+        AssertionError: it uses more of kustomize than the tests render.
     """
-    plan = yaml.safe_load((directory / "kustomization.yaml").read_text("utf-8"))
-    beyond = set(plan) - {"apiVersion", "kind", "resources", "namespace", "labels", "images"}
-    assert not beyond, f"the lab does not render {sorted(beyond)} of {directory}"
-    found = [document for name in plan["resources"] for document in _load(directory / name)]
-    for document in found:
-        place = document["metadata"]
-        for entry in plan.get("labels", ()):
-            place["labels"] = {**place.get("labels", {}), **entry["pairs"]}
-        if "namespace" in plan and "{namespace}" in _COLLECTIONS[document["kind"]]:
-            place["namespace"] = plan["namespace"]
-    set_images(found, plan.get("images", ()))
-    return tuple(found)
-
-
-def _load(resource: Path) -> tuple[Object, ...]:
-    if resource.is_dir():
-        return manifests(resource)
-    return tuple(filter(None, yaml.safe_load_all(resource.read_text("utf-8"))))
+    return tuple(render(directory))
 
 
 def path(document: Object) -> str:

@@ -43,6 +43,7 @@ class Runtime:
 
     def __init__(self, node_name: str, home: Path, program: Path, processes: Processes) -> None:
         self.socket = home / "cri.sock"
+        self._cdi_directories = home / "cdi-directories"
         self._name = f"{node_name}-fakecri"
         self._command = program
         self._processes = processes
@@ -51,13 +52,23 @@ class Runtime:
     def start(self) -> None:
         """Start it without any pod, and wait until it serves."""
         self.socket.unlink(missing_ok=True)
-        self._program = self._processes.start(self._name, [self._command, f"unix://{self.socket}"])
+        command: list[str | Path] = [self._command, f"unix://{self.socket}", self._cdi_directories]
+        self._program = self._processes.start(self._name, command)
         wait_for("the container runtime serves", self.socket.exists)
 
     def kill(self) -> None:
         """End it, if it was started; its pods and containers are gone with it."""
         if self._program is not None:
             self._processes.kill(self._program)
+
+    def resolve_cdi(self, *directories: Path) -> None:
+        """Create no container from now on with a CDI name that no file in *directories* defines.
+
+        With none of them, names are taken as they come, as at the start.
+        """
+        self._cdi_directories.write_text("\n".join(map(str, directories)), "utf-8")
+        if not directories:
+            self._cdi_directories.unlink()
 
     def created(self, pod: str) -> tuple[Created, ...]:
         """Return every container made so far for the last pod of that name, in order."""

@@ -21,7 +21,11 @@ pytestmark = pytest.mark.lab
 DEPLOY = CHART.parent / "daemonset"
 OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
 
-PLAIN: Object = {"namespace.create": True, "policy.create": False}
+PLAIN: Object = {
+    "namespace.create": True,
+    "policy.create": False,
+    "components.handOver": False,
+}
 """What makes of the chart's defaults the base of kustomize."""
 
 AS_VALUES: dict[str, Object] = {
@@ -98,6 +102,11 @@ def test_the_chart_has_the_version_of_the_agent() -> None:
 
 def test_the_base_is_the_same() -> None:
     assert_same(render(PLAIN), kustomize(DEPLOY / "base"))
+
+
+def test_the_default_is_the_same_but_for_the_policies() -> None:
+    values = {"namespace.create": True, "policy.create": False}
+    assert_same(render(values), kustomize(DEPLOY))
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

@@ -518,6 +518,13 @@ KUBELET_FAMILIES = (
         samples=lambda state: by_name(state.registrations),
     ),
     Family(
+        name="hand_over_info",
+        text="How devices reach containers: the strategies by comma (`device-list-strategy`)",
+        labels=("strategy",),
+        when=OFFERED,
+        samples=lambda state: {(",".join(state.strategies),): 1} if state.strategies else {},
+    ),
+    Family(
         name="resource_conflict",
         text="Whether another device plugin has taken the resource",
         labels=("resource",),

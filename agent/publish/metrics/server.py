@@ -255,6 +255,7 @@ def not_ready(
     conflicts: Mapping[str, str],
     refusals: Sequence[str] = (),
     cdi_problem: str | None = None,
+    hand_over_problem: str | None = None,
 ) -> str | None:
     """Return what keeps the node's GPUs from pods, a line ``Reason: sentence`` each.
 
@@ -270,6 +271,7 @@ def not_ready(
         conflicts: resource → which competing plugin serves it, a sentence.
         refusals: why a configured resource is not offered, a sentence each.
         cdi_problem: why our CDI specification is not what it should be, a sentence.
+        hand_over_problem: why no way hands GPUs to containers, a sentence.
     """
     if snapshot is None:
         return "NotScanned: the node has not been read yet"
@@ -280,6 +282,8 @@ def not_ready(
         if not is_there and resource not in conflicts
     ]
     lines += [f"NotOffered: {text}" for text in refusals]
+    if hand_over_problem is not None and is_registered:
+        lines.append(f"NoHandOver: {hand_over_problem}")
     if cdi_problem is not None:
         lines.append(f"CdiNotWritten: {cdi_problem}")
     is_nvml_missed = nvml.failures >= PATIENCE or not is_registered

@@ -29,6 +29,7 @@ class MetricsState:
         health: by GPU; empty where health is not watched.
         xid_counts: (GPU uuid, XID) → how often it was seen.
         nvml_failures: consecutive failures to read NVML.
+        strategies: how devices are handed to containers; empty while nothing is offered.
         config: name of the configuration in force; ``None`` if nothing selects one.
         config_failures: changes of the configuration that were refused.
         events_posted: writes of Kubernetes Events.
@@ -60,6 +61,7 @@ class MetricsState:
     health: HealthView = field(default_factory=dict)
     xid_counts: Mapping[tuple[str, int], int] = field(default_factory=dict)
     nvml_failures: int = 0
+    strategies: tuple[str, ...] = ()
     config: str | None = None
     config_failures: int = 0
     events_posted: int = 0

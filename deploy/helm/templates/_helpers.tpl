@@ -146,14 +146,16 @@ subjects:
 {{- $mounts = append $mounts (dict "name" "kubelet-config" "mountPath" "/host/var/lib/kubelet/config.yaml" "path" (printf "%s/config.yaml" $kubelet) "type" "File") -}}
 {{- $mounts = append $mounts (dict "name" "kubelet-drop-ins" "mountPath" "/host/etc/kubernetes/kubelet.conf.d" "path" "/etc/kubernetes/kubelet.conf.d" "type" "DirectoryOrCreate") -}}
 {{- end -}}
-{{- if .hostAudit -}}
+{{- if or .handOver .hostAudit -}}
 {{- /* No types: with type Directory a pod whose node lacks one of them would not start. */ -}}
-{{- $mounts = append $mounts (dict "name" "host-etc-containerd" "mountPath" "/host/etc/containerd" "path" "/etc/containerd") -}}
-{{- $mounts = append $mounts (dict "name" "host-etc-crio" "mountPath" "/host/etc/crio" "path" "/etc/crio") -}}
-{{- $mounts = append $mounts (dict "name" "host-toolkit" "mountPath" "/host/etc/nvidia-container-runtime" "path" "/etc/nvidia-container-runtime") -}}
 {{- $mounts = append $mounts (dict "name" "host-etc-cdi" "mountPath" "/host/etc/cdi" "path" "/etc/cdi") -}}
 {{- $mounts = append $mounts (dict "name" "host-run-cdi" "mountPath" "/host/run/cdi" "path" "/run/cdi") -}}
+{{- $mounts = append $mounts (dict "name" "host-toolkit" "mountPath" "/host/etc/nvidia-container-runtime" "path" "/etc/nvidia-container-runtime") -}}
 {{- $mounts = append $mounts (dict "name" "host-local" "mountPath" "/host/usr/local" "path" "/usr/local") -}}
+{{- $mounts = append $mounts (dict "name" "host-etc-containerd" "mountPath" "/host/etc/containerd" "path" "/etc/containerd") -}}
+{{- end -}}
+{{- if .hostAudit -}}
+{{- $mounts = append $mounts (dict "name" "host-etc-crio" "mountPath" "/host/etc/crio" "path" "/etc/crio") -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $mounts -}}

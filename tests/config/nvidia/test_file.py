@@ -117,7 +117,10 @@ def test_resources_keep_their_names_and_that_is_said() -> None:
         ("flags: {gfd: {sleepInterval: infinite}}", "(scan-interval)"),
         ("flags: {gfd: {outputFile: /x}}", "written to the Node itself"),
         ("flags: {gfd: {machineTypeFile: /x}}", "comes from the DMI tables"),
-        ("flags: {plugin: {passDeviceSpecs: true}}", "CDI brings the device nodes itself"),
+        (
+            "flags: {plugin: {passDeviceSpecs: true, deviceListStrategy: cdi-cri}}",
+            "CDI brings the device nodes itself",
+        ),
         ("flags: {plugin: {sharedDevicesAllocationPolicy: packed}}", "nothing is shared"),
         ("flags: {plugin: {containerDriverRoot: /none}}", "no libnvidia-ml.so.1 below /none"),
     ],

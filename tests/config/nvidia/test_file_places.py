@@ -193,7 +193,7 @@ def test_the_library_is_found_below_the_driver_root(tmp_path: Path, directory: s
         (None, {"NODETOPO_DEVICE_LIST_STRATEGY": "envvar"}, {}, "envvar"),
         (None, {"NODETOPO_DEVICE_LIST_STRATEGY": "device-specs"}, {}, "device-specs"),
         (None, {}, {"device_list_strategy": "envvar"}, "envvar"),
-        (None, {}, {}, "cdi-cri"),
+        (None, {}, {}, "auto,device-specs"),
     ],
 )
 def test_device_specs_are_passed_beside_what_is_not_cdi(

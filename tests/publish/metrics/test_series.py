@@ -29,6 +29,7 @@ def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
     offered = [f"nvidia.com/r{number}" for number in range(resources)]
     checks = dict.fromkeys(VERDICTS, 1)
     return MetricsState(
+        strategies=("cdi-cri",),
         snapshot=snapshot,
         registrations=dict.fromkeys(offered, 1),
         is_registered=dict.fromkeys(offered, True),
@@ -134,7 +135,7 @@ def test_a_driver_that_invents_gpus_and_xids_adds_few_series() -> None:
 def test_no_label_is_of_a_pod() -> None:
     named = {label for family in FAMILIES for label in family.labels}
     assert named == {
-        *("version", "probe", "report", "verdict", "code", "outcome", "name"),
+        *("version", "strategy", "probe", "report", "verdict", "code", "outcome", "name"),
         *("resource", "health", "node", "driver", "nvml", "machine", "hca"),
         *("gpu", "uuid", "pci", "model", "numa", "class", "reason", "xid"),
     }

@@ -15,9 +15,10 @@ from agent.model.gpu import (
     RemappedRows,
 )
 from agent.model.hca import Hca, HcaPort
+from agent.model.nvml_event import NvmlStatus
 from agent.model.probe_issue import ProbeIssue
 from agent.publish.metrics.families import FAMILIES, series
-from agent.publish.metrics.server import MetricsState
+from agent.publish.metrics.server import MetricsState, not_ready
 from tests.publish.metrics.scraped import (
     BROKEN,
     FORGOTTEN,
@@ -271,6 +272,7 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
         devices={"nvidia.com/gpu": {"healthy": 8}},
         allocations={"nvidia.com/gpu": 1},
         unchosen={"nvidia.com/gpu": 0},
+        strategies=("cdi-cri",),
         check_counts={"health": {"pass": 9}},
         checks_broken={"audit": {"KUB-003": "fail"}},
         health={GPU0: BROKEN},
@@ -301,3 +303,17 @@ def test_a_node_has_few_series() -> None:
         _, text = fetch(server.url)
     found = [line for line in text.splitlines() if line.startswith("nodetopo_")]
     assert len(found) <= series(gpus=1, hcas=0)
+
+
+def test_a_node_on_which_no_way_hands_gpus_to_containers_is_not_ready() -> None:
+    def reasons(**offered: bool) -> str | None:
+        return not_ready(
+            snapshot=machine("dgx-h100"),
+            nvml=NvmlStatus(),
+            is_registered=offered,
+            conflicts={},
+            hand_over_problem="no way",
+        )
+
+    assert reasons(gpu=True) == "NoHandOver: no way"
+    assert reasons() is None  # nothing is offered

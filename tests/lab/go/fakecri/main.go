@@ -9,9 +9,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"google.golang.org/grpc"
@@ -33,13 +36,18 @@ type created struct {
 	Mounts    []string          `json:"mounts"`
 }
 
-// recorder is the in-memory runtime, but for a line about each new container.
+// recorder is the in-memory runtime, but for a line about each new container, and for CDI names,
+// which it resolves where the file `directories` names the directories of specifications.
 type recorder struct {
 	*fake.RemoteRuntime
-	lines *json.Encoder
+	lines       *json.Encoder
+	directories string
 }
 
 func (r *recorder) CreateContainer(ctx context.Context, request *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+	if err := r.resolve(request.Config.GetCDIDevices()); err != nil {
+		return nil, err
+	}
 	answer, err := r.RemoteRuntime.CreateContainer(ctx, request)
 	if err != nil {
 		return nil, err
@@ -48,6 +56,43 @@ func (r *recorder) CreateContainer(ctx context.Context, request *runtimeapi.Crea
 		return nil, err
 	}
 	return answer, nil
+}
+
+// resolve looks every device up as containerd does, which creates no container where a
+// specification lacks one (containerd pkg/cdi/oci_opt.go, container-device-interface
+// pkg/cdi/cache.go InjectDevices: "unresolvable CDI devices").
+func (r *recorder) resolve(devices []*runtimeapi.CDIDevice) error {
+	list, err := os.ReadFile(r.directories)
+	if err != nil || len(devices) == 0 {
+		return nil // nobody asked for it
+	}
+	known := map[string]bool{}
+	for _, directory := range strings.Fields(string(list)) {
+		files, _ := filepath.Glob(filepath.Join(directory, "*.json"))
+		for _, file := range files {
+			var spec struct {
+				Kind    string
+				Devices []struct{ Name string }
+			}
+			text, err := os.ReadFile(file)
+			if err != nil || json.Unmarshal(text, &spec) != nil {
+				continue // the cache of containerd leaves out what it cannot read
+			}
+			for _, device := range spec.Devices {
+				known[spec.Kind+"="+device.Name] = true
+			}
+		}
+	}
+	missing := []string{}
+	for _, device := range devices {
+		if !known[device.Name] {
+			missing = append(missing, device.Name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("CDI device injection failed: unresolvable CDI devices %s", strings.Join(missing, ", "))
+	}
+	return nil
 }
 
 func describe(id string, request *runtimeapi.CreateContainerRequest) created {
@@ -79,8 +124,8 @@ func describe(id string, request *runtimeapi.CreateContainerRequest) created {
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		log.Fatal("usage: fakecri unix:///path/to.sock")
+	if len(os.Args) != 3 {
+		log.Fatal("usage: fakecri unix:///path/to.sock FILE-WITH-CDI-DIRECTORIES")
 	}
 	runtime := fake.NewFakeRemoteRuntime()
 	// The kubelet takes an image without a size for a broken one, and the default is 0.
@@ -96,7 +141,7 @@ func main() {
 		log.Fatalf("fakecri: cannot serve %s: %v", os.Args[1], err)
 	}
 	server := grpc.NewServer()
-	runtimeapi.RegisterRuntimeServiceServer(server, &recorder{runtime, json.NewEncoder(os.Stdout)})
+	runtimeapi.RegisterRuntimeServiceServer(server, &recorder{runtime, json.NewEncoder(os.Stdout), os.Args[2]})
 	runtimeapi.RegisterImageServiceServer(server, runtime)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)

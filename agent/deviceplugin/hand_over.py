@@ -1,0 +1,216 @@
+"""How devices reach containers where no setting says it: by what the node is set up for.
+
+Containers get GPUs in two ways that the node must be ready for. By CDI, the kubelet passes names
+to the container runtime, which looks them up in specifications: without a specification that has
+the name, it starts no container; with CDI off, it starts one without GPUs. By NVIDIA's container
+toolkit, the runtime is NVIDIA's, and takes the GPUs from a variable or from volume mounts, as its
+configuration allows. Sources: CDI SPEC.md 1.1.0; containerd 2.1 docs/cri/config.md (enable_cdi);
+nvidia-container-toolkit v1.17.8 internal/config/config.go.
+"""
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.deviceplugin.settings import Strategy
+from agent.model.host import CdiSpec, ContainerToolkit, HostSettings, RuntimeConfig
+from agent.probes.host import runtimes
+from agent.probes.host.cdi import cdi_specs
+from agent.probes.sysfs.files import Files
+from agent.probes.sysfs.tree import Tree
+
+_CDI_DIRECTORIES = ("etc/cdi", "run/cdi", "var/run/cdi")
+"""The runtimes' own (container-device-interface pkg/cdi/spec-dirs.go), ``/run`` by both names."""
+
+_MODE_CDI = "cdi"
+"""Of the toolkit: it takes everything from specifications, whatever way a container asks."""
+
+State = tuple[tuple[str, int, int, int], ...]
+"""Name, inode, size and time of change of every file that a choice depends on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSetup:
+    """What is known of how the node hands devices to containers.
+
+    Attributes:
+        specs: CDI specifications; ``None`` where no directory of them can be seen.
+        runtimes: configurations of the container runtimes; ``None`` where none can be read.
+        toolkit: settings of NVIDIA's container toolkit; ``None`` where they cannot be read.
+    """
+
+    specs: tuple[CdiSpec, ...] | None = None
+    runtimes: tuple[RuntimeConfig, ...] | None = None
+    toolkit: ContainerToolkit | None = None
+
+    @classmethod
+    def of(cls, host: HostSettings | None) -> "NodeSetup":
+        """Return the part of *host* that counts."""
+        if host is None:
+            return cls()
+        return cls(specs=host.cdi_specs, runtimes=host.runtime_configs, toolkit=host.toolkit)
+
+    @property
+    def takes_cdi(self) -> bool | None:
+        """Whether the container runtime takes CDI devices; ``None`` if that is not known."""
+        known = {config.cdi for config in self.runtimes or ()}
+        return known.pop() if len(known) == 1 else None
+
+    @property
+    def lacks_nvidias_runtime(self) -> bool:
+        """Whether it is known that no runtime here is NVIDIA's."""
+        return self.runtimes is not None and not any(it.nvidia_runtimes for it in self.runtimes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """A way to hand devices to containers.
+
+    Attributes:
+        strategy: what Allocate answers.
+        reason: why this one, a clause.
+        problem: why no way works on this node, a sentence; ``None`` if this one does, as far as
+            is known.
+    """
+
+    strategy: Strategy
+    reason: str
+    problem: str | None = None
+
+
+def read_setup(host_root: Path) -> NodeSetup:
+    """Read the setup of the node whose file system is mounted at *host_root*."""
+    files = Files("host", Tree.of(host_root))
+    return NodeSetup(
+        specs=cdi_specs(files),
+        runtimes=runtimes.runtime_configs(files, None),
+        toolkit=runtimes.read_toolkit(files),
+    )
+
+
+def file_state(host_root: Path) -> State:
+    """Return the state of the files that :func:`read_setup` reads, which are a few."""
+    paths = [host_root / path for path in (*runtimes.CONFIGS, *runtimes.PATHS, runtimes.FILE)]
+    found = []
+    for place in (*_CDI_DIRECTORIES, runtimes.DROP_INS):
+        try:
+            paths += [Path(entry.path) for entry in os.scandir(host_root / place)]
+        except OSError:  # none there, or none that may be seen
+            continue
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(sorted(found))
+
+
+def choose(
+    setup: NodeSetup,
+    *,
+    kind: str,
+    devices: Collection[str],
+    driver: str | None = None,
+    writes_spec: bool = False,
+) -> HandOver:
+    """Return the way by which containers get *devices* on a node of *setup*.
+
+    CDI comes first, because device nodes injected by it survive ``systemctl daemon-reload``
+    (nvidia-container-toolkit issue 48); but only where a specification has all names and the
+    runtime heeds it. Else the toolkit's way. Where nothing is known of either, CDI, as it is the
+    only way that a pod cannot ask for by itself.
+
+    Args:
+        setup: what is known of the node.
+        kind: vendor and class of the specification's devices.
+        devices: their UUIDs, of those that a container may get.
+        driver: version of the loaded driver, if it is known.
+        writes_spec: whether this daemon writes the specification itself.
+    """
+    cause = None if writes_spec else _absence(setup, kind, devices, driver)
+    if cause is None and setup.takes_cdi:
+        return HandOver(
+            strategy=Strategy.CDI_CRI,
+            reason="a CDI specification has all devices, and the container runtime takes CDI",
+        )
+    toolkit = _by_toolkit(setup, has_spec=cause is None)
+    if cause is None:
+        return _with_specification(setup, toolkit)
+    if setup.specs is None and setup.toolkit is None:
+        return HandOver(
+            strategy=Strategy.CDI_CRI,
+            reason="nothing is known of CDI specifications and of NVIDIA's container toolkit",
+        )
+    if isinstance(toolkit, str):
+        problem = f"no way hands GPUs to containers: {cause}, and {toolkit}"
+        return HandOver(strategy=Strategy.CDI_CRI, reason="no way works", problem=problem)
+    return HandOver(strategy=toolkit.strategy, reason=f"{cause}; {toolkit.reason}")
+
+
+def _with_specification(setup: NodeSetup, toolkit: HandOver | str) -> HandOver:
+    """Return the way where there is a specification, and the runtime may not heed it."""
+    if setup.takes_cdi is None:
+        if isinstance(toolkit, HandOver) and setup.toolkit is not None:
+            unsure = "it is not known whether the container runtime takes CDI"
+            return HandOver(strategy=toolkit.strategy, reason=f"{unsure}; {toolkit.reason}")
+        return HandOver(
+            strategy=Strategy.CDI_CRI,
+            reason="a CDI specification has all devices, and nothing says that the container "
+            "runtime does not take CDI",
+        )
+    off = "the container runtime does not take CDI"
+    if isinstance(toolkit, str):
+        problem = f"no way hands GPUs to containers: {off}, and {toolkit}"
+        return HandOver(strategy=Strategy.CDI_CRI, reason="no way works", problem=problem)
+    return HandOver(strategy=toolkit.strategy, reason=f"{off}; {toolkit.reason}")
+
+
+def _absence(
+    setup: NodeSetup, kind: str, devices: Collection[str], driver: str | None
+) -> str | None:
+    """Return why no specification is in force for *devices*, a clause; ``None`` if one is."""
+    if setup.specs is None:
+        return "no directory of CDI specifications can be seen"
+    ours = [spec for spec in setup.specs if spec.kind == kind]
+    if not ours:
+        return f"no CDI specification of {kind}"
+    sound = [spec for spec in ours if not _fault(spec, driver)]
+    if not sound:
+        return f"{ours[0].path} {_fault(ours[0], driver)}"
+    names = {name for spec in sound for name in spec.devices}
+    missing = sorted(set(devices) - names)
+    if missing:
+        return f"{sound[0].path} does not name {missing[0]}"
+    return None
+
+
+def _fault(spec: CdiSpec, driver: str | None) -> str:
+    """Return what is wrong with a specification, a clause; empty if nothing is."""
+    if spec.missing:
+        return f"names {spec.missing[0]}, which does not exist"
+    if driver and spec.driver_version and spec.driver_version != driver:
+        return f"is of driver {spec.driver_version}, and {driver} is loaded"
+    return ""
+
+
+def _by_toolkit(setup: NodeSetup, *, has_spec: bool) -> HandOver | str:
+    """Return the way of NVIDIA's toolkit, or why it has none, a clause."""
+    toolkit = setup.toolkit
+    if setup.lacks_nvidias_runtime:
+        return "no container runtime is NVIDIA's"
+    if toolkit is None:
+        return HandOver(
+            strategy=Strategy.ENVVAR,
+            reason="NVIDIA's container toolkit takes a variable unless it is told otherwise",
+        )
+    if toolkit.mode == _MODE_CDI and not has_spec:
+        return f"{toolkit.path} has mode cdi, which needs a specification too"
+    if toolkit.volume_mounts:
+        return HandOver(
+            strategy=Strategy.VOLUME_MOUNTS, reason=f"{toolkit.path} accepts volume mounts"
+        )
+    if toolkit.env_when_unprivileged is not False:
+        return HandOver(strategy=Strategy.ENVVAR, reason=f"{toolkit.path} accepts a variable")
+    return f"{toolkit.path} accepts neither a variable nor volume mounts"

@@ -1,0 +1,105 @@
+"""How devices reach containers, while the files that decide it change."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.daemon.reconcile_loop import NoticeReporter
+from agent.deviceplugin.hand_over import HandOver
+from agent.deviceplugin.settings import Strategy
+from agent.publish.events import NodeEvent
+from tests.daemon.plugin_sets import ServedNode, serving_node
+from tests.deviceplugin.eventually import eventually
+from tests.deviceplugin.machines import node
+
+WHOLE = node("h100x8-nvswitch-2numa-8cx7")
+GPU = "nvidia.com/gpu"
+UUIDS = sorted(str(gpu.uuid) for gpu in WHOLE.gpus)
+
+
+def specify(host: Path, *uuids: str) -> None:
+    """Write a CDI specification of *uuids* below *host*."""
+    place = host / "run/cdi/nvidia.json"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    devices = [{"name": uuid} for uuid in uuids]
+    made = place.with_suffix(".tmp")
+    made.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": GPU, "devices": devices}))
+    made.replace(place)
+
+
+def toolkit(host: Path, text: str) -> None:
+    """Write the configuration of NVIDIA's toolkit below *host*."""
+    place = host / "etc/nvidia-container-runtime/config.toml"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+
+
+def names_devices(served: ServedNode) -> bool:
+    """Return whether a container would get its GPU by CDI, not by a variable."""
+    assert eventually(lambda: served.listed(GPU) == {GPU: 8})
+    given = served.kubelet.allocate(UUIDS[:1])
+    assert bool(given.cdi_devices) != ("NVIDIA_VISIBLE_DEVICES" in given.envs)
+    return bool(given.cdi_devices)
+
+
+def test_the_way_follows_the_files_of_the_node(tmp_path: Path) -> None:
+    specify(tmp_path, *UUIDS)
+    with serving_node(device_list_strategy=("auto",), host_root=tmp_path) as served:
+        served.plugins.take(WHOLE)
+        assert names_devices(served)
+        endpoint = served.plugins.states[GPU].endpoint
+
+        served.plugins.look_again()  # nothing has changed
+        assert served.plugins.states[GPU].endpoint == endpoint
+
+        specify(tmp_path, *UUIDS[1:])
+        served.plugins.look_again()
+        assert served.plugins.strategies == (Strategy.ENVVAR,)
+        assert eventually(lambda: served.is_followed(GPU))
+        assert not names_devices(served)
+
+        toolkit(tmp_path, "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n")
+        served.plugins.look_again()
+        chosen = served.plugins.hand_over
+        assert chosen is not None
+        assert "accepts neither" in str(chosen.problem)
+
+
+def test_a_setting_wins_over_the_files(tmp_path: Path) -> None:
+    toolkit(tmp_path, "accept-nvidia-visible-devices-as-volume-mounts = true\n")
+    with serving_node(device_list_strategy=("cdi-cri",), host_root=tmp_path) as served:
+        served.plugins.take(WHOLE)
+        assert served.plugins.hand_over is None
+        assert served.plugins.strategies == (Strategy.CDI_CRI,)
+
+
+def test_device_nodes_are_passed_beside_what_is_chosen_but_not_beside_cdi(tmp_path: Path) -> None:
+    asked = ("auto", "device-specs")
+    with serving_node(device_list_strategy=asked, host_root=tmp_path) as served:
+        served.plugins.take(WHOLE)
+        assert list(served.plugins.strategies) == ["cdi-cri"]  # nothing is known
+        toolkit(tmp_path, "")
+        served.plugins.look_again()
+        assert list(served.plugins.strategies) == ["envvar", "device-specs"]
+
+
+@pytest.mark.parametrize("problem", [None, "no way hands GPUs to containers"])
+def test_a_change_is_an_event_and_so_is_a_node_without_a_way(problem: str | None) -> None:
+    posted: list[NodeEvent] = []
+    notices = NoticeReporter(posted.append)
+    first = HandOver(strategy=Strategy.CDI_CRI, reason="a specification")
+    notices.report_hand_over(first)
+    notices.report_hand_over(first)
+    assert posted == []
+    notices.report_hand_over(HandOver(strategy=Strategy.ENVVAR, reason="x", problem=problem))
+    (event,) = posted
+    assert event.reason == ("HandOverChanged" if problem is None else "NoHandOver")
+    assert event.is_warning == (problem is not None)
+
+
+def test_a_node_without_a_way_is_reported_at_the_start() -> None:
+    posted: list[NodeEvent] = []
+    chosen = HandOver(strategy=Strategy.CDI_CRI, reason="x", problem="no way")
+    NoticeReporter(posted.append).report_hand_over(chosen)
+    assert [event.reason for event in posted] == ["NoHandOver"]
