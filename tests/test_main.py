@@ -115,4 +115,4 @@ def test_the_image_keeps_a_sigterm_that_comes_before_there_is_a_handler(tmp_path
 def test_the_program_is_the_module() -> None:
     """Both install the handlers first."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["scripts"] == {"nodetopo": "agent.__main__:main"}
+    assert project["scripts"]["nodetopo"] == "agent.__main__:main"

@@ -107,7 +107,7 @@ def _shown_settings(components: Components, config: str | None) -> list[tuple[st
     settings = components.settings
     shown = [
         ("mig-strategy", settings.mig_strategy),
-        ("device-list-strategy", ",".join(settings.device_list_strategy)),
+        ("device-list-strategy", ",".join(components.plugins.strategies)),
         ("registration", settings.registration),
     ]
     return [("config", config), *shown] if config is not None else shown

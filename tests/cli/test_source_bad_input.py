@@ -57,7 +57,7 @@ SNAPSHOT = '{"schema": "nodetopo/v1", "gpus": [{"index": 0, "pci": "x"}]}'
         (("run", "--scan-intervall", "3"), "--scan-intervall"),
         (("run", "--scan-interval", "0.5"), "shorter than 1 s"),
         (("run", "--log-format", "jsn"), "did you mean 'json'?"),
-        (("completion", "fish"), "'fish' is not one of bash, zsh"),
+        (("completion", "tcsh"), "'tcsh' is not one of bash, zsh, fish"),
         (("simulate", "machine"), "did you mean 'machines'?"),
     ],
 )
