@@ -5,7 +5,6 @@ in another namespace than the manifests, so that nothing of theirs can stand in 
 """
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -115,9 +114,10 @@ UNDER_ALL_RIGHTS: dict[str, tuple[Act, str]] = {
 
 def refused(act: Act, who: Api, said: str) -> None:
     """Assert that the API server refuses *act* of *who*, and what it says."""
-    with pytest.raises(ApiError, match=re.escape(said)) as caught:
+    with pytest.raises(ApiError) as caught:
         act(who)
     assert caught.value.code in (403, 422)
+    assert said in str(caught.value).replace('\\"', '"')  # it is JSON
 
 
 class Release:
