@@ -173,7 +173,7 @@ def running(
         *(f"--{name}={value}" for name, value in agent.items()),
         *(f"--health-file={folder / 'health.json'}", *flags),
     ]
-    log = folder / "log"
+    log = folder / "output"  # `log` beside the health file is the daemon's own
     with log.open("w") as output:
         process = subprocess.Popen(
             command, env=environment, cwd=folder, stdout=output, stderr=output

@@ -34,4 +34,4 @@ def test_a_pod_labels_its_node_with_its_service_account_alone(
     owners = cluster.api.get(path)["metadata"]["managedFields"]
     (ours,) = (entry for entry in owners if COUNT in str(entry))
     assert ours["manager"].startswith("nodetopo")
-    assert (tmp_path / "log").read_text().splitlines()[-1] == "False"
+    assert (tmp_path / "output").read_text().splitlines()[-1] == "False"
