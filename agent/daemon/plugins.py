@@ -111,7 +111,10 @@ class PluginSet:
 
     @property
     def hand_over(self) -> HandOver | None:
-        """The way that the node's setup asks for; ``None`` where a setting says it, or none yet."""
+        """The way that the node's setup asks for.
+
+        ``None`` where a setting says it, or where nothing is offered.
+        """
         return self._hand_over
 
     @property
@@ -163,7 +166,7 @@ class PluginSet:
         It costs a look at the state of some ten files, 0.1 ms of CPU.
         """
         plan = self._plan
-        if self._taken is None or not plan.is_auto or self._is_simulated:
+        if self._taken is None or self._hand_over is None or self._is_simulated:
             return
         if file_state(plan.settings.host_root) != self._setup_state:
             with self._lock:
@@ -252,7 +255,7 @@ class PluginSet:
 
     def _handing_over(self, plan: PluginPlan, snapshot: Snapshot, offered: Offer) -> PluginPlan:
         """Return *plan* with the way to hand over what is *offered*, and log a new one."""
-        if not plan.is_auto:
+        if not plan.is_auto or not offered.resources:
             self._hand_over = None
             return plan
         if self._is_simulated:

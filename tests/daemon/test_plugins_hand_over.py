@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,20 @@ def test_a_setting_wins_over_the_files(tmp_path: Path) -> None:
         served.plugins.take(WHOLE)
         assert served.plugins.hand_over is None
         assert served.plugins.strategies == (Strategy.CDI_CRI,)
+
+
+def test_where_nothing_is_offered_no_way_is_missed(tmp_path: Path) -> None:
+    toolkit(tmp_path, "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n")
+    asked: dict[str, Any] = {"device_list_strategy": ("auto",), "host_root": tmp_path}
+    with serving_node(offer_gpus="never", **asked) as served:
+        served.plugins.take(WHOLE)
+        served.plugins.look_again()
+        assert served.plugins.hand_over is None
+    with serving_node(**asked) as served:
+        served.plugins.take(WHOLE)
+        found = served.plugins.hand_over
+        assert found is not None
+        assert found.problem is not None
 
 
 def test_device_nodes_are_passed_beside_what_is_chosen_but_not_beside_cdi(tmp_path: Path) -> None:
