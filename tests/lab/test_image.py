@@ -281,8 +281,15 @@ class Pod:
                 mounts[mount["mountPath"]] = state
             elif host == "/dev/null":
                 mounts[mount["mountPath"]] = Path(host)
+            elif host is None:
+                mounts[mount["mountPath"]] = None
             else:
-                mounts[mount["mountPath"]] = self._node.host / host.lstrip("/") if host else None
+                place = self._node.host / host.lstrip("/")
+                if not place.exists() and "type" not in source["hostPath"]:
+                    # As container runtimes do. Not on the node, which other tests use.
+                    place = self._scratch / "made" / host.lstrip("/")
+                    place.mkdir(parents=True, exist_ok=True)
+                mounts[mount["mountPath"]] = place
         return mounts
 
 

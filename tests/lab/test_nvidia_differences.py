@@ -3,6 +3,7 @@
 Each of these is a known difference with its reason; everything else is in ``test_nvidia_offer``.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -67,13 +68,27 @@ def test_nvidias_lists_a_gpu_of_unknown_node_without_one_and_ours_near_all(
     assert ours == {name: nodes or (0, 1) for name, nodes in theirs.items()}
 
 
-def test_nvidias_hands_over_by_a_variable_and_ours_by_cdi_unless_told(desk: FindDesk) -> None:
-    theirs, ours = _answers(desk("whole"), "version: v1\n")
+def test_nvidias_hands_over_by_a_variable_and_ours_as_the_node_is_set_up(desk: FindDesk) -> None:
+    at = desk("whole")
+    theirs, ours = _answers(at, "version: v1\n")
 
     uuid = next(iter(theirs.envs["NVIDIA_VISIBLE_DEVICES"]))
     extras = {"NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED"}
     assert theirs.envs.keys() == {"NVIDIA_VISIBLE_DEVICES", *extras}
-    assert ours.cdi == {f"nvidia.com/gpu={uuid}"}
+    assert not ours.cdi
+    assert ours.envs == {"NVIDIA_VISIBLE_DEVICES": frozenset({uuid})}
+
+    with at.with_ours("version: v1\n", {GPU}) as kubelet:
+        devices = [{"name": device.id} for device in kubelet.devices(GPU) or ()]
+    spec = at.host / "etc/cdi/nvidia.json"
+    spec.parent.mkdir(parents=True, exist_ok=True)
+    spec.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": GPU, "devices": devices}))
+    try:
+        theirs, ours = _answers(at, "version: v1\n")
+    finally:
+        spec.unlink()
+    assert theirs.envs["NVIDIA_VISIBLE_DEVICES"] == {uuid}
+    assert ours.cdi == {f"{GPU}={uuid}"}
     assert not ours.envs
 
 

@@ -47,7 +47,7 @@ class Stage:
     def start_ours(self, config: str) -> None:
         """Start our daemon with the file *config*."""
         self.config.write_text(config, "utf-8")
-        self.node.agent.start(["--config-file", str(self.config)])
+        self.node.agent.start(["--config-file", str(self.config), "--device-list-strategy=cdi-cri"])
 
     def run(self, name: str, amount: int, resource: str = GPU) -> frozenset[str]:
         """Run a pod with *amount* of *resource*; return the ids that the kubelet gave it."""
