@@ -51,6 +51,10 @@ _TAKEN: pytest.StashKey[int] = pytest.StashKey()
 """How many names of Nodes were given to fleets."""
 
 
+LONGEST_PAUSE_S = 300.0
+"""Between two attempts to publish labels."""
+
+
 def during(fleet: Fleet, seconds: float) -> Counter[str]:
     """Return what the agents ask in so many seconds of the play."""
     fleet.counted()
@@ -153,7 +157,9 @@ def test_agents_take_an_outage_up_where_they_left_and_write_nothing(
     assert asked["PATCH"] == 0
     assert asked["WATCH"] == COUNT
     assert nodes(server, fleet) == before
+    fleet.run(LONGEST_PAUSE_S)  # an agent that failed late in the outage is still waiting
     assert all(one.labelling.errors > 0 and one.is_content for one in fleet.agents.values())
+    assert nodes(server, fleet) == before
 
 
 def test_the_timers_beside_us_ask_once_a_minute_and_change_nothing(
