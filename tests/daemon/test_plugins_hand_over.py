@@ -1,14 +1,17 @@
 """How devices reach containers, while the files that decide it change."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.daemon import plugins
 from agent.daemon.reconcile_loop import NoticeReporter
-from agent.deviceplugin.hand_over import HandOver
+from agent.deviceplugin.hand_over import HandOver, NodeSetup, read_setup
 from agent.deviceplugin.settings import Strategy
+from agent.model.host import ContainerToolkit, HostSettings
 from agent.publish.events import NodeEvent
 from tests.daemon.plugin_sets import ServedNode, serving_node
 from tests.deviceplugin.eventually import eventually
@@ -65,6 +68,31 @@ def test_the_way_follows_the_files_of_the_node(tmp_path: Path) -> None:
         chosen = served.plugins.hand_over
         assert chosen is not None
         assert "accepts neither" in str(chosen.problem)
+
+
+def test_the_files_are_read_again_where_they_or_the_scan_say_something_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+
+    def counted(root: Path) -> NodeSetup:
+        read.append(root)
+        return read_setup(root)
+
+    monkeypatch.setattr(plugins, "read_setup", counted)
+    specify(tmp_path, *UUIDS)
+    with serving_node(device_list_strategy=("auto",), host_root=tmp_path) as served:
+        for _ in range(3):
+            served.plugins.take(WHOLE)
+            served.plugins.look_again()
+        assert len(read) == 1
+        specify(tmp_path, *UUIDS[1:])
+        served.plugins.take(WHOLE)
+        assert len(read) == 2
+        # Files that containerd's configuration imports may lie anywhere: only a scan finds them.
+        toolkit = ContainerToolkit(path="/etc/nvidia-container-runtime/config.toml")
+        served.plugins.take(replace(WHOLE, host=HostSettings(toolkit=toolkit)))
+        assert len(read) == 3
 
 
 def test_a_setting_wins_over_the_files(tmp_path: Path) -> None:
