@@ -13,6 +13,7 @@ from agent.config.nvidia import effects
 from agent.config.nvidia.names import BY_NAME, NAMES, Name, ValueKind
 from agent.config.origin import Given, SettingSource
 from agent.config.settings import default, key
+from agent.config.values import shown
 from agent.deviceplugin.settings import PluginSettings, Strategy, start_warnings
 from agent.errors import InputError
 from agent.migrate.findings import Finding, Plan, Verdict
@@ -122,18 +123,6 @@ def translated(given: Mapping[str, Given]) -> dict[str, Given]:
     return {name: value for name, value in chosen.items() if name not in _NEVER_WRITTEN}
 
 
-def as_text(value: object) -> str:
-    """Return the text of a setting's value that the reader of the setting reads back."""
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return str(value).lower()
-        case tuple():
-            return ",".join(map(str, value)) or "none"
-    return str(value)
-
-
 def missing(file: str, plan: Plan) -> Iterator[Finding]:
     """Yield what differs because nothing sets it: :func:`defaults` that take effect.
 
@@ -144,7 +133,7 @@ def missing(file: str, plan: Plan) -> Iterator[Finding]:
     means = {
         "device-list-strategy": (
             "NVIDIA's device plugin takes envvar, nodetopo "
-            f"{as_text(default('device_list_strategy'))}"
+            f"{shown(default('device_list_strategy'))}"
         ),
         "shared-devices-allocation-policy": (
             "NVIDIA's device plugin distributes replicas and MIG devices over the GPUs, nodetopo "
@@ -167,7 +156,7 @@ def missing(file: str, plan: Plan) -> Iterator[Finding]:
                 written=f"{name} is not set",
                 verdict=Verdict.DIFFERS,
                 means=f"{means.pop(name)}; set it to keep NVIDIA's way",
-                settings={key(field): as_text(after[field].value)},
+                settings={key(field): shown(after[field].value)},
             )
 
 
@@ -185,7 +174,7 @@ def _judged(one: Setting, together: Mapping[str, Given]) -> Finding:
         written=one.written,
         verdict=verdict,
         means=means,
-        settings={key(field): as_text(value) for field, value in settings.items()},
+        settings={key(field): shown(value) for field, value in settings.items()},
         components=components,
     )
 

@@ -8,8 +8,9 @@ import yaml
 from agent.config.nvidia.file import VERSION
 from agent.config.resolve import CHOOSING
 from agent.config.settings import default, key, variable
+from agent.config.values import shown
 from agent.migrate.findings import Plan
-from agent.migrate.nvidia import as_text, merged, translated
+from agent.migrate.nvidia import merged, translated
 
 CONFIGS = "nodetopo-configs"
 """The ConfigMap that the component ``named-config`` mounts."""
@@ -34,7 +35,7 @@ def configurations(plan: Plan) -> Mapping[str, Mapping[str, str]]:
     found = {}
     for name, given in named.items():
         ours = translated(merged(plan.base, given))
-        settings = {key(it): as_text(value.value) for it, value in ours.items()}
+        settings = {key(it): shown(value.value) for it, value in ours.items()}
         for word, text in plan.settings.items():
             settings.setdefault(word, text)
         for word in map(key, CHOOSING):
@@ -52,7 +53,7 @@ def overlay(plan: Plan, *, deploy: str = "../..") -> dict[str, str]:
     components = sorted({*plan.components, NAMED_CONFIG})
     chosen = translated(plan.base)
     variables = [
-        {"name": variable(name), "value": as_text(chosen[name].value)}
+        {"name": variable(name), "value": shown(chosen[name].value)}
         for name in CHOOSING
         if name in chosen and chosen[name].value != default(name)
     ]
