@@ -90,12 +90,12 @@ def wait_ready(
             )
         )
 
-    is_checked = settings.once and settings.offer_gpus == "always"
     rounds = round(TIMEOUT_S / STEP_S)
     while rounds and not is_ready() and not stopping.wait(STEP_S):
-        if is_checked:
-            _check_for_gpus(plugins)
-        rounds -= settings.once  # without it, wait as long as it takes
+        if settings.once:  # without it, wait as long as it takes
+            if settings.offer_gpus == "always":
+                _check_for_gpus(plugins)
+            rounds -= 1
     current = store.current
     if stopping.is_set() or current is None:
         return None
