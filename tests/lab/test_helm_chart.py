@@ -190,6 +190,19 @@ def test_the_agent_takes_settings_of_every_form() -> None:
     assert not settings.health_checks
 
 
+def test_configs_that_are_given_are_mounted() -> None:
+    objects = render({"namedConfigs.configs": {"default": {"version": "v1"}}})
+    (made,) = (one for one in objects if one["kind"] == "ConfigMap")
+    assert yaml.safe_load(made["data"]["default"]) == {"version": "v1"}
+    (daemonset,) = (one for one in objects if one["kind"] == "DaemonSet")
+    spec = daemonset["spec"]["template"]["spec"]
+    (volume,) = (one for one in spec["volumes"] if "configMap" in one)
+    assert volume["configMap"]["name"] == made["metadata"]["name"]
+    assert {"name": "NODETOPO_CONFIG_DIR", "value": "/etc/nodetopo/configs"} in spec["containers"][
+        0
+    ]["env"]
+
+
 def test_a_policy_binds_to_the_account_that_is_rendered() -> None:
     values: Object = {"fullnameOverride": "topo", "serviceAccount.name": "gpu-agent"}
     objects = render(values, namespace="elsewhere")

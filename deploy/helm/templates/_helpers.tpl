@@ -115,6 +115,17 @@ subjects:
 {{- toYaml $settings -}}
 {{- end }}
 
+{{/* The ConfigMap with the named configs; empty where there are none. */}}
+{{- define "nodetopo.configs" -}}
+{{- with .Values.namedConfigs -}}
+{{- if .configMap -}}
+{{ .configMap }}
+{{- else if or .configs $.Values.components.namedConfig -}}
+{{ include "nodetopo.name" $ }}-configs
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* What the components mount of the host: name, mountPath, path, type, writable. */}}
 {{- define "nodetopo.hostMounts" -}}
 {{- $mounts := list -}}
