@@ -37,33 +37,14 @@ def script(
     return path
 
 
-@pytest.mark.parametrize("script", ["fish"], indirect=True)
-@pytest.mark.parametrize(("typed", "offered"), TYPED)
-def test_fish_offers_the_words(script: Path, typed: str, offered: list[str]) -> None:
-    fish = ensure_installed("fish", program="fish")
-    program = f"source {script}; complete -C 'nodetopo {typed}'"
-    done = subprocess.run(
-        [fish, "--no-config", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=True,
-        cwd=script.parent,
-        env={"HOME": str(script.parent), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
-    )
-    assert (done.stdout.split(), done.stderr) == (offered, "")
-
-
-@pytest.mark.parametrize("script", ["fish"], indirect=True)
-def test_fish_offers_files_where_an_option_takes_one(script: Path) -> None:
-    fish = ensure_installed("fish", program="fish")
-    (script.parent / "node.json").write_text("", "utf-8")
+def fish_offers(script: Path, typed: str) -> list[str]:
+    """Return the words that fish offers after *typed*, with our *script*, without a complaint."""
     done = subprocess.run(
         [
-            fish,
+            ensure_installed("fish", program="fish"),
             "--no-config",
             "-c",
-            f"source {script}; complete -C 'nodetopo health --snapshot nod'",
+            f"source {script}; complete -C 'nodetopo {typed}'",
         ],
         capture_output=True,
         text=True,
@@ -72,7 +53,20 @@ def test_fish_offers_files_where_an_option_takes_one(script: Path) -> None:
         cwd=script.parent,
         env={"HOME": str(script.parent), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
     )
-    assert "node.json" in done.stdout.split()
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("script", ["fish"], indirect=True)
+@pytest.mark.parametrize(("typed", "offered"), TYPED)
+def test_fish_offers_the_words(script: Path, typed: str, offered: list[str]) -> None:
+    assert fish_offers(script, typed) == offered
+
+
+@pytest.mark.parametrize("script", ["fish"], indirect=True)
+def test_fish_offers_files_where_an_option_takes_one(script: Path) -> None:
+    (script.parent / "node.json").write_text("", "utf-8")
+    assert "node.json" in fish_offers(script, "health --snapshot nod")
 
 
 @pytest.mark.parametrize("script", ["zsh"], indirect=True)

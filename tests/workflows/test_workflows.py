@@ -124,6 +124,16 @@ def script(title: str) -> str:
     return text
 
 
+def run_step(name: str, directory: Path, tools: str, **environment: str) -> None:
+    """Run the script of the step *name* in *directory*, with *tools* in place of programs."""
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", tools + script(name)],
+        cwd=directory,
+        env={"PATH": "/usr/bin:/bin", **environment},
+        check=True,
+    )
+
+
 @pytest.mark.parametrize(("tag", "status"), [(f"v{agent.__version__}", 0), ("v99.0.0", 1)])
 def test_a_tag_of_another_version_is_not_released(tag: str, status: int) -> None:
     done = subprocess.run(
@@ -144,18 +154,15 @@ def test_the_build_pushes_both_architectures_and_hands_on_the_digest(tmp_path: P
         f'echo \'{{"containerimage.digest": "{digest}"}}\' >dist/build.json; }}\n'
         f"jq() {{ echo {digest}; }}\n"
     )
-    subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", tools + script("Build and push")],
-        cwd=tmp_path,
-        env={
-            "PATH": "/usr/bin:/bin",
-            "GITHUB_REPOSITORY": "Owner/NodeTopo",
-            "GITHUB_SERVER_URL": "https://github.com",
-            "GITHUB_SHA": "0" * 40,
-            "GITHUB_REF_NAME": "v1.2.3",
-            "GITHUB_OUTPUT": str(tmp_path / "output"),
-        },
-        check=True,
+    run_step(
+        "Build and push",
+        tmp_path,
+        tools,
+        GITHUB_REPOSITORY="Owner/NodeTopo",
+        GITHUB_SERVER_URL="https://github.com",
+        GITHUB_SHA="0" * 40,
+        GITHUB_REF_NAME="v1.2.3",
+        GITHUB_OUTPUT=str(tmp_path / "output"),
     )
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert arguments[:3] == ["buildx", "build", "."]
@@ -215,16 +222,13 @@ def test_the_chart_names_the_image_and_is_signed_by_its_digest(tmp_path: Path) -
         'helm() { note helm "$@"; [ "$1" = package ] || '
         f'printf "Pushed: x\\nDigest: {digest}\\n" >&2; }}\n'
     )
-    subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", tools + script("Push the chart, and sign it")],
-        cwd=tmp_path,
-        env={
-            "PATH": "/usr/bin:/bin",
-            "GITHUB_REPOSITORY_OWNER": "Owner",
-            "GITHUB_REF_NAME": "v1.2.3",
-            "IMAGE": "ghcr.io/owner/nodetopo",
-        },
-        check=True,
+    run_step(
+        "Push the chart, and sign it",
+        tmp_path,
+        tools,
+        GITHUB_REPOSITORY_OWNER="Owner",
+        GITHUB_REF_NAME="v1.2.3",
+        IMAGE="ghcr.io/owner/nodetopo",
     )
     values, package, push, sign = (tmp_path / "calls").read_text().splitlines()
     assert values.startswith("yq ghcr.io/owner/nodetopo --inplace .image.repository = ")
