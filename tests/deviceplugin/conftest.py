@@ -52,7 +52,8 @@ def start_plugin(socket_dir: Path, opened: ExitStack) -> Callable[..., DevicePlu
         settings: PluginSettings | None = None,
         **options: Any,
     ) -> DevicePlugin:
-        plugin = DevicePlugin(RESOURCE, socket_dir, first, settings, deadlines=GENEROUS, **options)
+        options = {"deadlines": GENEROUS, **options}
+        plugin = DevicePlugin(RESOURCE, socket_dir, first, settings, **options)
         opened.callback(plugin.stop)
         plugin.update(devices)
         plugin.start()

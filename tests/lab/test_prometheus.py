@@ -105,6 +105,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
             "nodetopo_gpu_sram_threshold_exceeded == 1",
             'nodetopo_checks{report="health"}',
             'nodetopo_checks{report="audit"}',
+            'nodetopo_check_broken{verdict="fail"}',
             "increase(nodetopo_xid_events_total[1h]) >= 0",
             "increase(nodetopo_gpu_uncorrectable_memory_errors_total[1h]) >= 0",
             'ALERTS{alertname="GpuUncontainedMemoryError",alertstate="firing"}',
