@@ -1,0 +1,1 @@
+"""Which HCAs a node offers to containers, and which of them belong to which GPUs."""

@@ -1,0 +1,80 @@
+"""Pools of HCAs: what a resource such as ``rdma/hca_shared_devices_a`` stands for.
+
+The terms are those of Mellanox' shared plugin, whose configuration file describes the same
+(k8s-rdma-shared-dev-plugin, README.md and pkg/types/types.go); the modes are ours.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class SharingMode(StrEnum):
+    """What a container gets for the devices of a pool that the kubelet gave it.
+
+    ``shared``: every HCA of the pool, as from the shared plugin, whatever the number asked for.
+    ``chosen``: the HCAs whose devices it was given; other containers may be given them as well.
+    ``exclusive``: the same, where each HCA is one device, and in one container at a time.
+    """
+
+    SHARED = "shared"
+    CHOSEN = "chosen"
+    EXCLUSIVE = "exclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selectors:
+    """Which HCAs a pool takes: those that match one value of each list that is not empty.
+
+    Values are compared as they are written, except for the case of letters in *vendors* and
+    *device_ids*.
+
+    Attributes:
+        vendors, device_ids: PCI ids of the HCA's function, four hex digits, e.g. ``15b3``.
+        drivers: kernel drivers of that function, e.g. ``mlx5_core``.
+        if_names: network interfaces of the HCA, e.g. ``ens1f0`` or ``ibs3``.
+        link_types: what its interfaces or ports speak, ``ether`` or ``infiniband``.
+        hcas: names of the RDMA devices themselves, e.g. ``mlx5_0``; ours, for HCAs that have
+            no network interface.
+    """
+
+    vendors: tuple[str, ...] = ()
+    device_ids: tuple[str, ...] = ()
+    drivers: tuple[str, ...] = ()
+    if_names: tuple[str, ...] = ()
+    link_types: tuple[str, ...] = ()
+    hcas: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """One resource and the HCAs that it stands for.
+
+    Attributes:
+        resource: its whole name, e.g. ``rdma/hca_shared_devices_a``.
+        most: how many devices are advertised (``rdmaHcaMax``); 0 is none, and ``exclusive``
+            pools advertise one for each HCA, this many at most.
+        selectors: without any value, every HCA that is not for management or storage.
+        with_issm: containers also get the devices of a subnet manager, ``issm<N>``.
+    """
+
+    resource: str
+    most: int
+    selectors: Selectors = field(default_factory=Selectors)
+    mode: SharingMode = SharingMode.SHARED
+    with_issm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaConfig:
+    """The content of an RDMA configuration file.
+
+    Attributes:
+        pools: in the order of the file; no two have the same resource.
+        update_interval_s: ``periodicUpdateInterval``; ``None`` where the file turns it off (0).
+            The node is scanned anyway, and an HCA that appears is offered at the next scan.
+        warnings: what the file says and we do not follow, a sentence each.
+    """
+
+    pools: tuple[Pool, ...]
+    update_interval_s: float | None = 60.0
+    warnings: tuple[str, ...] = ()
