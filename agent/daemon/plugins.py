@@ -27,6 +27,7 @@ from agent.deviceplugin.resources import (
     offerable,
     only_healthy,
 )
+from agent.deviceplugin.response import GpuAnswers
 from agent.deviceplugin.settings import Strategy
 from agent.errors import InputError
 from agent.health.status import HealthView
@@ -301,7 +302,7 @@ class PluginSet:
                 resource.name,
                 self._socket_dir,
                 placement.prefer,
-                plan.plugin,
+                GpuAnswers(plan.plugin),
                 structlog.get_logger(),
                 explain=placement.explain,
                 registration=plan.registration(self._socket_dir),

@@ -24,8 +24,8 @@ from agent.deviceplugin.conflict import RETRY_S, CompetingPlugin, CompetingPlugi
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.inotify import DirectoryChanges
 from agent.deviceplugin.registration import KubeletSocketRegistrar, Registrar, Registration
-from agent.deviceplugin.service import GpuServicer, Prefer
-from agent.deviceplugin.settings import Deadlines, PluginSettings
+from agent.deviceplugin.service import Answers, PluginServicer, Prefer
+from agent.deviceplugin.settings import Deadlines
 from agent.errors import InputError
 
 POLL_S = 0.03
@@ -108,7 +108,7 @@ class DevicePlugin:
         resource: str,
         socket_dir: Path,
         prefer: Prefer,
-        settings: PluginSettings | None = None,
+        answers: Answers,
         log: FilteringBoundLogger | None = None,
         *,
         explain: Explain = no_reasons,
@@ -123,9 +123,7 @@ class DevicePlugin:
         """
         deadlines = deadlines or defaults.DEADLINES
         log = (log or structlog.get_logger()).bind(resource=resource)
-        servicer = GpuServicer(
-            resource, prefer, settings or PluginSettings(), log, deadlines, explain=explain
-        )
+        servicer = PluginServicer(resource, prefer, answers, log, deadlines, explain=explain)
         self._resource = resource
         self._log = log
         self._servicer = servicer

@@ -20,7 +20,7 @@ from agent.deviceplugin import sockets
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.server import PluginServer
-from agent.deviceplugin.service import GpuServicer
+from agent.deviceplugin.service import PluginServicer
 from agent.deviceplugin.settings import Deadlines
 from agent.errors import UnreadableError
 
@@ -118,7 +118,7 @@ class Registrar(ABC):
         self,
         resource: str,
         directory: Path,
-        servicer: GpuServicer,
+        servicer: PluginServicer,
         log: FilteringBoundLogger,
         deadlines: Deadlines,
     ) -> None:

@@ -13,10 +13,11 @@ from agent.deviceplugin.host_nodes import (
     HostNodes,
     channel_node,
     features_with_nodes,
+    present_nodes,
 )
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.settings import PluginSettings, Strategy
-from agent.errors import UnreadableError
+from agent.deviceplugin.settings import NumaReport, PluginSettings, Strategy
+from agent.errors import InputError, UnreadableError
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
@@ -30,6 +31,38 @@ _VOLUMES = "/var/run/nvidia-container-devices"
 
 _VOLUME_SOURCE = "/dev/null"
 """What is mounted there."""
+
+
+class GpuAnswers:
+    """Hands GPUs, MIG devices and their replicas to containers as *settings* say."""
+
+    def __init__(self, settings: PluginSettings) -> None:
+        self._settings = settings
+        self._nodes = HostNodes()
+
+    @property
+    def numa(self) -> NumaReport:
+        """Which NUMA nodes of a device the kubelet is given."""
+        return self._settings.numa
+
+    def look(self) -> None:
+        """Look up the host's device nodes: the driver creates some on first use."""
+        self._nodes = present_nodes(self._settings)
+
+    def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
+        """Return what a container needs to see *devices*.
+
+        Raises:
+            InputError: they are replicas, and a container may have only one.
+            UnreadableError: device nodes are wanted, and the number of one is unknown.
+        """
+        is_limited = self._settings.fails_requests_greater_than_one
+        if is_limited and len(devices) > 1 and any(device.is_replica for device in devices):
+            raise InputError(
+                f"shared, so {len(devices)} of it are no more of a GPU than 1",
+                "failRequestsGreaterThanOne is set: ask for 1",
+            )
+        return container_response(devices, self._settings, self._nodes)
 
 
 def container_response(

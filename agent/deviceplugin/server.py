@@ -13,7 +13,7 @@ from agent.deviceplugin import sockets
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as registration
 from agent.deviceplugin.peers import Peers
-from agent.deviceplugin.service import GpuServicer
+from agent.deviceplugin.service import PluginServicer
 
 POOL_THREADS = 16
 """A stream holds a thread for its life; Allocate must always find one free."""
@@ -35,7 +35,7 @@ class PluginServer:
 
     def __init__(
         self,
-        servicer: GpuServicer,
+        servicer: PluginServicer,
         path: Path,
         announcer: registration.RegistrationServicer | None = None,
         *,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic, perf_counter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 from structlog.typing import FilteringBoundLogger
@@ -23,13 +23,11 @@ from agent.deviceplugin.allocation_log import (
     no_reasons,
 )
 from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.host_nodes import present_nodes
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.response import container_response
-from agent.deviceplugin.settings import Deadlines, PluginSettings
+from agent.deviceplugin.settings import Deadlines, NumaReport
 from agent.deviceplugin.stream import DeviceStream
-from agent.errors import UnreadableError
+from agent.errors import InputError, UnreadableError
 
 MOST_NAMED = 4
 MOST_NAME_CHARS = 80
@@ -43,14 +41,36 @@ Prefer = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
 """(available ids, required ids, size) → the ids to take."""
 
 
-class GpuServicer(service.DevicePluginServicer):
+class Answers(Protocol):
+    """How the devices of a resource get into containers: what differs from kind to kind."""
+
+    @property
+    def numa(self) -> NumaReport:
+        """Which NUMA nodes of a device the kubelet is given."""
+        ...
+
+    def look(self) -> None:
+        """Look up the host's device nodes; called between calls of the kubelet."""
+        ...
+
+    def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
+        """Return what a container needs to see *devices*, in their order; nothing is read here.
+
+        Raises:
+            InputError: nobody may be given these devices together.
+            UnreadableError: a fact about one is not known now.
+        """
+        ...
+
+
+class PluginServicer(service.DevicePluginServicer):
     """Serve one resource's devices; every method may be called from many threads at once."""
 
     def __init__(
         self,
         resource: str,
         prefer: Prefer,
-        settings: PluginSettings,
+        answers: Answers,
         log: FilteringBoundLogger,
         deadlines: Deadlines,
         *,
@@ -58,14 +78,14 @@ class GpuServicer(service.DevicePluginServicer):
     ) -> None:
         self._resource = resource
         self._prefer = prefer
-        self._settings = settings
+        self._answers = answers
         self._log = log
         self._node_lookup_s = deadlines.node_lookup_s
-        self._nodes = present_nodes(settings)
-        self._nodes_seen_at = monotonic()
+        self._answers.look()
+        self._looked_at = monotonic()
         self._allocations = AllocationLog(explain, log, deadlines.log_close_s, resource=resource)
         self._choices = DeadlineExecutor(deadlines.choice_s)
-        self._stream = DeviceStream(settings.numa, deadlines.list_interval_s)
+        self._stream = DeviceStream(answers.numa, deadlines.list_interval_s)
 
     @property
     def devices(self) -> tuple[PluginDevice, ...]:
@@ -98,9 +118,9 @@ class GpuServicer(service.DevicePluginServicer):
         The host's device nodes are looked up here as well, from time to time: the driver creates
         some on first use.
         """
-        if monotonic() - self._nodes_seen_at >= self._node_lookup_s:
-            self._nodes = present_nodes(self._settings)
-            self._nodes_seen_at = monotonic()
+        if monotonic() - self._looked_at >= self._node_lookup_s:
+            self._answers.look()
+            self._looked_at = monotonic()
         return self._stream.update(devices)
 
     def hang_up(self) -> None:
@@ -177,15 +197,11 @@ class GpuServicer(service.DevicePluginServicer):
                     + (f" and {more} more" if more > 0 else ""),
                 )
             chosen = [device for device in devices if device.id in wanted]
-            is_limited = self._settings.fails_requests_greater_than_one
-            if is_limited and len(chosen) > 1 and any(device.is_replica for device in chosen):
-                context.abort(
-                    grpc.StatusCode.INVALID_ARGUMENT,
-                    f"{self._resource} is shared, and {len(chosen)} of it are no more of a GPU "
-                    "than 1: failRequestsGreaterThanOne is set, so ask for 1",
-                )
             try:
-                answer = container_response(chosen, self._settings, self._nodes)
+                answer = self._answers.answer(chosen)
+            except InputError as error:
+                text = f"{self._resource}: {error}"
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
             except UnreadableError as error:
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             response.container_responses.append(answer)

@@ -24,6 +24,8 @@ from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.plugin import DevicePlugin
+from agent.deviceplugin.response import GpuAnswers
+from agent.deviceplugin.settings import PluginSettings
 from agent.machines.bundled import machine
 from agent.model.kubernetes import GPU_RESOURCE
 from tests.bench.latency_rows import Asked, Row, requests, rows, whole
@@ -131,7 +133,11 @@ def through_grpc(row: Row, number: int, random: Random) -> ThroughGrpc:
         FakeKubelet(Path(directory)) as kubelet,
     ):
         plugin = DevicePlugin(
-            GPU_RESOURCE, Path(directory), partial(preferred, row.build()), log=silent
+            GPU_RESOURCE,
+            Path(directory),
+            partial(preferred, row.build()),
+            GpuAnswers(PluginSettings()),
+            log=silent,
         )
         plugin.start()
         plugin.update([PluginDevice(id=one) for one in row.ids])

@@ -14,6 +14,7 @@ from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
+from agent.deviceplugin.response import GpuAnswers
 from agent.deviceplugin.settings import PluginSettings
 from agent.model.kubernetes import GPU_RESOURCE
 from tests.deviceplugin.machines import GPUS, first
@@ -53,7 +54,9 @@ def start_plugin(socket_dir: Path, opened: ExitStack) -> Callable[..., DevicePlu
         **options: Any,
     ) -> DevicePlugin:
         options = {"deadlines": GENEROUS, **options}
-        plugin = DevicePlugin(RESOURCE, socket_dir, first, settings, **options)
+        plugin = DevicePlugin(
+            RESOURCE, socket_dir, first, GpuAnswers(settings or PluginSettings()), **options
+        )
         opened.callback(plugin.stop)
         plugin.update(devices)
         plugin.start()

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.resources import MigStrategy, Resource, Rules, Shared, offer
+from agent.deviceplugin.response import GpuAnswers
+from agent.deviceplugin.settings import PluginSettings
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
 
@@ -13,6 +15,10 @@ NODES = Path(__file__).parents[1] / "nodes"
 
 GPUS = tuple(PluginDevice(id=f"GPU-{n}", numa_nodes=(n // 4,), minor=n) for n in range(8))
 """Eight GPUs, four near each of two NUMA nodes."""
+
+
+ANSWERS = GpuAnswers(PluginSettings())
+"""Hands them to containers by the default settings; it holds nothing but the host's nodes."""
 
 
 def as_listed(devices: Sequence[PluginDevice]) -> tuple[PluginDevice, ...]:

@@ -13,8 +13,9 @@ from agent.deviceplugin.allocation_log import Explain, no_reasons
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from agent.deviceplugin.response import GpuAnswers
 from agent.deviceplugin.server import PluginServer
-from agent.deviceplugin.service import GpuServicer, Prefer
+from agent.deviceplugin.service import PluginServicer, Prefer
 from agent.deviceplugin.settings import Deadlines, PluginSettings
 from agent.model.kubernetes import GPU_RESOURCE
 from tests.deviceplugin.machines import GPUS, first
@@ -26,7 +27,9 @@ ASKED_S = 60.0
 class Client:
     """A servicer, the server that it is on, and a client's stub of it."""
 
-    def __init__(self, servicer: GpuServicer, server: PluginServer, channel: grpc.Channel) -> None:
+    def __init__(
+        self, servicer: PluginServicer, server: PluginServer, channel: grpc.Channel
+    ) -> None:
         self.servicer = servicer
         self.streams = server.streams
         self.channel = channel
@@ -67,8 +70,13 @@ def serving(
     deadlines: Deadlines = GENEROUS,
 ) -> Iterator[Client]:
     log = structlog.get_logger()
-    servicer = GpuServicer(
-        GPU_RESOURCE, prefer, settings or PluginSettings(), log, deadlines, explain=explain
+    servicer = PluginServicer(
+        GPU_RESOURCE,
+        prefer,
+        GpuAnswers(settings or PluginSettings()),
+        log,
+        deadlines,
+        explain=explain,
     )
     servicer.update(devices)
     with ExitStack() as stack:

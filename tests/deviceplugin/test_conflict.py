@@ -13,7 +13,7 @@ from agent.deviceplugin import plugin as device_plugin
 from agent.deviceplugin.conflict import FIGHT_LOSSES, RETRY_S, known_maker, offers
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.service import GpuServicer
+from agent.deviceplugin.service import PluginServicer
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import GPUS, as_listed
@@ -156,13 +156,13 @@ def test_a_plugin_that_came_and_went_leaves_the_resource_with_us(
     assert eventually(lambda: plugin.state.is_registered)
     other = start_other()
     assert eventually(lambda: plugin.state.conflict is not None)
-    hang_up = GpuServicer.hang_up
+    hang_up = PluginServicer.hang_up
 
-    def until_noticed(servicer: GpuServicer) -> None:
+    def until_noticed(servicer: PluginServicer) -> None:
         hang_up(servicer)  # up to 1.36 a kubelet that notices late drops us once more
         assert eventually(lambda: not kubelet._streaming)
 
-    monkeypatch.setattr(GpuServicer, "hang_up", until_noticed)
+    monkeypatch.setattr(PluginServicer, "hang_up", until_noticed)
     other.stop()
     # Up to 1.36 the kubelet had our stream open all along, and yet nobody to allocate from.
     assert eventually(lambda: plugin.state.registrations == 2)

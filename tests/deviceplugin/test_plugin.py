@@ -19,7 +19,7 @@ from agent.deviceplugin.settings import PluginSettings, Strategy
 from agent.errors import InputError, UnreadableError
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
-from tests.deviceplugin.machines import GPUS, as_listed, first
+from tests.deviceplugin.machines import ANSWERS, GPUS, as_listed, first
 
 StartKubelet = Callable[[], FakeKubelet]
 StartPlugin = Callable[..., DevicePlugin]
@@ -187,14 +187,14 @@ def test_a_plugin_can_be_stopped_while_the_kubelet_does_not_answer(
 
 
 def test_a_plugin_that_never_started_can_be_stopped(socket_dir: Path) -> None:
-    plugin = DevicePlugin(RESOURCE, socket_dir, first)
+    plugin = DevicePlugin(RESOURCE, socket_dir, first, ANSWERS)
     plugin.stop()
     assert not plugin.state.is_running
 
 
 def test_a_directory_too_long_for_a_socket_is_refused_at_the_start() -> None:
     with pytest.raises(InputError, match="a unix socket may have 107"):
-        DevicePlugin(RESOURCE, Path("/" + "x" * 100), first).start()
+        DevicePlugin(RESOURCE, Path("/" + "x" * 100), first, ANSWERS).start()
 
 
 def test_a_second_client_may_watch_beside_the_kubelet(

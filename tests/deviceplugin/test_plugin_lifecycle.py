@@ -21,12 +21,11 @@ from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.deviceplugin.registration import MOST_FORMER, WARN_AFTER_S, KubeletSocketRegistrar
-from agent.deviceplugin.service import GpuServicer
-from agent.deviceplugin.settings import PluginSettings
+from agent.deviceplugin.service import PluginServicer
 from agent.deviceplugin.sockets import remove_all_sockets
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
-from tests.deviceplugin.machines import GPUS, as_listed, first
+from tests.deviceplugin.machines import ANSWERS, GPUS, as_listed, first
 from tests.generous_deadlines import GENEROUS
 
 StartKubelet = Callable[..., FakeKubelet]
@@ -154,7 +153,7 @@ def test_a_directory_deleted_under_its_mount_needs_a_new_container_only_without_
     held = os.open(socket_dir, os.O_RDONLY)
     opened.callback(os.close, held)
     mounted = Path(f"/proc/self/fd/{held}")
-    plugin = DevicePlugin(RESOURCE, mounted, first, deadlines=GENEROUS)
+    plugin = DevicePlugin(RESOURCE, mounted, first, ANSWERS, deadlines=GENEROUS)
     opened.callback(plugin.stop)
     plugin.update(GPUS)
     plugin.start()
@@ -195,7 +194,7 @@ def test_a_kubelet_that_was_registered_with_before_it_was_noticed_is_not_asked_a
     start_kubelet: StartKubelet, opened: ExitStack, socket_dir: Path
 ) -> None:
     log = structlog.get_logger()
-    servicer = GpuServicer(RESOURCE, first, PluginSettings(), log, GENEROUS)
+    servicer = PluginServicer(RESOURCE, first, ANSWERS, log, GENEROUS)
     registrar = KubeletSocketRegistrar(RESOURCE, socket_dir, servicer, log, GENEROUS)
     opened.callback(registrar.stop)
     opened.callback(servicer.close)
@@ -220,7 +219,7 @@ def test_a_registration_that_fails_for_long_is_one_warning_with_cause_and_cure(
     """By its own clock: ten minutes without a kubelet, one with a dead socket, then a kubelet."""
     with capture_logs() as logs:
         log = structlog.get_logger()
-        servicer = GpuServicer(RESOURCE, first, PluginSettings(), log, GENEROUS)
+        servicer = PluginServicer(RESOURCE, first, ANSWERS, log, GENEROUS)
         servicer.update(GPUS)
         registrar = KubeletSocketRegistrar(RESOURCE, socket_dir, servicer, log, GENEROUS)
         opened.callback(registrar.stop)

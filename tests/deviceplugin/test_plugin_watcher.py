@@ -17,12 +17,11 @@ from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.deviceplugin.plugin_watcher import PluginWatcherRegistrar
 from agent.deviceplugin.registration import Registration
-from agent.deviceplugin.service import GpuServicer
-from agent.deviceplugin.settings import PluginSettings
+from agent.deviceplugin.service import PluginServicer
 from agent.errors import InputError
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
-from tests.deviceplugin.machines import GPUS, as_listed, first
+from tests.deviceplugin.machines import ANSWERS, GPUS, as_listed, first
 from tests.deviceplugin.other_plugin import OtherPlugin
 from tests.deviceplugin.registry_watch import RegistryWatch
 from tests.generous_deadlines import GENEROUS
@@ -161,7 +160,7 @@ def test_a_registry_socket_that_vanishes_while_it_is_shown_is_replaced(
     registry: Path, opened: ExitStack
 ) -> None:
     log = structlog.get_logger()
-    servicer = GpuServicer(RESOURCE, first, PluginSettings(), log, GENEROUS)
+    servicer = PluginServicer(RESOURCE, first, ANSWERS, log, GENEROUS)
     registrar = PluginWatcherRegistrar(RESOURCE, registry, servicer, log, GENEROUS)
     opened.callback(registrar.stop)
     registrar.check_socket(0.0)
@@ -179,7 +178,7 @@ def test_a_kubelet_that_is_back_before_the_streams_are_looked_at_counts(
     registry: Path, opened: ExitStack
 ) -> None:
     log = structlog.get_logger()
-    servicer = GpuServicer(RESOURCE, first, PluginSettings(), log, GENEROUS)
+    servicer = PluginServicer(RESOURCE, first, ANSWERS, log, GENEROUS)
     registrar = PluginWatcherRegistrar(RESOURCE, registry, servicer, log, GENEROUS)
     opened.callback(registrar.stop)
     registrar.check_socket(0.0)
@@ -296,7 +295,7 @@ def test_a_shown_socket_answers_without_a_kubelet(
 
 def test_a_registration_by_the_watcher_needs_its_directory(socket_dir: Path) -> None:
     with pytest.raises(InputError, match="registration both needs the directory plugins_registry"):
-        DevicePlugin(RESOURCE, socket_dir, first, registration=Registration.BOTH)
+        DevicePlugin(RESOURCE, socket_dir, first, ANSWERS, registration=Registration.BOTH)
 
 
 def test_a_registry_too_long_for_a_socket_is_refused_at_the_start(socket_dir: Path) -> None:
@@ -305,6 +304,7 @@ def test_a_registry_too_long_for_a_socket_is_refused_at_the_start(socket_dir: Pa
         RESOURCE,
         socket_dir,
         first,
+        ANSWERS,
         registration=Registration.WATCHER,
         plugins_registry=registry,
     )

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import structlog
 
+from agent.deviceplugin.response import GpuAnswers
 from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.service import GpuServicer
+from agent.deviceplugin.service import PluginServicer
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.settings import Deadlines, Feature, PluginSettings, Strategy
 
@@ -51,7 +52,8 @@ for strategies in choices:
         host_root=Path(sys.argv[1]),
     )
     log = structlog.get_logger()
-    servicer = GpuServicer("nvidia.com/gpu", lambda *_: (), settings, log, Deadlines())
+    answers = GpuAnswers(settings)
+    servicer = PluginServicer("nvidia.com/gpu", lambda *_: (), answers, log, Deadlines())
     servicer.update(devices)
     servicers.append(servicer)
 request = pb.AllocateRequest(

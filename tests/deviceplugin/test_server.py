@@ -18,10 +18,9 @@ from agent.deviceplugin.pb import pluginregistration_pb2 as registration_pb
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as registration
 from agent.deviceplugin.plugin_watcher import Announcer
 from agent.deviceplugin.server import PluginServer
-from agent.deviceplugin.service import GpuServicer
-from agent.deviceplugin.settings import PluginSettings
+from agent.deviceplugin.service import PluginServicer
 from agent.model.kubernetes import GPU_RESOURCE
-from tests.deviceplugin.machines import GPUS, first
+from tests.deviceplugin.machines import ANSWERS, GPUS, first
 from tests.generous_deadlines import GENEROUS
 
 LIMIT_S = 60.0
@@ -30,7 +29,7 @@ LIMIT_S = 60.0
 @contextmanager
 def server(users: frozenset[int] | None) -> Iterator[tuple[PluginServer, grpc.Channel]]:
     log = structlog.get_logger()
-    servicer = GpuServicer(GPU_RESOURCE, first, PluginSettings(), log, GENEROUS)
+    servicer = PluginServicer(GPU_RESOURCE, first, ANSWERS, log, GENEROUS)
     servicer.update(GPUS)
     with TemporaryDirectory(prefix="nodetopo-") as directory:
         path = Path(directory) / "plugin.sock"

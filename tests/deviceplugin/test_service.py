@@ -47,8 +47,8 @@ def test_two_replicas_are_refused_by_the_name_of_the_setting() -> None:
     error: Any = caught.value
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert error.details() == (
-        "nvidia.com/gpu is shared, and 2 of it are no more of a GPU than 1: "
-        "failRequestsGreaterThanOne is set, so ask for 1"
+        "nvidia.com/gpu: shared, so 2 of it are no more of a GPU than 1 — "
+        "failRequestsGreaterThanOne is set: ask for 1"
     )
     assert len(one.container_responses) == 1
 

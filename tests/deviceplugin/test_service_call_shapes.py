@@ -15,7 +15,7 @@ from agent.deviceplugin.plugin import DevicePlugin
 from agent.machines.bundled import machine
 from tests.allocation.brute_force import BruteForce
 from tests.deviceplugin.conftest import RESOURCE
-from tests.deviceplugin.machines import whole
+from tests.deviceplugin.machines import ANSWERS, whole
 from tests.generous_deadlines import GENEROUS
 
 WAIT_S = 60.0
@@ -64,7 +64,7 @@ def test_a_request_of_the_kubelet_gets_our_best_set_in_whatever_order_it_is_sent
     snapshot, kubelet = machine(shape.machine), start_kubelet()
     ids = [gpu.id for gpu in snapshot.gpus]
     plugin = DevicePlugin(
-        RESOURCE, socket_dir, partial(preferred, Allocator(snapshot)), deadlines=GENEROUS
+        RESOURCE, socket_dir, partial(preferred, Allocator(snapshot)), ANSWERS, deadlines=GENEROUS
     )
     opened.callback(plugin.stop)
     plugin.update(whole(snapshot).devices)

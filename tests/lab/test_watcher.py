@@ -10,6 +10,8 @@ import pytest
 
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.deviceplugin.registration import Registration
+from agent.deviceplugin.response import GpuAnswers
+from agent.deviceplugin.settings import PluginSettings
 from tests.deviceplugin.machines import GPUS, first
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
@@ -34,6 +36,7 @@ def serve(h100: Node) -> Iterator[Serve]:
                 RESOURCE,
                 h100.agent.socket_dir,
                 first,
+                GpuAnswers(PluginSettings()),
                 registration=registration,
                 plugins_registry=h100.kubelet_dir / "plugins_registry",
             )
