@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 from agent.labels.label import LabelEntry
-from agent.model.hca import Hca, HcaKind, LinkLayer
+from agent.model.hca import Hca, LinkLayer
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
+from agent.rdma.selection import ACTIVE, job_hcas, nearest_cards, rates
 from agent.topology.affinity import hca_closeness
 from agent.topology.matrix import word
 
@@ -20,9 +21,6 @@ RATE_KEY = "gpu.topology/rdma-rate"
 GDR_KEY = "gpu.topology/gdr"
 
 _LAYERS: Mapping[LinkLayer, str] = {LinkLayer.INFINIBAND: "ib", LinkLayer.ETHERNET: "roce"}
-_PARTS = {HcaKind.VIRTUAL, HcaKind.SUBFUNCTION}
-_ACTIVE = "ACTIVE"
-"""The word of sysfs ``state`` for a port that carries traffic (ib_verbs.h ``ib_port_state``)."""
 
 _DMABUF_SINCE = (5, 12)
 """The first kernel whose RDMA drivers register dma-bufs (ibv_reg_dmabuf_mr, Linux 5.12)."""
@@ -30,44 +28,16 @@ _DMABUF_SINCE = (5, 12)
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 
-def job_hcas(snapshot: Snapshot) -> tuple[int, ...]:
-    """Return the positions of the HCAs that are cards of their own.
-
-    Without software devices, and without functions of a card that the node has as a whole: those
-    come and go with pods.
-    """
-    hcas = snapshot.hcas or ()
-    cards = {hca.pci for hca in hcas if hca.kind not in _PARTS}
-
-    def is_card(hca: Hca) -> bool:
-        is_part = hca.kind in _PARTS and hca.parent is not None and hca.parent in cards
-        return hca.kind is not HcaKind.SOFTWARE and not is_part
-
-    return tuple(position for position, hca in enumerate(hcas) if is_card(hca))
-
-
 def _gpu_hcas(snapshot: Snapshot) -> tuple[int, ...] | None:
     """Return the positions of the cards of the GPUs; ``None`` where HCAs were not read.
 
     Also where the place of a lost GPU is unknown: the cards near it count.
     """
-    hcas = snapshot.hcas
-    if hcas is None or not snapshot.gpus:
+    cards = nearest_cards(snapshot)
+    if cards is None:
         return None
-    distances, cards = hca_closeness(snapshot), job_hcas(snapshot)
-    nearest: list[set[int]] = []  # of each GPU of which any distance is known, without slower ones
-    for gpu in snapshot.gpus:
-        known = {at: distances[gpu.index, at] for at in cards if (gpu.index, at) in distances}
-        if gpu.is_lost and cards and not known:
-            return None
-        best = min(known.values(), default=None)
-        # The rate of a card that is down is unknown: it stays, or a cable would change the labels.
-        rates = {at: _rates(hcas[at]) for at, distance in known.items() if distance is best}
-        fastest = max((rate for of_card in rates.values() for rate in of_card), default=0)
-        group = {at for at, of_card in rates.items() if not of_card or max(of_card) == fastest}
-        if group:
-            nearest.append(group)
-    nearest = nearest or [set(cards)]
+    hcas = snapshot.hcas or ()
+    nearest = cards or (frozenset(job_hcas(snapshot)),)
     votes = Counter(layer for group in nearest for layer in {_layer(hcas[at]) for at in group})
     if not votes:
         return ()
@@ -75,17 +45,8 @@ def _gpu_hcas(snapshot: Snapshot) -> tuple[int, ...] | None:
     return tuple(at for at in sorted(set().union(*nearest)) if _layer(hcas[at]) is chosen)
 
 
-def _rates(hca: Hca) -> list[int]:
-    """Return the rates of the ports that are up, Gb/s; a port that is down states no link's."""
-    return [
-        round(port.rate_gbps)
-        for port in hca.ports
-        if port.state == _ACTIVE and port.rate_gbps is not None and port.rate_gbps >= 1
-    ]
-
-
 def _layer(hca: Hca) -> LinkLayer | None:
-    layers = [port.layer for port in hca.ports if port.state == _ACTIVE] or [
+    layers = [port.layer for port in hca.ports if port.state == ACTIVE] or [
         port.layer for port in hca.ports
     ]
     return next((layer for layer in _LAYERS if layer in layers), None)
@@ -109,8 +70,8 @@ def _count(snapshot: Snapshot) -> int | None:
 def _rate(snapshot: Snapshot) -> int | None:
     """Return the rate that most of the cards have, of equally many the lower."""
     hcas, positions = snapshot.hcas or (), _gpu_hcas(snapshot) or ()
-    rates = Counter(rate for at in positions for rate in _rates(hcas[at]))
-    return min(rates, key=lambda rate: (-rates[rate], rate), default=None)
+    votes = Counter(rate for at in positions for rate in rates(hcas[at]))
+    return min(votes, key=lambda rate: (-votes[rate], rate), default=None)
 
 
 def _distance(snapshot: Snapshot) -> str | None:

@@ -7,8 +7,8 @@ from itertools import combinations
 
 from agent.labels.fabric import is_settled
 from agent.labels.label import LabelEntry
-from agent.labels.rdma import job_hcas
 from agent.model.snapshot import Snapshot
+from agent.rdma.selection import job_hcas
 from agent.topology.affinity import hca_closeness
 from agent.topology.domains import clique, has_switch, interconnect, islands
 from agent.topology.links import (
