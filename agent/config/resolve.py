@@ -15,7 +15,15 @@ from agent.allocation.rules import Model
 from agent.config.nvidia import effects
 from agent.config.nvidia import file as nvidia_file
 from agent.config.origin import ConfigFile, FileContents, Given, SettingSource
-from agent.config.settings import PREFIX, Settings, key, option, options, variable
+from agent.config.settings import (
+    PREFIX,
+    RDMA_USUAL_PLACE,
+    Settings,
+    key,
+    option,
+    options,
+    variable,
+)
 from agent.config.values import did_you_mean
 from agent.deviceplugin.cdi import KIND, written_kind
 from agent.deviceplugin.settings import PluginSettings, Strategy, start_warnings
@@ -211,6 +219,8 @@ def _with_derived(given: Mapping[str, Given], environment: Mapping[str, str]) ->
         derived["pod_name"] = pod, "environment POD_NAME"
     if is_in_cluster and (namespace := own_namespace()) is not None:
         derived["namespace"] = namespace, "default, of the pod"
+    if RDMA_USUAL_PLACE.is_file():
+        derived["rdma_config"] = RDMA_USUAL_PLACE, "default, as that file is there"
     labels = given.get("publish_labels")
     publishes = derived["publish_labels"][0] if labels is None else labels.value
     derived["publish_events"] = publishes, "default, as publish-labels"

@@ -20,6 +20,7 @@ from agent.health.status import HealthClass
 from agent.labels.levels import PLATFORMS
 from agent.labels.rules import DEFAULT_PREFIX
 from agent.publish.labels.output import FEATURE_FILE, NAMESPACE, NODE, OUTPUTS
+from agent.rdma.pools import SharingMode
 
 if TYPE_CHECKING:
     from agent.probes.sysfs.host import Roots
@@ -34,6 +35,10 @@ HOST_PLUGINS_REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 FALLBACKS = ("named", "single", "empty")
 """Named configs of a node without a label or a default, of which the first that exists is used:
 the one called ``default``, the only one, none (k8s-device-plugin v0.19.0, cmd/config-manager)."""
+
+RDMA_USUAL_PLACE = Path("/k8s-rdma-shared-dev-plugin/config.json")
+"""Where Mellanox' shared plugin reads its file, if no flag says otherwise
+(k8s-rdma-shared-dev-plugin 410b0f3, cmd/k8s-rdma-shared-dp/main.go)."""
 
 OFF, ANY = "off", "auto"
 """Values of ``topology_levels`` that name no platform: no levels, or those of any platform."""
@@ -103,6 +108,7 @@ _LABELS = _Group("labels")
 _KUBELET = _Group("kubelet")
 _DEVICES = _Group("resources and placement")
 _CONTAINERS = _Group("containers")
+_RDMA = _Group("RDMA")
 _HEALTH = _Group("health of GPUs")
 _AUDIT = _Group("audit of the node and its pods")
 
@@ -416,6 +422,48 @@ class Settings:
         values.absolute_path,
         "where that file is, on the host",
         "DIR",
+    )
+
+    # RDMA: the HCAs that are offered, beside GPUs or together with them.
+
+    rdma_config: Path | None = _RDMA.setting(
+        None,
+        values.path_or_none,
+        "pools of HCAs, as Mellanox' shared plugin reads them; default that plugin's file if it is "
+        "there; `none` for none",
+        "FILE",
+        is_live=True,
+    )
+    rdma_mode: str = _RDMA.choice(
+        "shared",  # as that plugin
+        "what a container gets of a pool, unless the file says",
+        *(mode.value for mode in SharingMode),
+        is_live=True,
+    )
+    rdma_issm: bool = _RDMA.switch(
+        False, "give containers the devices of a subnet manager too", is_live=True
+    )
+    rdma_hand_over: str = _RDMA.choice(
+        "device-specs",  # which every runtime understands
+        "how HCAs reach a container",
+        "device-specs",
+        "cdi-cri",
+        is_live=True,
+    )
+    rdma_cdi_kind: str = _RDMA.setting(
+        "device-plugin.nodetopo.io/hca",
+        values.resource,
+        "vendor/class of the HCAs in the CDI specification that cdi-cri needs",
+        "NAME",
+        is_live=True,
+    )
+    gpu_hca_resource: str | None = _RDMA.setting(
+        None,
+        values.resource_or_none,
+        "offer each GPU with an HCA of its own as one device of this resource, not alone; `none` "
+        "for not",
+        "NAME",
+        is_live=True,
     )
 
     # Health: when a GPU is Unhealthy, and when it is Healthy again.

@@ -132,6 +132,11 @@ def resource(value: object) -> str:
     return text(value)
 
 
+def resource_or_none(value: object) -> str | None:
+    """Read an extended resource's name; ``none`` gives ``None``."""
+    return None if value == "none" else resource(value)
+
+
 def label_key(value: object) -> str:
     """Read the key of a label: a name, or ``domain/name``."""
     if _LABEL.fullmatch(text(value)) is None:

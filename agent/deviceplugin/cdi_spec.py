@@ -188,6 +188,15 @@ def feature_spec(
     return _spec(kind, [_device(ALL, edits)], {})
 
 
+def nodes_spec(kind: str, nodes: Mapping[str, Sequence[str]], dev_root: Path) -> Spec | None:
+    """Return a specification of devices that are nothing but device nodes; ``None`` without any.
+
+    *nodes* are those of each device, below ``/dev``.
+    """
+    devices = [_device(name, _node_edits(own, dev_root)) for name, own in nodes.items() if own]
+    return _spec(kind, devices, {}) if devices else None
+
+
 def lowest_version(kind: str, devices: Sequence[Mapping[str, Any]], edits: Spec) -> str:
     """Return the first version of CDI with everything that is used (SPEC.md, "Released versions").
 

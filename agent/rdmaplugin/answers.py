@@ -1,0 +1,150 @@
+"""The answer to Allocate for HCAs: the character devices through which programs use them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from agent.deviceplugin.cdi import device_name
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.settings import NumaReport
+from agent.errors import UnreadableError
+from agent.model.hca import Hca
+from agent.rdma.pools import SharingMode
+from agent.rdmaplugin.resources import RdmaResource, key_of
+
+DIRECTORY = "infiniband"
+"""Below ``/dev``, where programs look for the devices (rdma-core, libibverbs/init.c)."""
+
+CONNECTION_MANAGER = "rdma_cm"
+"""The device of librdmacm: one for the whole host, of the kernel module rdma_ucm."""
+
+SUBNET_MANAGER = "issm"
+"""Prefix of the device that makes a port the subnet manager's (kernel user_mad documentation).
+No job needs it; the shared plugin no longer gives it."""
+
+CM_DEVICE = "rdma-cm"
+"""The name of the connection manager in our CDI specification."""
+
+
+class RdmaHandOver(StrEnum):
+    """How an HCA is made visible in a container.
+
+    ``device-specs``: its device nodes are in the answer, which every runtime understands.
+    ``cdi-cri``: its name is, which the runtime looks up in our CDI specification.
+    """
+
+    DEVICE_SPECS = "device-specs"
+    CDI_CRI = "cdi-cri"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaSettings:
+    """How HCAs are handed to containers.
+
+    Attributes:
+        kind: of our CDI specification.
+        numa: which NUMA nodes the kubelet is given.
+        sysfs_root: where the kernel lists the devices that exist; ``None`` for a simulated
+            machine, which has all of them.
+    """
+
+    hand_over: RdmaHandOver = RdmaHandOver.DEVICE_SPECS
+    kind: str = "device-plugin.nodetopo.io/hca"
+    numa: NumaReport = NumaReport.NUMA
+    sysfs_root: Path | None = Path("/sys")
+
+    @property
+    def has_connection_manager(self) -> bool:
+        """Whether the host has the device of librdmacm. Looks into sysfs."""
+        if self.sysfs_root is None:
+            return True
+        try:
+            return (self.sysfs_root / "class" / "misc" / CONNECTION_MANAGER).exists()
+        except OSError:
+            return False
+
+
+class RdmaAnswers:
+    """Hands HCAs of one pool to containers; the resource is replaced with every snapshot."""
+
+    def __init__(self, resource: RdmaResource, settings: RdmaSettings) -> None:
+        self.resource = resource
+        self._settings = settings
+        self._has_connection_manager = False
+
+    @property
+    def numa(self) -> NumaReport:
+        """Which NUMA nodes of a device the kubelet is given."""
+        return self._settings.numa
+
+    def look(self) -> None:
+        """Look for the connection manager: its module may be loaded at any time."""
+        self._has_connection_manager = self._settings.has_connection_manager
+
+    def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
+        """Return what a container needs to see the HCAs of *devices*.
+
+        In a shared pool these are all HCAs of the pool that are not lost.
+
+        Raises:
+            UnreadableError: an HCA has no device nodes any more.
+        """
+        resource, response = self.resource, pb.ContainerAllocateResponse()
+        given = given_hcas(resource, devices)
+        if self._settings.hand_over is RdmaHandOver.CDI_CRI:
+            names = [cdi_name(key) for key in given]
+            if self._has_connection_manager:
+                names.append(CM_DEVICE)
+            response.cdi_devices.extend(
+                pb.CDIDevice(name=device_name(self._settings.kind, name)) for name in names
+            )
+            return response
+        nodes = [
+            node
+            for hca in given.values()
+            for node in device_nodes(hca, with_issm=resource.pool.with_issm)
+        ]
+        if self._has_connection_manager:
+            nodes.append(f"{DIRECTORY}/{CONNECTION_MANAGER}")
+        for node in dict.fromkeys(nodes):
+            path = f"/dev/{node}"
+            # No "m": nothing in a container makes device nodes.
+            response.devices.add(container_path=path, host_path=path, permissions="rw")
+        return response
+
+
+def given_hcas(resource: RdmaResource, devices: Sequence[PluginDevice]) -> dict[str, Hca]:
+    """Return the HCAs that a container with *devices* gets, by key, in the resource's order.
+
+    Raises:
+        UnreadableError: one is not in *resource*, or has no device nodes any more.
+    """
+    wanted = {key_of(device.id) for device in devices}
+    if resource.pool.mode is SharingMode.SHARED:
+        healthy = {key_of(device.id) for device in resource.devices if device.is_healthy}
+        wanted = {key for key in resource.hcas if key in healthy or key in wanted}
+    given = {key: hca for key, hca in resource.hcas.items() if key in wanted}
+    for key in sorted(wanted):
+        if key not in given or not given[key].char_devices:
+            name = given[key].name if key in given else key
+            raise UnreadableError(
+                f"{name} has no devices in /dev/{DIRECTORY} any more",
+                "see `nodetopo health` for what became of the HCA",
+            )
+    return given
+
+
+def device_nodes(hca: Hca, *, with_issm: bool) -> tuple[str, ...]:
+    """Return the device nodes of *hca* below ``/dev``."""
+    return tuple(
+        f"{DIRECTORY}/{name}"
+        for name in hca.char_devices
+        if with_issm or not name.startswith(SUBNET_MANAGER)
+    )
+
+
+def cdi_name(key: str) -> str:
+    """Return what our CDI specification calls the HCA of *key*: names there have no slash."""
+    return key.replace("/", "-")
