@@ -14,7 +14,7 @@ from agent.deviceplugin.devices import PluginDevice, with_nodes
 from agent.deviceplugin.resources import MOST_DEVICES, Refusal
 from agent.model.hca import Hca
 from agent.model.snapshot import Snapshot
-from agent.rdma.identity import hca_keys
+from agent.rdma.identity import KnownHca
 from agent.rdma.pools import Pool, SharingMode
 from agent.rdma.selection import select
 
@@ -51,16 +51,22 @@ class RdmaOffer:
 
 
 def offer_hcas(
-    snapshot: Snapshot, pools: Sequence[Pool], unhealthy: Collection[str] = frozenset()
+    snapshot: Snapshot,
+    known: Sequence[KnownHca],
+    pools: Sequence[Pool],
+    unhealthy: Collection[str] = frozenset(),
 ) -> RdmaOffer:
-    """Return the devices of *pools* on *snapshot*; *unhealthy* are keys of HCAs.
+    """Return the devices of *pools*; *unhealthy* are keys of HCAs.
 
+    *snapshot* has the HCAs of *known*, in the same order, so that one that is lost keeps its
+    place; its devices are Unhealthy.
     A pool advertises as many devices as it says (``rdmaHcaMax``), dealt out evenly over its
     HCAs; an exclusive one advertises each HCA once. A pool without an HCA is not offered.
     """
     selection = select(snapshot, pools)
     hcas = snapshot.hcas or ()
-    keys = hca_keys(hcas)
+    keys = [one.key for one in known]
+    bad = {one.key for one in known if one.is_lost}.union(unhealthy)
     refusals = [
         Refusal(
             resource=None, reason=f"{one.hca} is not in {one.resource or 'any pool'}: {one.reason}"
@@ -90,7 +96,7 @@ def offer_hcas(
         devices = [
             PluginDevice(
                 id=f"{keys[position]}{SEPARATOR}{token}",
-                is_healthy=keys[position] not in unhealthy,
+                is_healthy=keys[position] not in bad,
                 numa_nodes=_nodes(hcas[position]),
             )
             for position, count in zip(own, tokens, strict=True)
