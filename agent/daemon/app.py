@@ -18,7 +18,7 @@ from agent.daemon.check_terms import OverridesFile
 from agent.daemon.components import Components
 from agent.daemon.gpu_health import configured_gpus, configured_health, health_file
 from agent.daemon.loops import ActorGroup, Heartbeats
-from agent.daemon.plugin_plan import load_table
+from agent.daemon.plugin_plan import load_pools, load_table
 from agent.daemon.plugins import PluginSet
 from agent.daemon.reconcile_loop import NoticeReporter, ReconcileLoop
 from agent.daemon.reload import Reloader
@@ -80,7 +80,8 @@ def run(
         keep_settings(state.with_name(SETTINGS_FILE), reloader.current)
     os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)
     with ExitStack() as stack:
-        table = load_table(settings)  # before a child is started for a setting that fails
+        # Before a child is started for a setting that fails.
+        table, pools = load_table(settings), load_pools(settings)
         overrides = OverridesFile(settings.checks_file)
         wake = threading.Event()
         boot_id = read_boot_id(settings.procfs_root)
@@ -95,6 +96,7 @@ def run(
                 settings,
                 target.socket_dir,
                 table,
+                pools,
                 is_simulated=not target.is_real,
                 known=configured_gpus(settings, boot_id),
             ),
@@ -211,7 +213,7 @@ class Daemon:
             return notices
 
         def apply(settings: Settings) -> None:
-            components.plugins.reconfigure(settings, load_table(settings))
+            components.plugins.reconfigure(settings, load_table(settings), load_pools(settings))
             components.settings = settings
 
         reloader.poll(apply)

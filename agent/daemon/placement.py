@@ -52,6 +52,12 @@ class Placement:
         self._current: _Current | None = None
         self._ends: Ends = NO_ENDS  # replaced as a whole
 
+    @property
+    def gpus(self) -> Mapping[str, str]:
+        """The GPU of each device, by the ids of both; empty before the first snapshot."""
+        current = self._current
+        return {} if current is None else current.gpus
+
     def configure(self, policy: Policy, model: Model, table: BandwidthTable | None) -> None:
         """Choose by other settings from the next :meth:`take` on."""
         settings = policy, model, table

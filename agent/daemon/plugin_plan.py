@@ -11,6 +11,7 @@ from agent.allocation.rules import Model, Policy
 from agent.config.data_files import load
 from agent.config.policies import TimeSlicing
 from agent.config.settings import HOST_PLUGINS_REGISTRY, Settings
+from agent.daemon.rdma_plugins import RdmaPlan
 from agent.deviceplugin.cdi_writer import CdiSettings, CdiWriter
 from agent.deviceplugin.devices import Minors, read_minors
 from agent.deviceplugin.host_nodes import imex_problems
@@ -19,6 +20,7 @@ from agent.deviceplugin.registration import Registration
 from agent.deviceplugin.resources import MigStrategy, Resource, Rules, Shared
 from agent.deviceplugin.settings import Feature, NumaReport, PluginSettings, Strategy
 from agent.errors import UnreadableError
+from agent.rdma.pools import RdmaConfig
 
 
 def load_table(settings: Settings) -> BandwidthTable | None:
@@ -29,6 +31,19 @@ def load_table(settings: Settings) -> BandwidthTable | None:
     """
     path = settings.bandwidth_table
     return None if path is None else load(path)
+
+
+def load_pools(settings: Settings) -> RdmaConfig | None:
+    """Return the pools of HCAs that *settings* name a file of; ``None`` for none.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    if settings.rdma_config is None:
+        return None
+    from agent.config.rdma import load_rdma  # noqa: PLC0415 - PyYAML, which only a file needs
+
+    return load_rdma(settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +58,7 @@ class PluginPlan:
         is_auto: the node decides how they are handed over, not a setting.
         cdi: writes the CDI specification; ``None`` where another program does.
         nccl: writes the topology for NCCL; ``None`` where containers get none.
+        rdma: which HCAs are offered, and how.
         warnings: what the node lacks for *settings*, a sentence each.
         is_simulated: the GPUs do not exist.
     """
@@ -54,11 +70,19 @@ class PluginPlan:
     is_auto: bool
     cdi: CdiWriter | None
     nccl: NcclHints | None
+    rdma: RdmaPlan
     warnings: tuple[str, ...]
     is_simulated: bool
 
     @classmethod
-    def of(cls, settings: Settings, table: BandwidthTable | None, *, is_simulated: bool) -> Self:
+    def of(
+        cls,
+        settings: Settings,
+        table: BandwidthTable | None,
+        rdma: RdmaConfig | None = None,
+        *,
+        is_simulated: bool,
+    ) -> Self:
         """Return the plan of *settings*; for a simulated machine no host file is used.
 
         Raises:
@@ -105,7 +129,11 @@ class PluginPlan:
             is_auto=Strategy.AUTO in asked,
             cdi=None if cdi is None else CdiWriter(cdi, plugin),
             nccl=None if nccl is None else NcclHints(nccl, host_root=settings.host_root),
-            warnings=() if is_simulated else _missing_channels(settings, plugin),
+            rdma=RdmaPlan.of(settings, rdma, is_simulated=is_simulated),
+            warnings=(
+                *(() if rdma is None else rdma.warnings),
+                *(() if is_simulated else _missing_channels(settings, plugin)),
+            ),
             is_simulated=is_simulated,
         )
 

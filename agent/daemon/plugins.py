@@ -1,9 +1,10 @@
 """The device plugins of the node: one for each resource that the latest snapshot offers."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,6 +15,7 @@ from agent.allocation.remainder import Ends
 from agent.config.settings import Settings
 from agent.daemon.placement import Placement
 from agent.daemon.plugin_plan import PluginPlan
+from agent.daemon.rdma_plugins import HcaPlugins, ServedPool
 from agent.daemon.state_files import KnownGpus
 from agent.deviceplugin import sockets
 from agent.deviceplugin.devices import Minors, remembered
@@ -33,6 +35,9 @@ from agent.errors import InputError
 from agent.health.status import HealthView
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
+from agent.rdma.pools import RdmaConfig
+from agent.rdmaplugin.answers import JointGpuAnswers
+from agent.rdmaplugin.joint import JointPlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,7 @@ class PluginSet:
         settings: Settings,
         socket_dir: Path,
         table: BandwidthTable | None,
+        rdma: RdmaConfig | None = None,
         *,
         is_simulated: bool = False,
         known: KnownGpus | None = None,
@@ -66,6 +72,7 @@ class PluginSet:
             settings: what is offered, and how.
             socket_dir: where the kubelet's socket is.
             table: measured bandwidths, if there are any.
+            rdma: the pools of HCAs that are offered; ``None`` for none.
             is_simulated: the GPUs do not exist.
             known: remembers GPUs over a restart of the process.
 
@@ -75,12 +82,15 @@ class PluginSet:
         """
         self._socket_dir = socket_dir
         self._is_simulated = is_simulated
+        self._joint = JointPlacement()
+        self._hcas = HcaPlugins(socket_dir, self._joint)
         self._lock = threading.Lock()  # held by whoever changes what is below
-        self._plan = self._new_plan(settings, table)
+        self._plan = self._new_plan(settings, table, rdma)
         self._known = known
         self._gpus: tuple[Gpu, ...] = () if known is None else known.load()
         self._is_stopped = False
         self._health: HealthView = MappingProxyType({})
+        self._unhealthy_hcas: Collection[str] = frozenset()
         self._offer = Offer(resources=())
         self._file_warnings: tuple[str, ...] = ()
         self._cdi_problem: str | None = None
@@ -102,14 +112,24 @@ class PluginSet:
         return tuple(self._served.values())
 
     @property
+    def pools(self) -> tuple[ServedPool, ...]:
+        """The pools of HCAs that are served now, in the order of their file."""
+        return self._hcas.served
+
+    @property
+    def joint(self) -> JointPlacement:
+        """What GPUs and HCAs of one container follow each other by."""
+        return self._joint
+
+    @property
     def refusals(self) -> tuple[Refusal, ...]:
         """What that snapshot has that is not offered, and why."""
-        return self._offer.refusals
+        return (*self._offer.refusals, *self._hcas.refusals)
 
     @property
     def cdi_problem(self) -> str | None:
         """Why our CDI specification is not what it should be; ``None`` if it is, or is not ours."""
-        return self._cdi_problem
+        return self._cdi_problem or self._hcas.cdi_problem
 
     @property
     def hand_over(self) -> HandOver | None:
@@ -130,12 +150,12 @@ class PluginSet:
     @property
     def states(self) -> Mapping[str, PluginState]:
         """The state of each plugin, by resource."""
-        return {name: served.plugin.state for name, served in self._served.items()}
+        return {name: plugin.state for name, plugin in self._plugins()}
 
     @property
     def absences(self) -> Mapping[str, tuple[Absence, ...]]:
         """When no kubelet had the devices of a resource from us, by resource."""
-        return {name: served.plugin.absences for name, served in self._served.items()}
+        return {name: plugin.absences for name, plugin in self._plugins()}
 
     @property
     def is_registered(self) -> bool:
@@ -149,16 +169,22 @@ class PluginSet:
         states = self.states.values()
         return tuple(state for state in states if state.is_detached or not state.is_running)
 
-    def take(self, snapshot: Snapshot, health: HealthView = MappingProxyType({})) -> None:
+    def take(
+        self,
+        snapshot: Snapshot,
+        health: HealthView = MappingProxyType({}),
+        unhealthy_hcas: Collection[str] = frozenset(),
+    ) -> None:
         """Offer what *snapshot* has from now on, each GPU as healthy as *health* says.
 
-        A resource that it lacks is withdrawn.
+        A resource that it lacks is withdrawn. *unhealthy_hcas* are keys of HCAs.
         """
         with self._lock:
             if self._is_stopped:
                 return
             self._gpus = remembered(self._gpus, snapshot)
             self._health = health
+            self._unhealthy_hcas = unhealthy_hcas
             self._apply(snapshot)
             self._taken = snapshot
 
@@ -176,7 +202,9 @@ class PluginSet:
                 if not self._is_stopped:
                     self._apply(self._taken)
 
-    def reconfigure(self, settings: Settings, table: BandwidthTable | None) -> None:
+    def reconfigure(
+        self, settings: Settings, table: BandwidthTable | None, rdma: RdmaConfig | None = None
+    ) -> None:
         """Offer what the snapshot has as *settings* say, from now on.
 
         A plugin whose resource keeps its name, and what containers are given, goes on without
@@ -187,7 +215,7 @@ class PluginSet:
             InputError: a setting is invalid; then nothing has changed.
             UnreadableError: the node lacks what a setting requires; the same.
         """
-        plan = self._new_plan(settings, table)
+        plan = self._new_plan(settings, table, rdma)
         with self._lock:
             if self._is_stopped:
                 return
@@ -205,13 +233,20 @@ class PluginSet:
         """Leave the kubelet, all at once; it counts the devices for some minutes more."""
         with self._lock:  # a plugin that is being started is served by now
             self._is_stopped = True
-            plugins = [served.plugin for served in self.served]
+            plugins = [plugin for _, plugin in self._plugins()]
         with ThreadPoolExecutor(max(1, len(plugins)), thread_name_prefix="stop") as pool:
             for plugin in plugins:
                 pool.submit(plugin.stop)
 
-    def _new_plan(self, settings: Settings, table: BandwidthTable | None) -> PluginPlan:
-        plan = PluginPlan.of(settings, table, is_simulated=self._is_simulated)
+    def _plugins(self) -> Iterator[tuple[str, DevicePlugin]]:
+        """Yield every plugin by its resource, those of GPUs first."""
+        yield from ((name, served.plugin) for name, served in self._served.items())
+        yield from ((pool.resource.name, pool.plugin) for pool in self._hcas.served)
+
+    def _new_plan(
+        self, settings: Settings, table: BandwidthTable | None, rdma: RdmaConfig | None
+    ) -> PluginPlan:
+        plan = PluginPlan.of(settings, table, rdma, is_simulated=self._is_simulated)
         sockets.check_path_lengths(settings.resource_name, plan.directories(self._socket_dir))
         return plan
 
@@ -255,6 +290,20 @@ class PluginSet:
             now[resource.name] = self._serve(plan, resource, snapshot, kept.get(resource.name))
         self._served = MappingProxyType(now)
         self._offer = offered
+        self._serve_hcas(plan, known)
+
+    def _serve_hcas(self, plan: PluginPlan, known: Snapshot) -> None:
+        """Offer the pools, which follow the GPUs of the first resource that has whole ones."""
+        for served in self._served.values():
+            if served.resource.is_whole:
+                devices = served.resource.devices
+                free = tuple(device.id for device in devices if device.is_healthy)
+                self._joint.expect(free, served.placement.prefer)
+                break
+        else:
+            self._joint.expect((), None)
+        way = plan.registration(self._socket_dir), plan.settings.plugins_registry_dir
+        self._hcas.take(plan.rdma, self._hcas.remember(known), self._unhealthy_hcas, way)
 
     def _handing_over(self, plan: PluginPlan, snapshot: Snapshot, offered: Offer) -> PluginPlan:
         """Return *plan* with the way to hand over what is *offered*, and log a new one."""
@@ -298,11 +347,12 @@ class PluginSet:
             placement.configure(*rules)
         else:
             placement = Placement(*rules)
+            name, gpus = resource.name, partial(getattr, placement, "gpus")
             plugin = DevicePlugin(
-                resource.name,
+                name,
                 self._socket_dir,
-                placement.prefer,
-                GpuAnswers(plan.plugin),
+                self._joint.following(name, gpus, placement.prefer),
+                JointGpuAnswers(GpuAnswers(plan.plugin), self._joint, name, gpus),
                 structlog.get_logger(),
                 explain=placement.explain,
                 registration=plan.registration(self._socket_dir),

@@ -16,6 +16,7 @@ import structlog
 from agent.config import ConfigFile, Resolved, Settings, key, options
 from agent.config.named import Chosen, chosen, listed
 from agent.config.origin import SettingSource
+from agent.config.settings import RDMA_USUAL_PLACE
 from agent.daemon.logs import LastProblem
 from agent.errors import AgentError, InputError
 from agent.health.notices import Notice
@@ -83,6 +84,7 @@ class Sources:
         paths = [] if self.file is None else [Path(self.file)]
         if settings.bandwidth_table is not None:
             paths.append(settings.bandwidth_table)
+        paths.append(settings.rdma_config or RDMA_USUAL_PLACE)
         if settings.config_dir is not None:
             with suppress(InputError):  # missing for a while, or for good: reading reports it
                 paths += listed(settings.config_dir).values()
@@ -292,7 +294,7 @@ class Reloader:
     def _accept(self, resolved: Resolved, config: Chosen | None) -> None:
         before, self._current = self._current, resolved
         config_before, self._config = self._config, config
-        if resolved.settings.bandwidth_table != before.settings.bandwidth_table:
+        if _files(resolved.settings) != _files(before.settings):
             self._stamp = self._seen_stamp = self._sources.stamp(resolved.settings)
         log = structlog.get_logger()
         for text in resolved.warnings:
@@ -328,3 +330,8 @@ class Reloader:
         self._notices.append(
             Notice(reason=reason, message=message, is_warning=is_warning, gpu=None, key="config")
         )
+
+
+def _files(settings: Settings) -> tuple[Path | None, ...]:
+    """Return the data files that *settings* name, which are followed too."""
+    return settings.bandwidth_table, settings.rdma_config

@@ -1,6 +1,6 @@
 """The answer to Allocate for HCAs: the character devices through which programs use them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -8,10 +8,12 @@ from pathlib import Path
 from agent.deviceplugin.cdi import device_name
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from agent.deviceplugin.service import Answers
 from agent.deviceplugin.settings import NumaReport
 from agent.errors import UnreadableError
 from agent.model.hca import Hca
 from agent.rdma.pools import SharingMode
+from agent.rdmaplugin.joint import JointPlacement, Kind
 from agent.rdmaplugin.resources import RdmaResource, key_of
 
 DIRECTORY = "infiniband"
@@ -66,11 +68,55 @@ class RdmaSettings:
             return False
 
 
+class JointGpuAnswers:
+    """The answers of *gpus*, of which joint placement learns which GPUs a container has.
+
+    *gpu_of* returns the GPU of each device of *resource*.
+    """
+
+    def __init__(
+        self,
+        gpus: Answers,
+        joint: JointPlacement,
+        resource: str,
+        gpu_of: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self._gpus = gpus
+        self._joint = joint
+        self._resource = resource
+        self._gpu_of = gpu_of
+
+    @property
+    def numa(self) -> NumaReport:
+        """Which NUMA nodes of a device the kubelet is given."""
+        return self._gpus.numa
+
+    def look(self) -> None:
+        """Look up the host's device nodes."""
+        self._gpus.look()
+
+    def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
+        """Return what a container needs to see *devices*.
+
+        Raises:
+            InputError, UnreadableError: as the answers of GPUs alone.
+        """
+        response = self._gpus.answer(devices)
+        ids, gpu_of = [device.id for device in devices], self._gpu_of()
+        self._joint.gave(
+            Kind.GPU, self._resource, ids, [gpu_of[name] for name in ids if name in gpu_of]
+        )
+        return response
+
+
 class RdmaAnswers:
     """Hands HCAs of one pool to containers; the resource is replaced with every snapshot."""
 
-    def __init__(self, resource: RdmaResource, settings: RdmaSettings) -> None:
+    def __init__(
+        self, resource: RdmaResource, settings: RdmaSettings, joint: JointPlacement
+    ) -> None:
         self.resource = resource
+        self._joint = joint
         self._settings = settings
         self._has_connection_manager = False
 
@@ -91,8 +137,15 @@ class RdmaAnswers:
         Raises:
             UnreadableError: an HCA has no device nodes any more.
         """
-        resource, response = self.resource, pb.ContainerAllocateResponse()
-        given = given_hcas(resource, devices)
+        given = given_hcas(self.resource, devices)
+        response = self._handed_over(given)
+        if self.resource.pool.mode is not SharingMode.SHARED:
+            ids = [device.id for device in devices]
+            self._joint.gave(Kind.HCA, self.resource.name, ids, given)
+        return response
+
+    def _handed_over(self, given: Mapping[str, Hca]) -> pb.ContainerAllocateResponse:
+        response = pb.ContainerAllocateResponse()
         if self._settings.hand_over is RdmaHandOver.CDI_CRI:
             names = [cdi_name(key) for key in given]
             if self._has_connection_manager:
@@ -104,7 +157,7 @@ class RdmaAnswers:
         nodes = [
             node
             for hca in given.values()
-            for node in device_nodes(hca, with_issm=resource.pool.with_issm)
+            for node in device_nodes(hca, with_issm=self.resource.pool.with_issm)
         ]
         if self._has_connection_manager:
             nodes.append(f"{DIRECTORY}/{CONNECTION_MANAGER}")

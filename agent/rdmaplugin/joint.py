@@ -112,8 +112,7 @@ class JointPlacement:
         self._guesses: deque[Guess] = deque()
         self._busy: OrderedDict[str, None] = OrderedDict()  # GPUs that containers have
         self._tally = Tally()
-        self.free_gpus: Callable[[], Sequence[str]] = tuple
-        self.prefer_gpus: Prefer | None = None
+        self._next: tuple[Sequence[str], Prefer | None] = (), None  # replaced as a whole
 
     @property
     def tally(self) -> Tally:
@@ -131,6 +130,10 @@ class JointPlacement:
         """Place what *pairing* knows from now on: positions of GPUs by id, of HCAs by key."""
         assert pairing.closeness is not None  # computed now, and not during a call
         self._places = _Places(pairing=pairing, gpus=gpus, hcas=hcas)
+
+    def expect(self, gpus: Sequence[str], prefer: Prefer | None) -> None:
+        """Expect a container that gets HCAs first to be given some of *gpus*, by *prefer*."""
+        self._next = tuple(gpus), prefer
 
     def gave(self, kind: Kind, resource: str, devices: Iterable[str], parts: Iterable[str]) -> None:
         """Remember that the kubelet gave *devices* of *resource*, which stand for *parts*."""
@@ -160,6 +163,21 @@ class JointPlacement:
         with self._lock:
             partners = self._partners(kind, resource)
             return tuple(dict.fromkeys(part for grant in partners for part in grant.parts))
+
+    def partner_positions(self, devices: Iterable[str]) -> tuple[int, ...]:
+        """Return the positions of what the container had of the other kind before *devices*."""
+        places, wanted = self._places, frozenset(devices)
+        if places is None:
+            return ()
+        with self._lock:
+            firsts = [guess.first for guess in self._guesses if guess.second.devices == wanted]
+        return tuple(
+            of[part]
+            for first in firsts
+            for of in (places.gpus if first.kind is Kind.GPU else places.hcas,)
+            for part in first.parts
+            if part in of
+        )
 
     def verify(self, held: Collection[Collection[str]], settled_s: float) -> None:
         """Decide the guesses; *held* are the ids of the devices of each container that runs.
@@ -286,11 +304,12 @@ class JointPlacement:
         Only of those whose nearest HCAs are offered: the kubelet may have chosen a NUMA node, and
         then keeps to it for GPUs too.
         """
-        if self.prefer_gpus is None:
+        usable, prefer = self._next
+        if prefer is None:
             return ()
         with self._lock:
             busy = set(self._busy)
-        free = [gpu for gpu in self.free_gpus() if gpu not in busy and gpu in places.gpus]
+        free = [gpu for gpu in usable if gpu not in busy and gpu in places.gpus]
         hcas = [places.hcas[key] for key, left in tokens.items() if left and key in places.hcas]
         everywhere = list(places.hcas.values())
         near = [
@@ -300,7 +319,7 @@ class JointPlacement:
             <= places.pairing.distance([places.gpus[gpu]], everywhere)
         ]
         among = near if len(near) >= size else free
-        return self.prefer_gpus(among, (), min(size, len(among))) if among else ()
+        return prefer(among, (), min(size, len(among))) if among else ()
 
     def _partners(self, kind: Kind, resource: str) -> list[Grant]:
         """Return the grants of the other kind that belong to a container's request now."""

@@ -55,8 +55,11 @@ def offer_hcas(
     known: Sequence[KnownHca],
     pools: Sequence[Pool],
     unhealthy: Collection[str] = frozenset(),
+    taken: Collection[str] = frozenset(),
 ) -> RdmaOffer:
-    """Return the devices of *pools*; *unhealthy* are keys of HCAs.
+    """Return the devices of *pools*; *unhealthy* and *taken* are keys of HCAs.
+
+    Those *taken* are in no pool, because each is offered together with its GPU.
 
     *snapshot* has the HCAs of *known*, in the same order, so that one that is lost keeps its
     place; its devices are Unhealthy.
@@ -75,7 +78,7 @@ def offer_hcas(
     ]
     resources = []
     for pool in pools:
-        own = selection.hcas[pool.resource]
+        own = [at for at in selection.hcas[pool.resource] if keys[at] not in taken]
         tokens = tuple(_tokens(pool, len(own)))
         problem = None
         if not own:
