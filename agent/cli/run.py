@@ -23,7 +23,7 @@ from agent.model.snapshot import Snapshot
 if TYPE_CHECKING:  # the daemon loads grpc and structlog, which help and --print-config do without
     from agent.checks.rule import Rule
     from agent.daemon.reload import Reloader
-    from agent.daemon.startup_report import Ready, ReadyResource
+    from agent.daemon.startup_report import Ready, ReadyPool, ReadyResource
     from agent.deviceplugin.resources import Resource
 
 A_SWITCH: Mapping[str, Any] = MappingProxyType(
@@ -257,6 +257,15 @@ def show(ready: "Ready") -> None:
         if len(ready.resources) > 1:
             allocations.append(one.resource.name)
         allocations += _allocation(one, snapshot)
+    together: list[str] = []
+    for pool in ready.pools:
+        count = f"{pool.plugin.devices} devices of {len(pool.resource.hcas)} HCAs"
+        registration += [
+            f"{pool.resource.name}: {count} ({pool.resource.pool.mode}) registered with {kubelet}",
+            f"socket {target.socket_dir / (pool.plugin.endpoint or '?')}",
+        ]
+        if pool.gpus:
+            together += _pod_with_both(pool, snapshot)
     if not ready.resources:
         registration.append("no GPUs are offered: offer-gpus is never")
     registration += [f"not offered: {clean(refusal.reason)}" for refusal in ready.refusals]
@@ -265,6 +274,7 @@ def show(ready: "Ready") -> None:
         ("labels", output.table(ready.labels.items(), indent=2)),
         ("registration", _indented(registration)),
         *([("a pod asks for GPUs", _indented(allocations))] if allocations else []),
+        *([("a pod asks for GPUs and HCAs", _indented(together))] if together else []),
         ("health", _checks(snapshot, HEALTH, style)),
         ("audit", _checks(snapshot, AUDIT, style)),
         ("metrics", f"  {ready.metrics_url or 'not served'}\n"),
@@ -288,6 +298,23 @@ def _allocation(one: "ReadyResource", snapshot: Snapshot) -> Iterator[str]:
     yield f"{len(placement.chosen)} of {usable}: {verb} {names}"
     yield f"policy {placement.rules.policy}, bandwidth model {placement.rules.model}"
     yield from map(clean, placement.reasons)
+
+
+def _pod_with_both(pool: "ReadyPool", snapshot: Snapshot) -> Iterator[str]:
+    """Yield what a container got that asked for GPUs and for devices of *pool*."""
+    from agent.topology.matrix import word  # noqa: PLC0415 - only on a terminal
+
+    gpus = [gpu.name for gpu in snapshot.gpus if gpu.id in pool.gpus]
+    yield f"{len(gpus)} GPUs, then {len(gpus)} of {pool.resource.name}: {' '.join(gpus)}"
+    whole = ", every one of the pool" if pool.resource.pool.mode == "shared" else ""
+    yield f"with {clean(' '.join(pool.hcas))}{whole}"
+    hcas = snapshot.hcas or ()
+    pairs = [
+        f"{snapshot.gpus[pair.gpu].name} and {hcas[pair.hca].name}:"
+        f" {'distance unknown' if pair.closeness is None else word(pair.closeness)}"
+        for pair in pool.pairs
+    ]
+    yield clean(", ".join(pairs))
 
 
 def _gpu_names(chosen: Iterable[str], resource: "Resource", snapshot: Snapshot) -> str:

@@ -2,18 +2,22 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.allocation.allocator import Allocation
 from agent.config.label_rules import label_rules
 from agent.config.settings import Settings
 from agent.daemon.plugins import PluginSet
+from agent.daemon.rdma_plugins import ServedPool
 from agent.daemon.target import Target
 from agent.deviceplugin.plugin import PluginState
 from agent.deviceplugin.resources import Refusal, Resource
 from agent.errors import UnreadableError
 from agent.labels.catalogue import labels
 from agent.model.snapshot import Snapshot
+from agent.rdma.pairing import Pair, Pairing
+from agent.rdmaplugin.answers import given_hcas
+from agent.rdmaplugin.resources import RdmaResource
 from agent.store import SnapshotStore
 
 TIMEOUT_S = 30.0
@@ -43,12 +47,31 @@ class ReadyResource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyPool:
+    """A pool of HCAs that the kubelet has.
+
+    Attributes:
+        gpus: those of a container that asks the stand-in kubelet for four GPUs and as many
+            devices of the pool; empty with a real kubelet.
+        hcas: names of the HCAs that this container gets.
+        pairs: how these belong together.
+    """
+
+    resource: RdmaResource
+    plugin: PluginState
+    gpus: tuple[str, ...] = ()
+    hcas: tuple[str, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """What there is to show once the kubelet has the devices.
 
     Attributes:
         resources: none only where no GPUs are offered by setting.
         labels: what the node gets, but for its place in the cluster.
+        pools: of HCAs; none where no setting names any.
         refusals: what is not offered.
         metrics_url: ``None`` where metrics are off or the address was taken.
     """
@@ -57,6 +80,7 @@ class Ready:
     snapshot: Snapshot
     labels: Mapping[str, str]
     resources: tuple[ReadyResource, ...]
+    pools: tuple[ReadyPool, ...]
     refusals: tuple[Refusal, ...]
     metrics_url: str | None
 
@@ -124,8 +148,37 @@ def wait_ready(
         snapshot=current.snapshot,
         labels=labels(current.snapshot, label_rules(settings)),
         resources=tuple(resources),
+        pools=tuple(_ready_pool(pool, plugins, target) for pool in plugins.pools),
         refusals=plugins.refusals,
         metrics_url=metrics_url,
+    )
+
+
+def _ready_pool(pool: ServedPool, plugins: PluginSet, target: Target) -> ReadyPool:
+    """Return *pool*; on a stand-in kubelet, admit a container that asks for GPUs and HCAs."""
+    resource, kubelet = pool.resource, target.fake_kubelet
+    ready = ReadyPool(resource=resource, plugin=pool.plugin.state)
+    served = next((one for one in plugins.served if one.resource.is_whole), None)
+    snapshot = plugins.taken
+    if kubelet is None or served is None or snapshot is None:
+        return ready
+    free = sum(device.is_healthy for device in served.resource.devices)
+    tokens = sum(device.is_healthy for device in resource.devices)
+    size = min(SHOWN_SIZE, free, tokens)
+    if size == 0:
+        return ready
+    gpus = kubelet.preferred(size, resource=served.resource.name)
+    kubelet.allocate(gpus, served.resource.name)
+    devices = kubelet.preferred(size, resource=resource.name)
+    kubelet.allocate(devices, resource.name)
+    given = given_hcas(resource, [one for one in resource.devices if one.id in devices])
+    positions = [at for at, gpu in enumerate(snapshot.gpus) if gpu.id in gpus]
+    hcas = [resource.positions[key] for key in given]
+    return replace(
+        ready,
+        gpus=gpus,
+        hcas=tuple(hca.name for hca in given.values()),
+        pairs=Pairing(snapshot=snapshot).matched(positions, hcas),
     )
 
 

@@ -159,7 +159,10 @@ class JointPlacement:
                 self._tally = replace(self._tally, unknown=self._tally.unknown + 1)
 
     def partners(self, kind: Kind, resource: str) -> tuple[str, ...]:
-        """Return the GPUs or HCAs that the container has that asks for *resource* now."""
+        """Return the GPUs or HCAs of the container that asks now for *resource*, of *kind*.
+
+        Those of the other kind alone.
+        """
         with self._lock:
             partners = self._partners(kind, resource)
             return tuple(dict.fromkeys(part for grant in partners for part in grant.parts))
@@ -222,7 +225,7 @@ class JointPlacement:
         held = dict.fromkeys(key_of(device) for device in kept)
         for device in kept:
             tokens[key_of(device)].remove(device)
-        gpus = self.partners(Kind.GPU, resource.name) or self._next_gpus(places, tokens, size)
+        gpus = self.partners(Kind.HCA, resource.name) or self._next_gpus(places, tokens, size)
         positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
         chosen = list(kept)
         while len(chosen) < size:
@@ -293,7 +296,7 @@ class JointPlacement:
         return tuple(dict.fromkeys((*required, *matched)))[:size]
 
     def _hca_positions(self, places: _Places, resource: str) -> list[int]:
-        keys = self.partners(Kind.HCA, resource)
+        keys = self.partners(Kind.GPU, resource)
         return [places.hcas[key] for key in keys if key in places.hcas]
 
     def _next_gpus(

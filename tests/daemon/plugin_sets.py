@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent.config.settings import Settings
-from agent.daemon.plugin_plan import load_table
+from agent.daemon.plugin_plan import load_pools, load_table
 from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from tests.deviceplugin.eventually import eventually
@@ -28,7 +28,7 @@ class ServedNode:
         """Ask for other settings, all but *settings* as they are by default."""
         settings = {"device_list_strategy": ("cdi-cri",), **settings}
         chosen = Settings(node_name="n", device_plugin_dir=self.directory, **settings)
-        self.plugins.reconfigure(chosen, load_table(chosen))
+        self.plugins.reconfigure(chosen, load_table(chosen), load_pools(chosen))
 
     def listed(self, *resources: str) -> dict[str, int]:
         """Return how many devices of each the kubelet has, waiting for them."""
@@ -60,7 +60,7 @@ def serving_node(**settings: Any) -> Iterator[ServedNode]:
         FakeKubelet(Path(directory)) as it,
     ):
         chosen = Settings(node_name="n", device_plugin_dir=Path(directory), **settings)
-        plugins = PluginSet(chosen, Path(directory), load_table(chosen))
+        plugins = PluginSet(chosen, Path(directory), load_table(chosen), load_pools(chosen))
         try:
             yield ServedNode(plugins, it, Path(directory))
         finally:
