@@ -155,6 +155,8 @@ class Daemon:
             self._group.start("status", self._run_status)
         else:
             self._group.start("publishers", self._run_publishers)
+        if components.target.is_real and not settings.once:
+            self._group.start("joint placement", self._run_joint)
         if settings.needs_pod_loops and not settings.once and components.target.is_real:
             self._group.start("pod loops", self._run_pod_loops)
 
@@ -258,6 +260,16 @@ class Daemon:
         for name, loop in components.pod_loops.loops():
             self._group.start(name, loop)
         stopping.wait()
+
+    def _run_joint(self, stopping: threading.Event) -> None:
+        """Verify what GPUs and HCAs followed each other by, on nodes that offer HCAs."""
+        components = self._components
+        while not components.plugins.joint.guesses:
+            if stopping.wait(QUIET_S):
+                return
+        from agent.daemon.joint_loop import JointLoop  # noqa: PLC0415 - where HCAs are offered
+
+        JointLoop(components.settings, components.plugins.joint).run(stopping)
 
     def _serve_metrics(self) -> None:
         """Serve metrics, unless they are off or cannot be served."""

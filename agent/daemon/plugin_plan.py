@@ -19,7 +19,7 @@ from agent.deviceplugin.nccl_file import NcclHints
 from agent.deviceplugin.registration import Registration
 from agent.deviceplugin.resources import MigStrategy, Resource, Rules, Shared
 from agent.deviceplugin.settings import Feature, NumaReport, PluginSettings, Strategy
-from agent.errors import UnreadableError
+from agent.errors import InputError, UnreadableError
 from agent.rdma.pools import RdmaConfig
 
 
@@ -89,6 +89,13 @@ class PluginPlan:
             InputError: a setting is invalid.
             UnreadableError: a required IMEX channel is missing.
         """
+        pair = settings.gpu_hca_resource
+        pools = () if rdma is None else rdma.pools
+        if pair is not None and pair in {settings.resource_name, *(it.resource for it in pools)}:
+            raise InputError(
+                f"gpu-hca-resource {pair} is the name of another resource",
+                "give GPUs with an HCA a name of their own",
+            )
         slicing = settings.time_slicing or TimeSlicing()
         shared = {
             name: Shared(name=slicing.offered_name(name), replicas=count)

@@ -30,6 +30,7 @@ from agent.deviceplugin.resources import (
     only_healthy,
 )
 from agent.deviceplugin.response import GpuAnswers
+from agent.deviceplugin.service import Answers
 from agent.deviceplugin.settings import Strategy
 from agent.errors import InputError
 from agent.health.status import HealthView
@@ -37,6 +38,7 @@ from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
 from agent.rdma.pools import RdmaConfig
 from agent.rdmaplugin.answers import JointGpuAnswers
+from agent.rdmaplugin.composite import PairAnswers, Pairs, paired, with_pairs
 from agent.rdmaplugin.joint import JointPlacement
 
 
@@ -92,6 +94,7 @@ class PluginSet:
         self._health: HealthView = MappingProxyType({})
         self._unhealthy_hcas: Collection[str] = frozenset()
         self._offer = Offer(resources=())
+        self._pairs = Pairs(hcas=MappingProxyType({}))
         self._file_warnings: tuple[str, ...] = ()
         self._cdi_problem: str | None = None
         self._hand_over: HandOver | None = None
@@ -262,6 +265,7 @@ class PluginSet:
         offered = Offer(resources=())
         if plan.settings.offer_gpus == "always":
             offered = offer(known, plan.rules, minors, self._health)
+        offered = self._with_pairs(plan, known, offered)
         self._log_changes(offered)
         plan = self._handing_over(plan, snapshot, offered)
         # Before a container may need them.
@@ -273,7 +277,10 @@ class PluginSet:
         for name, served in self._served.items():
             if name not in names:
                 served.plugin.retire()
-            elif served.plan.plugin != plan.plugin:
+            elif served.plan.plugin != plan.plugin or (
+                name == plan.settings.gpu_hca_resource
+                and served.plan.rdma.answers != plan.rdma.answers
+            ):
                 served.plugin.stop()
             else:
                 kept[name] = served
@@ -292,10 +299,22 @@ class PluginSet:
         self._offer = offered
         self._serve_hcas(plan, known)
 
+    def _with_pairs(self, plan: PluginPlan, known: Snapshot, offered: Offer) -> Offer:
+        """Return *offered* with GPUs together with HCAs, where the settings ask for it."""
+        resource = plan.settings.gpu_hca_resource
+        if resource is None:
+            self._pairs = Pairs(hcas=MappingProxyType({}))
+            return offered
+        snapshot = self._hcas.remember(known)
+        gpus = [one.id for offer in offered.resources if offer.is_whole for one in offer.devices]
+        self._pairs = paired(snapshot, self._hcas.known, gpus, self._pairs.hcas, resource)
+        lost = {one.key for one in self._hcas.known if one.is_lost}.union(self._unhealthy_hcas)
+        return with_pairs(offered, resource, self._pairs, lambda key: key not in lost)
+
     def _serve_hcas(self, plan: PluginPlan, known: Snapshot) -> None:
         """Offer the pools, which follow the GPUs of the first resource that has whole ones."""
-        for served in self._served.values():
-            if served.resource.is_whole:
+        for name, served in self._served.items():
+            if served.resource.is_whole and name != plan.settings.gpu_hca_resource:
                 devices = served.resource.devices
                 free = tuple(device.id for device in devices if device.is_healthy)
                 self._joint.expect(free, served.placement.prefer)
@@ -303,7 +322,9 @@ class PluginSet:
         else:
             self._joint.expect((), None)
         way = plan.registration(self._socket_dir), plan.settings.plugins_registry_dir
-        self._hcas.take(plan.rdma, self._hcas.remember(known), self._unhealthy_hcas, way)
+        taken = frozenset(self._pairs.hcas.values())
+        snapshot = self._hcas.remember(known)
+        self._hcas.take(plan.rdma, snapshot, self._unhealthy_hcas, way, taken)
 
     def _handing_over(self, plan: PluginPlan, snapshot: Snapshot, offered: Offer) -> PluginPlan:
         """Return *plan* with the way to hand over what is *offered*, and log a new one."""
@@ -348,11 +369,19 @@ class PluginSet:
         else:
             placement = Placement(*rules)
             name, gpus = resource.name, partial(getattr, placement, "gpus")
+            prefer = self._joint.following(name, gpus, placement.prefer)
+            answers: Answers = GpuAnswers(plan.plugin)
+            if name == plan.settings.gpu_hca_resource:
+                prefer = placement.prefer
+                hcas = partial(self._hcas.response, plan.rdma)
+                answers = PairAnswers(answers, hcas, lambda: self._pairs.hcas)
+            else:
+                answers = JointGpuAnswers(answers, self._joint, name, gpus)
             plugin = DevicePlugin(
                 name,
                 self._socket_dir,
-                self._joint.following(name, gpus, placement.prefer),
-                JointGpuAnswers(GpuAnswers(plan.plugin), self._joint, name, gpus),
+                prefer,
+                answers,
                 structlog.get_logger(),
                 explain=placement.explain,
                 registration=plan.registration(self._socket_dir),

@@ -14,11 +14,12 @@ from agent.deviceplugin.allocation_log import Asked
 from agent.deviceplugin.cdi_spec import nodes_spec
 from agent.deviceplugin.cdi_writer import CdiFile
 from agent.deviceplugin.host_files import seen
+from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.plugin import DevicePlugin
 from agent.deviceplugin.registration import Registration
 from agent.deviceplugin.resources import Refusal
 from agent.deviceplugin.settings import NumaReport
-from agent.errors import InputError
+from agent.errors import InputError, UnreadableError
 from agent.model.snapshot import Snapshot
 from agent.rdma.identity import KnownHca, remembered_hcas
 from agent.rdma.pairing import Pairing
@@ -32,6 +33,7 @@ from agent.rdmaplugin.answers import (
     RdmaSettings,
     cdi_name,
     device_nodes,
+    hca_response,
 )
 from agent.rdmaplugin.joint import JointPlacement
 from agent.rdmaplugin.resources import RdmaOffer, RdmaResource, key_of, offer_hcas
@@ -91,6 +93,7 @@ class HcaPlugins:
         self._offer = RdmaOffer()
         self._pairing: Pairing | None = None
         self._cdi_problem: str | None = None
+        self._has_connection_manager = False
         self._served: Mapping[str, ServedPool] = MappingProxyType({})  # replaced, not changed
 
     @property
@@ -112,6 +115,26 @@ class HcaPlugins:
     def cdi_problem(self) -> str | None:
         """Why the CDI specification of HCAs is not what it should be."""
         return self._cdi_problem
+
+    def response(self, plan: RdmaPlan, keys: Sequence[str]) -> pb.ContainerAllocateResponse:
+        """Return what a container needs to see the HCAs of *keys*, which come with their GPUs.
+
+        Raises:
+            UnreadableError: one of them has no device nodes any more.
+        """
+        by_key = {one.key: one.hca for one in self._known}
+        given = {key: by_key[key] for key in keys if key in by_key}
+        if lost := [key for key in keys if key not in given or not given[key].char_devices]:
+            raise UnreadableError(
+                f"{lost[0]} has no devices in /dev/{DIRECTORY} any more",
+                "see `nodetopo health` for what became of the HCA",
+            )
+        return hca_response(
+            given,
+            plan.answers,
+            with_issm=False,
+            has_connection_manager=self._has_connection_manager,
+        )
 
     def remember(self, snapshot: Snapshot) -> Snapshot:
         """Take the HCAs of *snapshot*; return it with those that are lost, in a fixed order."""
@@ -137,6 +160,8 @@ class HcaPlugins:
         """
         pairing = Pairing(snapshot=snapshot)
         self._pairing = pairing
+        if plan.config is not None or taken:
+            self._has_connection_manager = plan.answers.has_connection_manager
         self._joint.take(
             pairing,
             {gpu.id: position for position, gpu in enumerate(snapshot.gpus)},
@@ -146,7 +171,7 @@ class HcaPlugins:
         if plan.config is not None:
             offered = offer_hcas(snapshot, self._known, plan.config.pools, unhealthy, taken)
             self._log_changes(offered)
-            offered = self._with_specification(plan, offered)
+        offered = self._with_specification(plan, offered, taken)
         names = {resource.name for resource in offered.resources}
         kept = {}
         for name, served in self._served.items():
@@ -229,8 +254,10 @@ class HcaPlugins:
         )
         return {**line, "said": f"follows the GPUs of the container: {said}"}
 
-    def _with_specification(self, plan: RdmaPlan, offered: RdmaOffer) -> RdmaOffer:
-        """Write the CDI specification that answers name, if they do.
+    def _with_specification(
+        self, plan: RdmaPlan, offered: RdmaOffer, taken: Collection[str]
+    ) -> RdmaOffer:
+        """Write the CDI specification that answers name, if they do, with HCAs *taken* too.
 
         Return *offered* with the devices Unhealthy that it does not define.
         """
@@ -242,7 +269,10 @@ class HcaPlugins:
             for resource in offered.resources
             for key, hca in resource.hcas.items()
         }
-        if plan.answers.has_connection_manager:
+        for one in self._known:
+            if one.key in taken:
+                nodes[cdi_name(one.key)] = device_nodes(one.hca, with_issm=False)
+        if nodes and self._has_connection_manager:
             nodes[CM_DEVICE] = (f"{DIRECTORY}/{CONNECTION_MANAGER}",)
         file = CdiFile(seen(plan.host_root, plan.cdi_dir), plan.answers.kind)
         spec = nodes_spec(plan.answers.kind, nodes, Path("/"))

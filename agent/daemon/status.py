@@ -1,6 +1,6 @@
 """Daemon status for metrics and readiness."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import structlog
 
@@ -113,6 +113,11 @@ class Status:
             healthy = sum(device.is_healthy for device in served.resource.devices)
             unhealthy = len(served.resource.devices) - healthy
             devices[served.resource.name] = {"healthy": healthy, "unhealthy": unhealthy}
+        for pool in plugins.pools:
+            healthy = sum(device.is_healthy for device in pool.resource.devices)
+            unhealthy = len(pool.resource.devices) - healthy
+            devices[pool.resource.name] = {"healthy": healthy, "unhealthy": unhealthy}
+        joint = {} if not plugins.pools else asdict(plugins.joint.tally)
         state = replace(
             state,
             not_ready=not_ready(
@@ -130,6 +135,7 @@ class Status:
             conflicts=taken,
             devices=devices,
             allocations={name: plugin.allocations for name, plugin in states.items()},
+            joint=joint,
             unchosen={name: plugin.unchosen for name, plugin in states.items()},
             nvml_failures=nvml.failures,
         )

@@ -138,34 +138,43 @@ class RdmaAnswers:
             UnreadableError: an HCA has no device nodes any more.
         """
         given = given_hcas(self.resource, devices)
-        response = self._handed_over(given)
+        response = hca_response(
+            given,
+            self._settings,
+            with_issm=self.resource.pool.with_issm,
+            has_connection_manager=self._has_connection_manager,
+        )
         if self.resource.pool.mode is not SharingMode.SHARED:
             ids = [device.id for device in devices]
             self._joint.gave(Kind.HCA, self.resource.name, ids, given)
         return response
 
-    def _handed_over(self, given: Mapping[str, Hca]) -> pb.ContainerAllocateResponse:
-        response = pb.ContainerAllocateResponse()
-        if self._settings.hand_over is RdmaHandOver.CDI_CRI:
-            names = [cdi_name(key) for key in given]
-            if self._has_connection_manager:
-                names.append(CM_DEVICE)
-            response.cdi_devices.extend(
-                pb.CDIDevice(name=device_name(self._settings.kind, name)) for name in names
-            )
-            return response
-        nodes = [
-            node
-            for hca in given.values()
-            for node in device_nodes(hca, with_issm=self.resource.pool.with_issm)
-        ]
-        if self._has_connection_manager:
-            nodes.append(f"{DIRECTORY}/{CONNECTION_MANAGER}")
-        for node in dict.fromkeys(nodes):
-            path = f"/dev/{node}"
-            # No "m": nothing in a container makes device nodes.
-            response.devices.add(container_path=path, host_path=path, permissions="rw")
+
+def hca_response(
+    given: Mapping[str, Hca],
+    settings: RdmaSettings,
+    *,
+    with_issm: bool,
+    has_connection_manager: bool,
+) -> pb.ContainerAllocateResponse:
+    """Return what a container needs to see the HCAs of *given*, by key, in their order."""
+    response = pb.ContainerAllocateResponse()
+    if settings.hand_over is RdmaHandOver.CDI_CRI:
+        names = [cdi_name(key) for key in given]
+        if has_connection_manager:
+            names.append(CM_DEVICE)
+        response.cdi_devices.extend(
+            pb.CDIDevice(name=device_name(settings.kind, name)) for name in names
+        )
         return response
+    nodes = [node for hca in given.values() for node in device_nodes(hca, with_issm=with_issm)]
+    if has_connection_manager:
+        nodes.append(f"{DIRECTORY}/{CONNECTION_MANAGER}")
+    for node in dict.fromkeys(nodes):
+        path = f"/dev/{node}"
+        # No "m": nothing in a container makes device nodes.
+        response.devices.add(container_path=path, host_path=path, permissions="rw")
+    return response
 
 
 def given_hcas(resource: RdmaResource, devices: Sequence[PluginDevice]) -> dict[str, Hca]:

@@ -112,6 +112,7 @@ class JointPlacement:
         self._guesses: deque[Guess] = deque()
         self._busy: OrderedDict[str, None] = OrderedDict()  # GPUs that containers have
         self._tally = Tally()
+        self._gpu_of: dict[str, Callable[[], Mapping[str, str]]] = {}  # by resource
         self._next: tuple[Sequence[str], Prefer | None] = (), None  # replaced as a whole
 
     @property
@@ -182,11 +183,12 @@ class JointPlacement:
             if part in of
         )
 
-    def verify(self, held: Collection[Collection[str]], settled_s: float) -> None:
-        """Decide the guesses; *held* are the ids of the devices of each container that runs.
+    def verify(self, held: Iterable[Collection[tuple[str, str]]], settled_s: float) -> None:
+        """Decide the guesses by what containers hold: resources and ids of devices of each.
 
         A guess is open while the kubelet may not list its container yet, *settled_s* seconds
-        after the grant; one whose devices no container has any more stays unknown.
+        after the grant; one whose devices no container has any more stays unknown. What is held
+        also corrects which GPUs are in use.
         """
         owners = {device: number for number, devices in enumerate(held) for device in devices}
         before = self._clock() - settled_s
@@ -196,19 +198,24 @@ class JointPlacement:
                 if guess.second.at_s > before:
                     self._guesses.append(guess)
                     continue
-                first = {owners.get(device) for device in guess.first.devices}
-                second = {owners.get(device) for device in guess.second.devices}
+                first, second = (
+                    {owners.get((grant.resource, device)) for device in grant.devices}
+                    for grant in (guess.first, guess.second)
+                )
                 if None in first or None in second:
                     self._tally = replace(self._tally, unknown=self._tally.unknown + 1)
                 elif first == second:
                     self._tally = replace(self._tally, right=self._tally.right + 1)
                 else:
                     self._tally = replace(self._tally, wrong=self._tally.wrong + 1)
-
-    def occupied(self, gpus: Iterable[str]) -> None:
-        """Take these GPUs for those, and all those, that containers have."""
-        with self._lock:
-            self._busy = OrderedDict.fromkeys(gpus)
+            busy = OrderedDict[str, None]()
+            for resource, device in owners:
+                if (gpu_of := self._gpu_of.get(resource)) and (gpu := gpu_of().get(device)):
+                    busy[gpu] = None
+            for grant in self._grants:
+                if grant.kind is Kind.GPU and grant.at_s > before:
+                    busy.update(dict.fromkeys(grant.parts))
+            self._busy = busy
 
     def hcas_for(
         self, resource: RdmaResource, available: Sequence[str], required: Sequence[str], size: int
@@ -252,6 +259,7 @@ class JointPlacement:
         It is that of *prefer*, unless the container has just been given HCAs to which other GPUs
         are nearer; then *prefer* chooses among those. *gpu_of* returns the GPU of each device.
         """
+        self._gpu_of[resource] = gpu_of
 
         def choose(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
             asked = Asked(tuple(available), tuple(required), size)

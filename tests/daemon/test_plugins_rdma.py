@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.deviceplugin.fake_kubelet import AllocateView, ResourceView
-from agent.errors import UnreadableError
+from agent.errors import InputError, UnreadableError
 from agent.model.snapshot import Snapshot
 from tests.daemon.plugin_sets import WAIT_S, ServedNode, serving_node
 from tests.deviceplugin.eventually import eventually
@@ -271,3 +271,66 @@ def test_issm_is_given_where_it_is_asked_for(config: Any) -> None:
         first = view(served).devices[0].id
         names = nodes_of(served.kubelet.allocate([first], HCA))
         assert {"issm0", "umad0", "uverbs0"} <= set(names)
+
+
+PAIR = "example.com/gpu-with-hca"
+
+
+def test_pairs_are_one_resource_and_neither_half_is_in_another(config: Any) -> None:
+    with serving_node(rdma_config=config(), gpu_hca_resource=PAIR) as served:
+        served.plugins.take(HGX)
+        assert served.listed(PAIR) == {PAIR: 8}
+        assert list(served.plugins.states) == [PAIR]
+        assert any("no HCA" in one.reason for one in served.plugins.refusals)
+        gpus = served.kubelet.preferred(4, resource=PAIR)
+        assert gpu_names(HGX, gpus) == ["GPU0", "GPU1", "GPU2", "GPU3"]
+        answer = served.kubelet.allocate(gpus, PAIR)
+        assert len(answer.cdi_devices) == 4
+        assert [name for name in nodes_of(answer) if name.startswith("uverbs")] == [
+            f"uverbs{n}" for n in range(4)
+        ]
+
+
+def test_gpus_without_an_hca_of_their_own_are_offered_alone(config: Any) -> None:
+    few = replace(HGX, hcas=(HGX.hcas or ())[:3])
+    with serving_node(rdma_config=config(), gpu_hca_resource=PAIR) as served:
+        served.plugins.take(few)
+        assert served.listed(PAIR, GPU) == {PAIR: 3, GPU: 5}
+        reasons = [one.reason for one in served.plugins.refusals]
+        assert any("GPU3, GPU4, GPU5, GPU6, GPU7: offered alone" in text for text in reasons)
+        # Another HCA: the pairs that exist stay.
+        served.plugins.take(HGX)
+        assert eventually(lambda: served.listed(PAIR) == {PAIR: 8})
+        assert served.plugins._pairs.hcas[HGX.gpus[0].id] == str((HGX.hcas or ())[0].pci)
+
+
+def test_a_pair_is_as_healthy_as_both(config: Any) -> None:
+    with serving_node(rdma_config=config(), gpu_hca_resource=PAIR) as served:
+        served.plugins.take(HGX)
+        served.listed(PAIR)
+        key = str((HGX.hcas or ())[2].pci)
+        served.plugins.take(HGX, unhealthy_hcas={key})
+        assert eventually(lambda: not all(d.is_healthy for d in view(served, PAIR).devices))
+        unhealthy = [d.id for d in view(served, PAIR).devices if not d.is_healthy]
+        assert unhealthy == [HGX.gpus[2].id]
+
+
+def test_pairs_can_be_turned_on_and_off(config: Any) -> None:
+    with serving_node(rdma_config=config()) as served:
+        served.plugins.take(HGX)
+        served.listed(GPU, HCA)
+        served.reconfigure(rdma_config=config(), gpu_hca_resource=PAIR)
+        assert served.listed(PAIR) == {PAIR: 8}
+        assert served.lacks(GPU)
+        served.reconfigure(rdma_config=config())
+        assert served.listed(GPU, HCA) == {GPU: 8, HCA: 16}
+        assert served.lacks(PAIR)
+
+
+@pytest.mark.parametrize("name", [GPU, HCA])
+def test_pairs_need_a_name_of_their_own(config: Any, name: str) -> None:
+    with (
+        pytest.raises(InputError, match="is the name of another resource"),
+        serving_node(rdma_config=config(), gpu_hca_resource=name),
+    ):
+        pass

@@ -560,6 +560,15 @@ KUBELET_FAMILIES = (
         when=OFFERED,
         samples=lambda state: by_name(state.unchosen),
     ),
+    Family(
+        name="joint_placements",
+        text="GPUs and HCAs that were taken for one container's, as the kubelet says since: right,"
+        " wrong, or unknown",
+        labels=("outcome",),
+        kind=MetricKind.COUNTER,
+        when="where HCAs are offered",
+        samples=lambda state: by_name(state.joint),
+    ),
 )
 
 

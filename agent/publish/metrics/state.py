@@ -22,6 +22,8 @@ class MetricsState:
         devices: resource → ``healthy`` or ``unhealthy`` → devices that are offered to the kubelet.
         allocations: resource → containers that were given devices of it.
         unchosen: resource → preferred allocations that were any valid set.
+        joint: ``right``, ``wrong`` or ``unknown`` → allocations of HCAs and GPUs that were taken
+            for one container's; empty where no HCAs are offered.
         publish_writes, publish_errors, publish_refused: of labels, over all outputs.
         zone_writes, zone_errors: of zones and of placements onto pods.
         check_counts: report (``health``, ``audit``) → verdict → number of checks.
@@ -51,6 +53,7 @@ class MetricsState:
     devices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     allocations: Mapping[str, int] = field(default_factory=dict)
     unchosen: Mapping[str, int] = field(default_factory=dict)
+    joint: Mapping[str, int] = field(default_factory=dict)
     publish_writes: int = 0
     publish_errors: int = 0
     publish_refused: int = 0
