@@ -14,6 +14,7 @@ from agent.allocation.rules import Policy
 from agent.config import values
 from agent.deviceplugin.settings import Strategy
 from agent.health.status import HealthClass
+from agent.nccl.job import JobVariable
 
 EVERY = "*"
 """Stands for every resource that is not named; after the beginning of a name, for all that begin
@@ -243,3 +244,13 @@ def strategies(value: object) -> tuple[str, ...]:
     if Strategy.AUTO in found and set(found) - {Strategy.AUTO, Strategy.DEVICE_SPECS}:
         raise ValueError("auto chooses the strategy: write it alone, or with device-specs")
     return found
+
+
+def job_variables(value: object) -> tuple[JobVariable, ...]:
+    """Read a list of :class:`JobVariable`; ``all`` and ``none`` stand alone."""
+    if value in ("none", (), []):
+        return ()
+    if value == "all":
+        return tuple(JobVariable)
+    names = tuple(variable.value for variable in JobVariable)
+    return tuple(map(JobVariable, values.several_of(names)(value)))

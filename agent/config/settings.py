@@ -19,6 +19,7 @@ from agent.deviceplugin.settings import NumaReport, Strategy
 from agent.health.status import HealthClass
 from agent.labels.levels import PLATFORMS
 from agent.labels.rules import DEFAULT_PREFIX
+from agent.nccl.job import JobVariable
 from agent.publish.labels.output import FEATURE_FILE, NAMESPACE, NODE, OUTPUTS
 from agent.rdma.pools import SharingMode
 
@@ -455,6 +456,14 @@ class Settings:
         values.resource,
         "vendor/class of the HCAs in the CDI specification that cdi-cri needs",
         "NAME",
+        is_live=True,
+    )
+    job_variables: tuple[JobVariable, ...] = _RDMA.setting(
+        (),  # a job may have its own, or choose among HCAs in ways that a list would hinder
+        policies.job_variables,
+        "variables of containers with HCAs that name these, by comma, where the pod has none of "
+        f"its own: {', '.join(JobVariable)}; or all, or none",
+        "LIST",
         is_live=True,
     )
     gpu_hca_resource: str | None = _RDMA.setting(
