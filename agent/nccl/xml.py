@@ -28,11 +28,13 @@ from agent.model.pci import (
 from agent.model.snapshot import Snapshot
 from agent.nccl.bandwidth import nccl_capability
 
-MAX_VALUE = 254
-"""Longest value of an attribute that NCCL reads (xml.h, ``MAX_STR_LEN``)."""
+MAX_VALUE = 253
+"""Longest value of an attribute that NCCL reads: of a buffer of 255 (xml.h, ``MAX_STR_LEN``) the
+closing quote takes a place too, and the last must stay free (xml.cc, xmlGetValue)."""
 
-MAX_ELEMENTS = 256
-"""NCCL topo.h, ``NCCL_TOPO_XML_MAX_NODES``."""
+MAX_ELEMENTS = 255
+"""NCCL topo.h, ``NCCL_TOPO_XML_MAX_NODES``, less the one that closing tags are read into (xml.cc,
+xmlLoadSub)."""
 
 CLASSES: Mapping[str, str] = MappingProxyType(
     {
@@ -139,7 +141,7 @@ def text(root: Element) -> str:
 
     NCCL's own parser is not a full XML parser (xml.cc, xml.h): no prolog, no tabs, one space
     before each attribute, one element on a line, no escapes, so what would need an escape is
-    refused. At most 16 attributes of 254 characters, 256 elements for a host.
+    refused. At most 16 attributes of 253 characters, 255 elements for a host.
 
     Raises:
         UnreadableError: more elements than NCCL reads, or a value that it cannot hold.

@@ -197,7 +197,7 @@ def test_what_is_not_known_or_not_ours_to_say_is_left_out(
                     for number in range(100)
                 ),
             ),
-            "the topology has 306 elements, NCCL reads 256",
+            "the topology has 306 elements, NCCL reads 255",
         ),
     ],
 )
