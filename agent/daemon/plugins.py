@@ -374,7 +374,7 @@ class PluginSet:
             if name == plan.settings.gpu_hca_resource:
                 prefer = placement.prefer
                 hcas = partial(self._hcas.response, plan.rdma)
-                answers = PairAnswers(answers, hcas, lambda: self._pairs.hcas)
+                answers = PairAnswers(answers, hcas, lambda: self._pairs.hcas, self._joint)
             else:
                 answers = JointGpuAnswers(answers, self._joint, name, gpus)
             plugin = DevicePlugin(

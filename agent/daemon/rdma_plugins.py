@@ -21,6 +21,7 @@ from agent.deviceplugin.resources import Refusal
 from agent.deviceplugin.settings import NumaReport
 from agent.errors import InputError, UnreadableError
 from agent.model.snapshot import Snapshot
+from agent.nccl.job import JobVariable
 from agent.rdma.identity import KnownHca, remembered_hcas
 from agent.rdma.pairing import Pairing
 from agent.rdma.pools import RdmaConfig, SharingMode
@@ -47,12 +48,14 @@ class RdmaPlan:
     Attributes:
         config: ``None`` where no HCAs are offered.
         host_root: where this process sees the host's files.
+        variables: which ones containers get.
         cdi_dir: where our CDI specification is written, on the host; ``None`` for a simulated
             machine.
     """
 
     config: RdmaConfig | None
     answers: RdmaSettings
+    variables: tuple[JobVariable, ...]
     host_root: Path
     cdi_dir: Path | None
 
@@ -67,6 +70,7 @@ class RdmaPlan:
                 numa=NumaReport(settings.numa_mode),
                 sysfs_root=None if is_simulated else settings.sysfs_root,
             ),
+            variables=settings.job_variables,
             host_root=settings.host_root,
             cdi_dir=None if is_simulated else settings.cdi_spec_dir,
         )
@@ -166,6 +170,7 @@ class HcaPlugins:
             pairing,
             {gpu.id: position for position, gpu in enumerate(snapshot.gpus)},
             {one.key: position for position, one in enumerate(self._known)},
+            plan.variables,
         )
         offered = RdmaOffer()
         if plan.config is not None:

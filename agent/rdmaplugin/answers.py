@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+import structlog
+
 from agent.deviceplugin.cdi import device_name
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
@@ -103,9 +105,11 @@ class JointGpuAnswers:
         """
         response = self._gpus.answer(devices)
         ids, gpu_of = [device.id for device in devices], self._gpu_of()
-        self._joint.gave(
-            Kind.GPU, self._resource, ids, [gpu_of[name] for name in ids if name in gpu_of]
-        )
+        gpus = [gpu_of[name] for name in ids if name in gpu_of]
+        hcas = self._joint.partners(Kind.GPU, self._resource)
+        if hcas:
+            add_variables(response, self._joint, gpus, hcas, needs_both=True)
+        self._joint.gave(Kind.GPU, self._resource, ids, gpus)
         return response
 
 
@@ -144,10 +148,31 @@ class RdmaAnswers:
             with_issm=self.resource.pool.with_issm,
             has_connection_manager=self._has_connection_manager,
         )
+        gpus = self._joint.partners(Kind.HCA, self.resource.name)
+        add_variables(response, self._joint, gpus, tuple(given))
         if self.resource.pool.mode is not SharingMode.SHARED:
             ids = [device.id for device in devices]
             self._joint.gave(Kind.HCA, self.resource.name, ids, given)
         return response
+
+
+def add_variables(
+    response: pb.ContainerAllocateResponse,
+    joint: JointPlacement,
+    gpus: Sequence[str],
+    hcas: Sequence[str],
+    *,
+    needs_both: bool = False,
+) -> None:
+    """Add the variables of a container with *gpus* and *hcas*; a pod's own win over them.
+
+    The kubelet puts a pod's variables behind those of plugins (1.36 pkg/kubelet/
+    kubelet_pods.go, GenerateRunContainerOptions), and of two the last counts.
+    """
+    try:
+        response.envs.update(joint.variables(gpus, hcas, needs_both=needs_both))
+    except Exception:  # noqa: BLE001 - a fault in a hint must not reject the pod
+        structlog.get_logger().error("job variables not given", hcas=list(hcas), exc_info=True)
 
 
 def hca_response(

@@ -20,6 +20,8 @@ from agent.rdma.identity import KnownHca
 from agent.rdma.pairing import Pairing
 from agent.rdma.pools import Pool, SharingMode
 from agent.rdma.selection import select
+from agent.rdmaplugin.answers import add_variables
+from agent.rdmaplugin.joint import JointPlacement
 
 FARTHEST = Closeness.NODE
 """Beyond it the two are on different sockets, and no pair."""
@@ -106,10 +108,12 @@ class PairAnswers:
         gpus: Answers,
         hcas: Callable[[Sequence[str]], pb.ContainerAllocateResponse],
         pairs: Callable[[], Mapping[str, str]],
+        joint: JointPlacement,
     ) -> None:
         self._gpus = gpus
         self._hcas = hcas
         self._pairs = pairs
+        self._joint = joint
 
     @property
     def numa(self) -> NumaReport:
@@ -127,7 +131,10 @@ class PairAnswers:
             UnreadableError: a fact about one of them is not known now.
         """
         response, pairs = self._gpus.answer(devices), self._pairs()
-        response.MergeFrom(self._hcas([pairs[device.id] for device in devices]))
+        gpus = [device.id for device in devices]
+        hcas = [pairs[gpu] for gpu in gpus]
+        response.MergeFrom(self._hcas(hcas))
+        add_variables(response, self._joint, gpus, hcas)
         return response
 
 

@@ -19,6 +19,7 @@ from threading import Lock
 from time import monotonic
 
 from agent.deviceplugin.service import Prefer
+from agent.nccl.job import JobVariable, container_variables
 from agent.rdma.pairing import Pairing
 from agent.rdma.pools import SharingMode
 from agent.rdmaplugin.resources import RdmaResource, key_of, token_of
@@ -28,6 +29,9 @@ WINDOW_S = 1.0
 
 Measured between two calls of one admission on the real kubelet: 2 to 30 ms, most of it for the
 checkpoint that the kubelet writes after each allocation; a slow disk makes that hundreds."""
+
+OF_BOTH = frozenset({JobVariable.VLLM_GPU_NIC_PCIE_MAPPING})
+"""Variables that name GPUs and HCAs, so that only the second of two answers can have them."""
 
 MOST_GUESSES = 64
 """Guesses that wait for the kubelet's word; a node admits fewer pods between two looks."""
@@ -86,6 +90,7 @@ class _Places:
     pairing: Pairing
     gpus: Mapping[str, int]
     hcas: Mapping[str, int]
+    variables: tuple[JobVariable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +132,40 @@ class JointPlacement:
         with self._lock:
             return tuple(self._guesses)
 
-    def take(self, pairing: Pairing, gpus: Mapping[str, int], hcas: Mapping[str, int]) -> None:
-        """Place what *pairing* knows from now on: positions of GPUs by id, of HCAs by key."""
+    def take(
+        self,
+        pairing: Pairing,
+        gpus: Mapping[str, int],
+        hcas: Mapping[str, int],
+        variables: Collection[JobVariable] = (),
+    ) -> None:
+        """Place what *pairing* knows from now on: positions of GPUs by id, of HCAs by key.
+
+        *variables* are those that containers get.
+        """
         assert pairing.closeness is not None  # computed now, and not during a call
-        self._places = _Places(pairing=pairing, gpus=gpus, hcas=hcas)
+        self._places = _Places(pairing=pairing, gpus=gpus, hcas=hcas, variables=tuple(variables))
+
+    def variables(
+        self, gpus: Iterable[str], hcas: Iterable[str], *, needs_both: bool = False
+    ) -> Mapping[str, str]:
+        """Return the variables of a container with *gpus* and *hcas*, by id and by key.
+
+        With *needs_both* only those that are about both: the kubelet keeps the first of two
+        values, and the answer about the HCAs had the others.
+        """
+        places = self._places
+        if places is None or not places.variables:
+            return {}
+        snapshot = places.pairing.snapshot
+        wanted = [one for one in places.variables if not needs_both or one in OF_BOTH]
+        return container_variables(
+            snapshot,
+            [snapshot.gpus[places.gpus[gpu]] for gpu in gpus if gpu in places.gpus],
+            [(snapshot.hcas or ())[places.hcas[key]] for key in hcas if key in places.hcas],
+            wanted,
+            pairing=places.pairing,
+        )
 
     def expect(self, gpus: Sequence[str], prefer: Prefer | None) -> None:
         """Expect a container that gets HCAs first to be given some of *gpus*, by *prefer*."""

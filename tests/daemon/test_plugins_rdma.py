@@ -10,6 +10,7 @@ import pytest
 from agent.deviceplugin.fake_kubelet import AllocateView, ResourceView
 from agent.errors import InputError, UnreadableError
 from agent.model.snapshot import Snapshot
+from agent.nccl.job import JobVariable
 from tests.daemon.plugin_sets import WAIT_S, ServedNode, serving_node
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import node
@@ -334,3 +335,48 @@ def test_pairs_need_a_name_of_their_own(config: Any, name: str) -> None:
         serving_node(rdma_config=config(), gpu_hca_resource=name),
     ):
         pass
+
+
+def test_containers_get_no_variables_by_default(config: Any) -> None:
+    with serving_node(rdma_config=config()) as served:
+        served.plugins.take(HGX)
+        served.listed(GPU, HCA)
+        assert served.kubelet.allocate([HGX.gpus[0].id]).envs == {}
+        assert served.kubelet.allocate([view(served).devices[0].id], HCA).envs == {}
+
+
+@pytest.mark.parametrize("first", [GPU, HCA])
+def test_variables_name_the_hcas_and_whose_they_are(config: Any, first: str) -> None:
+    variables = tuple(JobVariable)
+    with serving_node(rdma_config=config(), job_variables=variables) as served:
+        served.plugins.take(HGX)
+        served.listed(GPU, HCA)
+        gpus, hcas = HGX.gpus[4:6], (HGX.hcas or ())[4:6]
+        keys = [f"{hca.pci}::0" for hca in hcas]
+        answers = {}
+        for resource in (first, HCA if first == GPU else GPU):
+            ids = [gpu.id for gpu in gpus] if resource == GPU else keys
+            answers[resource] = dict(served.kubelet.allocate(ids, resource).envs)
+        lists = {
+            "NCCL_IB_HCA": "=mlx5_4:1,mlx5_5:1",
+            "UCX_NET_DEVICES": "mlx5_4:1,mlx5_5:1",
+            "NVSHMEM_HCA_LIST": "mlx5_4:1,mlx5_5:1",
+        }
+        assert {name: answers[HCA][name] for name in lists} == lists
+        second = HCA if first == GPU else GPU
+        mapping = answers[second]["VLLM_GPU_NIC_PCIE_MAPPING"]
+        assert mapping == ",".join(
+            f"{gpu.pci}={hca.pci}" for gpu, hca in zip(gpus, hcas, strict=True)
+        )
+        assert "VLLM_GPU_NIC_PCIE_MAPPING" not in answers[first]
+        assert not set(answers[GPU]) & set(answers[HCA])
+
+
+def test_pairs_have_all_variables_in_one_answer() -> None:
+    variables = tuple(JobVariable)
+    with serving_node(gpu_hca_resource=PAIR, job_variables=variables) as served:
+        served.plugins.take(HGX)
+        served.listed(PAIR)
+        envs = served.kubelet.allocate([HGX.gpus[3].id], PAIR).envs
+        assert envs["NCCL_IB_HCA"] == "=mlx5_3:1"
+        assert "VLLM_GPU_NIC_PCIE_MAPPING" in envs
