@@ -64,7 +64,7 @@ class PluginWatcherRegistrar(Registrar):
                 _hide(server)
 
     def _new_server(self) -> PluginServer:
-        name = sockets.HIDDEN + sockets.endpoint_name(self._resource)
+        name = sockets.HIDDEN + sockets.endpoint_name(self._resource, self.directory)
         self._announcer = Announcer(self._resource)  # a notification is about one socket
         return PluginServer(self._servicer, self.directory / name, self._announcer)
 

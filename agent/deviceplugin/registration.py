@@ -337,7 +337,8 @@ class KubeletSocketRegistrar(Registrar):
         self._client.cancel()
 
     def _new_server(self) -> PluginServer:
-        return PluginServer(self._servicer, self.directory / sockets.endpoint_name(self._resource))
+        name = sockets.endpoint_name(self._resource, self.directory)
+        return PluginServer(self._servicer, self.directory / name)
 
     def _attempt(self, server: PluginServer, now: float) -> bool:
         if not self._has_kubelet:

@@ -6,6 +6,7 @@ import socket
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
+from hashlib import blake2s
 from pathlib import Path
 from secrets import token_hex
 from time import time_ns
@@ -28,6 +29,10 @@ OURS = "nodetopo-"
 _LONGEST_SUFFIX = "-4194304-00000000.sock"
 """4194304 is the largest process id (PID_MAX_LIMIT, linux/threads.h)."""
 
+_DIGEST_BYTES = 3
+"""Of what stands for the name of a resource that is too long: six hex digits for a handful of
+resources."""
+
 SETTLED_NS = 100_000_000
 """Ten times the longest kernel tick (CONFIG_HZ=100)."""
 
@@ -35,13 +40,15 @@ Identity = tuple[int, int, int]
 """Device, inode, ctime in ns: a recreated file differs, even if the inode is reused."""
 
 
-def endpoint_name(resource: str) -> str:
+def endpoint_name(resource: str, directory: Path) -> str:
     """Return a socket file name for *resource* that no other start of any process has had.
+
+    It names the resource, as far as the path may be as long in *directory*.
 
     The process id alone is not enough: in a container it is the same after each start, and
     a kubelet that still holds the old connection refuses the name (1.37, pull request 135437).
     """
-    return f"{_stem(resource)}-{os.getpid()}-{token_hex(4)}.sock"
+    return f"{_stem(resource, directory)}-{os.getpid()}-{token_hex(4)}.sock"
 
 
 def check_path_lengths(resource: str, directories: Iterable[Path]) -> None:
@@ -51,7 +58,7 @@ def check_path_lengths(resource: str, directories: Iterable[Path]) -> None:
         InputError: a path would be longer than a unix socket's may be.
     """
     for directory in directories:
-        longest = directory.absolute() / (HIDDEN + _stem(resource) + _LONGEST_SUFFIX)
+        longest = _longest_path(_stem(resource, directory), directory)
         length = len(os.fsencode(longest))
         if length > MAX_PATH_BYTES:
             raise InputError(
@@ -120,7 +127,7 @@ def remove_leftovers(resource: str, directory: Path) -> tuple[str, ...]:
     The socket is asked, not the process id in its name, which means nothing in another
     container.
     """
-    ours = re.compile(r"\.?" + re.escape(_stem(resource)) + r"-[0-9]+-[0-9a-f]+\.sock")
+    ours = re.compile(r"\.?" + re.escape(_stem(resource, directory)) + r"-[0-9]+-[0-9a-f]+\.sock")
     removed = []
     for path in _sockets(directory):
         if ours.fullmatch(path.name) and not is_listening(path):
@@ -158,5 +165,13 @@ def _sockets(directory: Path) -> tuple[Path, ...]:
     return tuple(existing)
 
 
-def _stem(resource: str) -> str:
-    return OURS + re.sub(r"[^A-Za-z0-9.-]", "_", resource.rpartition("/")[2])
+def _stem(resource: str, directory: Path) -> str:
+    """Return how the names of sockets for *resource* in *directory* begin."""
+    stem = OURS + re.sub(r"[^A-Za-z0-9.-]", "_", resource.rpartition("/")[2])
+    if len(os.fsencode(_longest_path(stem, directory))) <= MAX_PATH_BYTES:
+        return stem
+    return OURS + blake2s(resource.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _longest_path(stem: str, directory: Path) -> Path:
+    return directory.absolute() / (HIDDEN + stem + _LONGEST_SUFFIX)

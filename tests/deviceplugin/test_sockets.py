@@ -23,11 +23,11 @@ def left_behind(path: Path) -> None:
 
 
 def test_two_starts_of_one_process_use_two_names() -> None:
-    assert endpoint_name(RESOURCE) != endpoint_name(RESOURCE)
+    assert endpoint_name(RESOURCE, Path("/x")) != endpoint_name(RESOURCE, Path("/x"))
 
 
 def test_the_name_tells_the_resource_and_the_process() -> None:
-    assert endpoint_name(RESOURCE).startswith(f"nodetopo-gpu-{os.getpid()}-")
+    assert endpoint_name(RESOURCE, Path("/x")).startswith(f"nodetopo-gpu-{os.getpid()}-")
 
 
 def test_a_directory_too_long_for_a_socket_is_refused_with_the_cure() -> None:
@@ -81,3 +81,17 @@ def test_a_directory_deleted_under_its_mount_differs_from_a_missing_one(tmp_path
     finally:
         os.close(held)
     assert (before, after, is_deleted_directory(directory)) == (False, True, False)
+
+
+def test_a_name_that_is_too_long_for_the_directory_is_a_digest() -> None:
+    directory = Path("/" + "d" * 70)
+    names = {
+        endpoint_name(f"{domain}/hca_shared_devices_a", directory).rsplit("-", 2)[0]
+        for domain in ("rdma", "nvidia.com", "rdma")
+    }
+    assert len(names) == 2
+    assert all(len(name) == len("nodetopo-") + 6 for name in names)
+    check_path_lengths("rdma/hca_shared_devices_a", [directory])
+    assert endpoint_name("rdma/hca_shared_devices_a", Path("/x")).startswith(
+        "nodetopo-hca_shared_devices_a-"
+    )

@@ -74,7 +74,7 @@ def test_a_pod_that_asks_for_two_replicas_is_rejected_in_our_words(
 
     status = cluster.pods.wait_phase("greedy", "Failed")["status"]
     assert status["reason"] == "UnexpectedAdmissionError"
-    assert "failRequestsGreaterThanOne is set, so ask for 1" in status["message"]
+    assert "failRequestsGreaterThanOne is set: ask for 1" in status["message"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import (
 )
 
 // question is one case: a machine, the kubelet's settings and what happens one after the other.
+// Plugins that register by themselves are awaited: resources, each with its number of devices.
 type question struct {
 	Machine  cadvisor.MachineInfo `json:"machine"`
 	Gates    map[string]bool      `json:"gates"`
@@ -27,6 +28,7 @@ type question struct {
 		Amount   string                      `json:"amount"`
 	} `json:"memory"`
 	Devices map[string][]device `json:"devices"`
+	Await   map[string]int64    `json:"await"`
 	Steps   []step              `json:"steps"`
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -20,6 +22,9 @@ import (
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
+
+// awaitLimit is how long plugins may take to register on a busy machine.
+const awaitLimit = 2 * time.Minute
 
 // reconcileAsks is how often the CPU manager asks for pods when it reconciles.
 const reconcileAsks = 2
@@ -105,7 +110,30 @@ func (n *node) begin(asked question) (func(), error) {
 			return nil, err
 		}
 	}
+	if err := n.await(asked.Await); err != nil {
+		stop()
+		return nil, err
+	}
 	return stop, nil
+}
+
+// await returns when plugins have registered with all of their devices.
+func (n *node) await(devices map[string]int64) error {
+	for deadline := time.Now().Add(awaitLimit); ; time.Sleep(10 * time.Millisecond) {
+		missing := ""
+		capacity, _, _ := n.devices.GetCapacity()
+		for name, count := range devices {
+			if amount := capacity[v1.ResourceName(name)]; amount.Value() != count {
+				missing = fmt.Sprintf("%s has %d devices, not %d", name, amount.Value(), count)
+			}
+		}
+		if missing == "" {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New(missing)
+		}
+	}
 }
 
 func reservations(asked question) []kubeletconfig.MemoryReservation {

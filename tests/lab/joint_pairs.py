@@ -1,0 +1,312 @@
+"""Pods that want GPUs and HCAs, on the kubelet's own managers, with our plugins over real sockets.
+
+``python -m tests.lab.joint_pairs --pods 500`` prints the share of GPU-HCA pairs that are near,
+beside that of plugins that do not know of each other, and of the best that was possible.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from agent.config.settings import Settings
+from agent.daemon.plugin_plan import load_pools
+from agent.daemon.plugins import PluginSet
+from agent.model.codec import decode
+from agent.model.nvlink import Closeness
+from agent.model.pod import Container, ContainerKind, Pod
+from agent.model.snapshot import Snapshot
+from agent.rdma.pairing import Pairing
+from agent.rdmaplugin.joint import JointPlacement, Kind
+from agent.rdmaplugin.resources import key_of
+from tests.generous_deadlines import generous_deadlines
+from tests.lab.admission_case import pod_object
+from tests.lab.build import binaries
+from tests.lab.namespace import KUBELET_DIR, required_flags
+
+NODES = Path(__file__).parents[1] / "nodes"
+MACHINE = "h100x8-nvswitch-2numa-8cx7"
+GPU, HCA = "nvidia.com/gpu", "rdma/hca"
+POLICIES = ("none", "best-effort")
+NEAR = Closeness.PXB
+SIZES = (1, 1, 2, 2, 3, 4)
+"""GPUs, and as many HCAs, of a pod."""
+
+_LIMIT_S = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """What one pod got.
+
+    Attributes:
+        first: which of the two kinds the kubelet asked for first.
+        gpus, hcas: positions.
+        near: of its pairs at :data:`NEAR` or nearer.
+        possible: how many could have been, with what was free before it.
+    """
+
+    first: Kind
+    gpus: tuple[int, ...]
+    hcas: tuple[int, ...]
+    near: int
+    possible: int
+
+
+@dataclass(slots=True)
+class Run:
+    """The pods of one run, and how the guesses about them turned out."""
+
+    pods: list[Admitted] = field(default_factory=list)
+    rejected: int = 0
+    guesses: int = 0
+
+    def share(self, kind: Kind | None = None) -> float:
+        """Return the share of near pairs, of the pods whose first request was of *kind*."""
+        pods = [pod for pod in self.pods if kind in (None, pod.first)]
+        return sum(pod.near for pod in pods) / sum(len(pod.gpus) for pod in pods)
+
+    def best(self) -> float:
+        """Return the share that was possible."""
+        pairs = sum(len(pod.gpus) for pod in self.pods)
+        return sum(pod.possible for pod in self.pods) / pairs
+
+
+def machine(shape: str = MACHINE) -> Snapshot:
+    """Return the machine of a directory below ``tests/nodes``."""
+    return decode((NODES / shape / "snapshot.json").read_text("utf-8")).snapshot
+
+
+def play(
+    snapshot: Snapshot,
+    policy: str,
+    pods: int,
+    seed: int,
+    *,
+    is_joint: bool,
+    alone: float = 0.0,
+) -> Run:
+    """Admit *pods* random pods on the real managers under the Topology Manager's *policy*.
+
+    *alone* is the share of pods that want GPUs or HCAs only. They come at once one after the
+    other here, which on a node takes seconds: it is the worst case for guesses.
+    """
+    steps, order = plan(pods, len(snapshot.gpus), seed, alone), list[Kind]()
+    with tempfile.TemporaryDirectory(prefix="nt-") as home, ExitStack() as stack:
+        sockets = Path(home) / "device-plugins"
+        sockets.mkdir()
+        for plugins in stack.enter_context(serving(Path(home), sockets, is_joint=is_joint)):
+            _record(plugins.joint, order)
+            plugins.take(snapshot)
+        question = {
+            "machine": _machine(snapshot),
+            "topology": {"policy": policy, "scope": "container"},
+            "cpu": {"policy": "none", "amount": "1"},
+            "memory": {"policy": "None", "amount": "1Gi"},
+            "await": {GPU: len(snapshot.gpus), HCA: len(snapshot.hcas or ())},
+            "steps": [
+                {"remove": step} if isinstance(step, str) else {"admit": pod_object(step)}
+                for step in steps
+            ],
+        }
+        outcome = _managers(Path(home), question)
+        return _judged(snapshot, steps, outcome, order)
+
+
+def plan(pods: int, gpus: int, seed: int, alone: float = 0.0) -> list[Pod | str]:
+    """Return pods that come, and the names of those that go to make room for them."""
+    random, steps, running = Random(seed), list[Pod | str](), dict[str, int]()
+    for number in range(pods):
+        size = random.choice(SIZES)
+        while sum(running.values()) + size > gpus or (running and random.random() < 0.2):
+            name = random.choice(sorted(running))
+            del running[name]
+            steps.append(name)
+        name = f"pod-{number}"
+        running[name] = size
+        limits = {GPU: size, HCA: size}
+        if random.random() < alone:
+            del limits[random.choice((GPU, HCA))]
+        container = Container(name="work", kind=ContainerKind.APP, requests=limits, limits=limits)
+        steps.append(Pod(namespace="default", name=name, uid=name, containers=(container,)))
+    return steps
+
+
+@contextmanager
+def serving(home: Path, sockets: Path, *, is_joint: bool) -> Iterator[Sequence[PluginSet]]:
+    """Serve GPUs and exclusive HCAs by one set of plugins, or by two that share nothing."""
+    path = home / "rdma.json"
+    pool = {
+        "resourceName": "hca",
+        "rdmaHcaMax": 1000,
+        "mode": "exclusive",
+        "selectors": {"vendors": ["15b3"]},
+    }
+    path.write_text(json.dumps({"configList": [pool]}), "utf-8")
+
+    def settings(**changes: Any) -> Settings:
+        return Settings(
+            node_name="n",
+            device_plugin_dir=sockets,
+            device_list_strategy=("cdi-cri",),
+            sysfs_root=home,
+            **changes,
+        )
+
+    both = [settings(rdma_config=path)]
+    apart = [settings(), settings(offer_gpus="never", rdma_config=path)]
+    with generous_deadlines(), ExitStack() as stack:
+        sets = []
+        for one in both if is_joint else apart:
+            plugins = PluginSet(one, sockets, None, load_pools(one))
+            stack.callback(plugins.stop)
+            sets.append(plugins)
+        yield sets
+
+
+def _record(joint: JointPlacement, order: list[Kind]) -> None:
+    gave = joint.gave
+
+    def recorded(kind: Kind, *rest: Any) -> None:
+        order.append(kind)
+        gave(kind, *rest)
+
+    joint.gave = recorded  # type: ignore[assignment, method-assign]
+
+
+def _managers(home: Path, question: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the kubelet's managers make of *question*, with plugins in *home*."""
+    there = shlex.quote(str(KUBELET_DIR))
+    lines = ["set -e", "mount -t tmpfs lab /var/lib", f"mkdir {there}"]
+    lines += [f"mount --bind {shlex.quote(str(home))} {there}", 'exec "$@"']
+    command = ["unshare", *required_flags(), "sh", "-c", "\n".join(lines), "lab"]
+    done = subprocess.run(
+        [*command, str(binaries() / "admission")],
+        input=json.dumps(question) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+        env={"TMPDIR": str(KUBELET_DIR), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    assert not outcome.get("refusal"), outcome["refusal"]
+    assert not outcome.get("panic"), outcome["panic"]
+    return outcome
+
+
+def _judged(
+    snapshot: Snapshot,
+    steps: Sequence[Pod | str],
+    outcome: Mapping[str, Any],
+    order: Sequence[Kind],
+) -> Run:
+    pairing, run = Pairing(snapshot=snapshot), Run()
+    gpus = {gpu.id: at for at, gpu in enumerate(snapshot.gpus)}
+    hcas = {str(hca.pci): at for at, hca in enumerate(snapshot.hcas or ())}
+    calls = iter(order)
+    before: Mapping[str, Any] = {}
+    for step, verdict, state in zip(steps, outcome["verdicts"], outcome["states"][1:], strict=True):
+        held = state["devices"]
+        if not isinstance(step, str):
+            if not verdict["admit"]:
+                run.rejected += 1
+                continue
+            given = held[step.uid]["work"]
+            first = next(calls)
+            check_unshared(held)
+            if len(given) == 1:
+                before = held
+                continue
+            assert next(calls) is not first
+            own_gpus = tuple(sorted(gpus[name] for name in given[GPU]))
+            own_hcas = tuple(sorted(hcas[key_of(name)] for name in given[HCA]))
+            used_gpus = {gpus[name] for name in _ids(before, GPU)}
+            used_hcas = {hcas[key_of(name)] for name in _ids(before, HCA)}
+            pairs = pairing.matched(own_gpus, own_hcas)
+            free = pairing.matched(
+                [at for at in gpus.values() if at not in used_gpus],
+                [at for at in hcas.values() if at not in used_hcas],
+            )
+            run.pods.append(
+                Admitted(
+                    first=first,
+                    gpus=own_gpus,
+                    hcas=own_hcas,
+                    near=_near(pairs),
+                    possible=min(len(own_gpus), _near(free)),
+                )
+            )
+        before = held
+    return run
+
+
+def check_unshared(held: Mapping[str, Any]) -> None:
+    """Check that no device is in two containers."""
+    for resource in (GPU, HCA):
+        ids = list(_ids(held, resource))
+        assert len(ids) == len(set(ids)), f"{resource} given twice: {sorted(ids)}"
+
+
+def _near(pairs: Iterable[Any]) -> int:
+    return sum(pair.closeness is not None and pair.closeness <= NEAR for pair in pairs)
+
+
+def _ids(held: Mapping[str, Any], resource: str) -> Iterator[str]:
+    for containers in held.values():
+        for devices in containers.values():
+            yield from devices.get(resource, ())
+
+
+def _machine(snapshot: Snapshot) -> dict[str, Any]:
+    """Return what cadvisor would show of the machine's NUMA nodes."""
+    nodes = []
+    for number, node in enumerate(snapshot.numa_nodes or ()):
+        cores = [
+            {"core_id": at, "thread_ids": [cpu], "socket_id": number}
+            for at, cpu in enumerate(list(node.cpus)[:4])
+        ]
+        nodes.append(
+            {
+                "node_id": node.id,
+                "memory": 64 << 30,
+                "distances": list(node.distances or ()),
+                "cores": cores,
+            }
+        )
+    return {"num_cores": 4 * len(nodes), "num_sockets": len(nodes), "topology": nodes}
+
+
+def table(pods: int, seed: int, policies: Sequence[str] = POLICIES) -> Iterator[str]:
+    """Yield the rows of the table."""
+    snapshot = machine()
+    yield "| Topology Manager | plugins | pods | GPUs first | HCAs first | all | best possible |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for policy in policies:
+        for name, is_joint in (("uncoordinated", False), ("joint", True)):
+            run = play(snapshot, policy, pods, seed, is_joint=is_joint)
+            shares = (run.share(Kind.GPU), run.share(Kind.HCA), run.share(), run.best())
+            cells = " | ".join(f"{share:.1%}" for share in shares)
+            yield f"| {policy} | {name} | {len(run.pods)} | {cells} |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pods", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    for row in table(args.pods, args.seed):
+        print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()
