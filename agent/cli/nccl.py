@@ -1,25 +1,67 @@
-"""``nodetopo nccl``: what NCCL can be told of this node."""
+"""``nodetopo nccl``: what NCCL, and libraries beside it, can be told of this node."""
 
 from argparse import Namespace
+from typing import TYPE_CHECKING, Any
 
-from agent.cli.output import Answer, emit
-from agent.cli.parser import Parser, add_command, add_output
+from agent.cli import output
+from agent.cli.output import Answer, emit, say
+from agent.cli.parser import FORMATS, Parser, add_command, add_output
 from agent.cli.source import add_source, load
+from agent.errors import InputError, UnreadableError, closest
 
-SCHEMA = "nodetopo/nccl-xml/v1"
+if TYPE_CHECKING:  # `nccl xml` and help need none of them
+    from collections.abc import Mapping, Sequence
+
+    from agent.model.gpu import Gpu
+    from agent.model.hca import Hca
+    from agent.model.snapshot import Snapshot
+    from agent.nccl.advice import JobAdvice
+
+XML_SCHEMA = "nodetopo/nccl-xml/v1"
 """Names the JSON shape, described by ``docs/reference/schema/nccl-xml.json``."""
+
+ENV_SCHEMA = "nodetopo/nccl-env/v1"
+"""Names the JSON shape, described by ``docs/reference/schema/nccl-env.json``."""
+
+CONF, POD = "conf", "pod"
+"""Formats of ``nccl env`` alone: a file for NCCL, and the ``env`` of a container."""
+
+LONGEST_VALUE = 1023
+"""Characters of a value that NCCL reads from a file (NVIDIA/nccl src/misc/param.cc)."""
+
+COMMENT_WIDTH = 100
+"""Columns of a comment in a file; NCCL takes lines of up to 4095 characters."""
 
 
 def add(parser: Parser) -> None:
     """Add the flags."""
     what = parser.add_subparsers(metavar="WHAT", required=True)
+    env = add_command(what, "env", "print the variables that tell a job which NIC is whose")
+    env.add_argument("--gpus", metavar="A,B", help="those of the job (default: all)")
+    env.add_argument(
+        "--hcas", metavar="X,Y", help="those of the job (default: the nearest, one for each GPU)"
+    )
+    env.add_argument(
+        "--nccl-version",
+        metavar="VERSION",
+        help="only what is about this release, such as 2.21.5 (default: all releases)",
+    )
+    env.add_argument("--only", metavar="NAMES", help="these variables, by comma (default: all)")
+    env.add_argument(
+        "--topo-file",
+        metavar="PATH",
+        help="where the job has a topology file for NCCL (default: nowhere)",
+    )
+    add_output(env, formats=(*FORMATS, CONF, POD))
+    add_source(env)
+    env.set_defaults(run=run_env)
     xml = add_command(what, "xml", "print the topology as a file for NCCL_TOPO_FILE")
     add_output(xml)
     add_source(xml)
-    xml.set_defaults(run=run)
+    xml.set_defaults(run=run_xml)
 
 
-def run(args: Namespace) -> int:
+def run_xml(args: Namespace) -> int:
     """Print NCCL's topology XML; 0.
 
     Raises:
@@ -28,5 +70,182 @@ def run(args: Namespace) -> int:
     from agent.nccl.xml import topology_xml  # noqa: PLC0415 - keeps the others fast
 
     text = topology_xml(load(args))
-    emit(Answer(plain={"schema": SCHEMA, "xml": text}, table=text, short=text), args)
+    emit(Answer(plain={"schema": XML_SCHEMA, "xml": text}, table=text, short=text), args)
     return 0
+
+
+def run_env(args: Namespace) -> int:
+    """Print what to set for a job, and why; 0.
+
+    Raises:
+        InputError: a device or the version is unknown, or the path is relative.
+        UnreadableError: the node's HCAs are not known, or NCCL could not read the file.
+    """
+    from agent.nccl.advice import advise, checked_version, nearest_set  # noqa: PLC0415
+    from agent.nccl.variables import NEWEST  # noqa: PLC0415
+
+    version = None if args.nccl_version is None else checked_version(args.nccl_version)
+    path = args.topo_file
+    if path is not None and not (path.startswith("/") and path.isprintable()):
+        raise InputError(f"--topo-file: not an absolute path: {path!r}", "start it with /")
+    snapshot = load(args)
+    if snapshot.hcas is None:
+        raise UnreadableError("the node's HCAs are not known", "read them: `nodetopo capture`")
+    gpus = _gpus(snapshot, args.gpus)
+    hcas = nearest_set(snapshot, gpus) if args.hcas is None else _hcas(snapshot, args.hcas)
+    every = advise(snapshot, gpus, hcas, nccl=version, topology_file=path)
+    if args.only is not None:
+        every = _only(every, _words(args.only))
+    # Without a version: of what differs between releases, what is right for the newest.
+    to_set = [
+        one
+        for one in every
+        if one.value is not None and (one.library != "NCCL" or one.is_about(version or NEWEST))
+    ]
+    if args.output == CONF:
+        say(_conf(to_set))
+        return 0
+    env = {one.variable: one.value or "" for one in to_set}
+    if args.output == POD:
+        say(_pod(env))
+        return 0
+    pairs = _pairs(snapshot, gpus, hcas)
+    plain = {
+        "schema": ENV_SCHEMA,
+        "gpus": [gpu.id for gpu in gpus],
+        "hcas": [hca.name for hca in hcas],
+        "pairs": pairs,
+        "env": env,
+        "variables": [_plain(one) for one in every],
+    }
+    short = "".join(f"export {name}={_quoted(value)}\n" for name, value in env.items())
+    emit(Answer(plain=plain, table=_table(pairs, every), short=short), args)
+    return 0
+
+
+def _gpus(snapshot: "Snapshot", text: str | None) -> "tuple[Gpu, ...]":
+    from agent.allocation.requests import resolve  # noqa: PLC0415
+
+    named = snapshot.gpus if text is None else [resolve(snapshot, one) for one in _words(text)]
+    return tuple(gpu for _, gpu in sorted({gpu.index: gpu for gpu in named}.items()))
+
+
+def _hcas(snapshot: "Snapshot", text: str) -> "tuple[Hca, ...]":
+    from agent.drawing.devices import find  # noqa: PLC0415
+    from agent.model.hca import Hca  # noqa: PLC0415
+
+    found = {}
+    for word in _words(text):
+        device = find(snapshot, word)
+        if not isinstance(device, Hca):
+            raise InputError(f"--hcas: {word} is no HCA", "name one such as mlx5_0 or NIC0")
+        found[device.name] = device
+    return tuple(found.values())
+
+
+def _only(every: "Sequence[JobAdvice]", names: "Sequence[str]") -> "tuple[JobAdvice, ...]":
+    from agent.nccl.job import NIC_SELECTION, JobVariable  # noqa: PLC0415
+
+    known = {*map(str, JobVariable), NIC_SELECTION, *(str(one.variable) for one in every)}
+    if unknown := [name for name in names if name not in known]:
+        close = closest(unknown[0], known)
+        cure = f"did you mean {close!r}?" if close else f"variables are: {', '.join(sorted(known))}"
+        raise InputError(f"--only: unknown variable {unknown[0]!r}", cure)
+    return tuple(one for one in every if one.variable in names)
+
+
+def _words(text: str) -> "Sequence[str]":
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _pairs(
+    snapshot: "Snapshot", gpus: "Sequence[Gpu]", hcas: "Sequence[Hca]"
+) -> list[dict[str, Any]]:
+    """Return the HCA that each GPU has of the job's, the nearest as far as they go round."""
+    from agent.rdma.pairing import Pairing  # noqa: PLC0415
+    from agent.topology.matrix import word  # noqa: PLC0415
+
+    gpu_at = {gpu.index: at for at, gpu in enumerate(snapshot.gpus)}
+    every = snapshot.hcas or ()
+    usable = [every.index(hca) for hca in hcas if not hca.is_down]
+    pairs = Pairing(snapshot=snapshot).matched([gpu_at[gpu.index] for gpu in gpus], usable)
+    return [
+        {
+            "gpu": snapshot.gpus[pair.gpu].name,
+            "hca": every[pair.hca].name,
+            "distance": None if pair.closeness is None else word(pair.closeness),
+        }
+        for pair in pairs
+    ]
+
+
+def _plain(one: "JobAdvice") -> dict[str, Any]:
+    return {
+        "name": str(one.variable),
+        "value": one.value,
+        "library": one.library,
+        "since": one.since,
+        "until": one.until,
+        "reason": one.reason,
+        "source": one.source,
+    }
+
+
+def _table(pairs: "Sequence[Mapping[str, Any]]", every: "Sequence[JobAdvice]") -> str:
+    text = ""
+    if pairs:
+        rows = [(pair["gpu"], pair["hca"], pair["distance"] or "?") for pair in pairs]
+        text = output.table([("GPU", "HCA", "DISTANCE"), *rows]) + "\n"
+    for title, is_set in (("set", True), ("leave unset", False)):
+        chosen = [one for one in every if (one.value is not None) is is_set]
+        if not chosen:
+            continue
+        text += f"{title}\n"
+        for one in chosen:
+            name = str(one.variable) if one.value is None else f"{one.variable}={one.value}"
+            text += output.table([(name,)], indent=2)
+            text += output.table([(_releases(one), one.reason), ("", one.source)], indent=4)
+    return text
+
+
+def _releases(one: "JobAdvice") -> str:
+    if one.until is None:
+        return f"{one.library} {one.since} on"
+    return f"{one.library} {one.since} to {one.until}"
+
+
+def _quoted(value: str) -> str:
+    """Return *value* for a shell; zsh would look for a program after a bare ``=``."""
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _conf(to_set: "Sequence[JobAdvice]") -> str:
+    """Return a file for NCCL, ``/etc/nccl.conf`` or that of ``NCCL_CONF_FILE`` (2.23 on).
+
+    Only NCCL's own variables: other libraries do not read it, and may have read their
+    environment before NCCL adds to it.
+
+    Raises:
+        UnreadableError: a value is longer than NCCL reads.
+    """
+    import textwrap  # noqa: PLC0415 - only this format
+
+    lines = []
+    for one in to_set:
+        if one.library != "NCCL" or one.value is None:
+            continue
+        if len(one.value) > LONGEST_VALUE:
+            problem = f"{one.variable} has {len(one.value)} characters, NCCL reads {LONGEST_VALUE}"
+            raise UnreadableError(f"{problem} from a file", "set it with `-o short` or `-o pod`")
+        comment = f"{_releases(one)}: {output.clean(one.reason)}"
+        lines += textwrap.wrap(comment, COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# ")
+        lines.append(f"{one.variable}={one.value}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _pod(env: "Mapping[str, str]") -> str:
+    """Return the ``env`` of a container in YAML; each value is quoted, as YAML 1.1 reads ``=``."""
+    import json  # noqa: PLC0415 - only this format
+
+    entries = (f"- name: {name}\n  value: {json.dumps(value)}\n" for name, value in env.items())
+    return "env:\n" + "".join(entries) if env else "env: []\n"

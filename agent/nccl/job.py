@@ -6,7 +6,7 @@ itself, as it does without the variable. Where each is read, and how:
 * ``NCCL_IB_HCA``: NVIDIA/nccl 2.30.7, ``src/transport/net_ib/init.cc`` and ``src/misc/utils.cc``
   (``parseStringList``, ``matchIfList``): names by comma, each with its port; ``=`` before them
   stands for exactly these, as ``mlx5_1`` alone is also the beginning of ``mlx5_10``.
-* ``UCX_NET_DEVICES``: openucx/ucx 1.21, ``src/ucp/core/ucp_context.c``: ``name:port`` by comma, of
+* ``UCX_NET_DEVICES``: openucx/ucx 1.22, ``src/ucp/core/ucp_context.c``: ``name:port`` by comma, of
   which the order means nothing.
 * ``NVSHMEM_HCA_LIST``: NVIDIA/nvshmem 3.4.5, ``src/modules/transport/common``
   (``nvshmemt_parse_hca_list``): ``name:port`` by comma. It filters the HCAs whatever
@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca, HcaKind, LinkLayer
+from agent.model.nvlink import Closeness
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
 
@@ -142,7 +143,9 @@ def job_ports(snapshot: Snapshot, hcas: Sequence[Hca]) -> JobPorts:
     them.
     """
     if not hcas:
-        return JobPorts(problem="no HCA is given")
+        return JobPorts(problem="there is no HCA for the job")
+    if snapshot.hcas is None:
+        return JobPorts(problem="the node's HCAs are not known")
     now = [(hca, _present(snapshot, hca)) for hca in hcas]
     if gone := [before.name for before, hca in now if hca is None]:
         return JobPorts(problem=f"{_listed(gone)} {_is(gone)} not on the node any more")
@@ -225,6 +228,9 @@ def vllm_mapping(
         if pair.closeness is None or gpu.pci is None:
             reason = f"how far {gpu.name} is from {hca.name} is not known"
             return JobValue(value=None, reason=reason)
+        if pair.closeness > Closeness.PXB and is_virtual_machine(snapshot):
+            reason = f"this virtual machine may hide which HCA is nearest to {gpu.name}"
+            return JobValue(value=None, reason=reason)
         entries.append((gpu.pci, f"{gpu.pci}={hca.pci}"))
         distances.append(f"{gpu.name} {hca.name} {pair.closeness.name}")
     return JobValue(
@@ -240,6 +246,13 @@ def vllm_selection(ports: JobPorts) -> str:
     (``NIC,value``), so one that lists every HCA of the job keeps them all.
     """
     return f"{JobVariable.UCX_NET_DEVICES}:{_first_ports(ports)[0][1]}"
+
+
+def is_virtual_machine(snapshot: Snapshot) -> bool:
+    """Return whether the node is surely a virtual machine, which may hide switches."""
+    by_cpu = snapshot.cpu is not None and snapshot.cpu.is_virtual
+    by_host = snapshot.host is not None and snapshot.host.is_vm
+    return bool(by_cpu or by_host)
 
 
 def _vllm_problem(snapshot: Snapshot, gpus: Sequence[Gpu], first: Sequence[tuple[Hca, int]]) -> str:

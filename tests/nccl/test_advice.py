@@ -1,0 +1,313 @@
+"""What to set for which release, and what not."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import InputError
+from agent.machines.bundled import machine, names
+from agent.model.gpu import C2c
+from agent.model.hca import Gid, HcaPort, LinkLayer
+from agent.model.snapshot import Snapshot
+from agent.nccl.advice import (
+    DEFAULT_FILE,
+    JobAdvice,
+    advise,
+    checked_version,
+    gid_index,
+    nearest_set,
+)
+from agent.nccl.variables import KNOWN
+from tests.nccl.nccl_machines import machine as tree_machine
+from tests.topology.trees import gpu, hca
+
+GID = "NCCL_IB_GID_INDEX"
+LEVEL = "NCCL_NET_GDR_LEVEL"
+FILE = "NCCL_TOPO_FILE"
+
+LINK_LOCAL = "fe80:0000:0000:0000:a288:c2ff:feab:0000"
+IPV4 = "0000:0000:0000:0000:0000:ffff:0a00:0001"
+IPV6 = "fd00:0000:0000:0000:0000:0000:0000:0001"
+V1, V2 = "IB/RoCE v1", "RoCE v2"
+USUAL = ((LINK_LOCAL, V1), (LINK_LOCAL, V2), (IPV4, V1), (IPV4, V2))
+
+
+def _gids(*entries: tuple[str, str | None]) -> tuple[Gid, ...]:
+    return tuple(Gid(index=at, gid=gid, type=kind) for at, (gid, kind) in enumerate(entries))
+
+
+def _of(snapshot: Snapshot, variable: str, nccl: str | None = None, **more: str) -> list[JobAdvice]:
+    """What is said of *variable* for all GPUs and HCAs of *snapshot*."""
+    every = advise(snapshot, snapshot.gpus, snapshot.hcas or (), nccl=nccl, **more)
+    return [one for one in every if one.variable == variable]
+
+
+def _values(
+    snapshot: Snapshot, variable: str, **more: str
+) -> list[tuple[str, str | None, str | None]]:
+    return [(one.since, one.until, one.value) for one in _of(snapshot, variable, **more)]
+
+
+def _roce(*tables: Sequence[tuple[str, str | None]]) -> Snapshot:
+    """A GPU, and a RoCE HCA for each table of GIDs."""
+    port = HcaPort(number=1, state="ACTIVE", layer=LinkLayer.ETHERNET)
+    return tree_machine(
+        gpu(0, 1, 2, 3),
+        *(
+            replace(hca(f"mlx5_{at}", 1, 2, 10 + at), ports=(replace(port, gids=_gids(*table)),))
+            for at, table in enumerate(tables)
+        ),
+    )
+
+
+# Releases.
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "version", "expected"),
+    [
+        ("2.21.5", None, "2.21.5", True),
+        ("2.21.5", None, "2.21", True),
+        ("2.21.5", None, "2.30.7", True),
+        ("2.21.5", None, "2.9", False),
+        ("2.21.5", None, "2.21.4", False),
+        ("2.3.5", "2.20.5", "2.20", True),
+        ("2.3.5", "2.20.5", "2.20.5.1", True),
+        ("2.3.5", "2.20.5", "2.21", False),
+        ("2.3.5", "2.9.9", "2.10.3", False),
+    ],
+)
+def test_a_release_is_compared_as_numbers(
+    since: str, until: str | None, version: str, expected: bool
+) -> None:
+    one = JobAdvice(
+        variable="V", value="1", library="NCCL", since=since, until=until, reason="r", source="s"
+    )
+    assert one.is_about(version) is expected
+
+
+@pytest.mark.parametrize("text", ["", "2", "2.x", "v2.21.5", "2.21.5-1", "2..1", "2.1.1.1.1"])
+def test_what_is_no_release_is_an_error(text: str) -> None:
+    with pytest.raises(InputError, match="not a version of NCCL"):
+        checked_version(text)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_variable_of_nccl_is_read_by_the_releases_that_it_is_for(name: str) -> None:
+    """And none has two values for one release."""
+    snapshot = machine(name)
+    hcas = nearest_set(snapshot, snapshot.gpus)
+    every = advise(snapshot, snapshot.gpus, hcas, topology_file=DEFAULT_FILE)
+    for one in every:
+        assert one.reason
+        assert one.source
+        if one.library == "NCCL":
+            known = KNOWN[one.variable]
+            # The table begins with what was published as source, and names gaps in no release.
+            assert one.is_about(one.since)
+            assert _key(one.since) >= _key(known.since), one.variable
+            assert known.until is None
+    for version in ("2.3.5", "2.20.5", "2.21.5", "2.26.2", "2.30.7"):
+        said = [one.variable for one in every if one.library == "NCCL" and one.is_about(version)]
+        assert len(said) == len(set(said)), (version, said)
+
+
+def _key(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
+# The index of the GID, for old releases.
+
+
+def test_the_index_is_given_to_releases_that_do_not_find_it() -> None:
+    assert _values(_roce(USUAL, USUAL), GID) == [("2.3.5", "2.20.5", "3"), ("2.21.5", None, None)]
+    assert [one.value for one in _of(_roce(USUAL), GID, nccl="2.19.3")] == ["3"]
+    assert [one.value for one in _of(_roce(USUAL), GID, nccl="2.21.5")] == [None]
+
+
+def test_infiniband_needs_no_index() -> None:
+    snapshot = tree_machine(gpu(0, 1, 2, 3), hca("mlx5_0", 1, 2, 4))
+    assert _values(snapshot, GID) == [("2.3.5", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [
+        (
+            (USUAL, USUAL[2:]),
+            "one index serves all ports, and theirs differ: mlx5_0:1 3, mlx5_1:1 1",
+        ),
+        ((USUAL, USUAL[:2]), "mlx5_1:1 has no RoCE v2 entry with an IPv4 address that is known"),
+        ((((IPV4, None), (IPV4, V2)),), "mlx5_0:1 has no RoCE v2 entry"),
+        (((),), "mlx5_0:1 has no RoCE v2 entry"),
+    ],
+    ids=["differ", "no address", "another namespace", "empty"],
+)
+def test_an_index_that_may_be_wrong_is_not_given(
+    tables: tuple[Sequence[tuple[str, str | None]], ...], reason: str
+) -> None:
+    old, new = _of(_roce(*tables), GID)
+    assert (old.value, new.value) == (None, None)
+    assert old.reason.startswith(reason)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from((LINK_LOCAL, IPV4, IPV6, "")), st.sampled_from((V1, V2))),
+        max_size=8,
+    )
+)
+def test_the_index_is_that_of_nccls_own_walk(table: list[tuple[str, str]]) -> None:
+    """Where an entry with an IPv4 address and version 2 exists; empty ones are unset."""
+    entries = [Gid(index=at, gid=gid, type=kind) for at, (gid, kind) in enumerate(table) if gid]
+    if (IPV4, V2) in table:
+        assert gid_index(entries) == _walk(table)
+    else:
+        assert gid_index(entries) is None
+
+
+def _walk(table: list[tuple[str, str]]) -> int:
+    """Walk as ncclIbGetGidIndex of 2.21.5 with AF_INET, ::/0 and version 2, step by step."""
+    chosen = 0
+    for candidate in range(1, len(table)):
+        gid, kind = table[chosen]
+        other, other_kind = table[candidate]
+        if (other == IPV4) != (gid == IPV4) and other == IPV4:
+            chosen = candidate
+        elif other == IPV4:
+            is_valid = gid not in ("", LINK_LOCAL)
+            if (kind != other_kind or not is_valid) and other_kind == V2:
+                chosen = candidate
+    return chosen
+
+
+# How far GPUDirect RDMA goes.
+
+
+def test_a_level_is_given_only_to_old_releases_on_grace() -> None:
+    tray = machine("gb200-nvl72")
+    assert _values(tray, LEVEL) == [("2.6.4", "2.25.1", "PHB"), ("2.27.3", None, None)]
+    assert _values(tray, "NCCL_NET_GDR_C2C") == [("2.26.2", "2.26.6", "1")]
+    without = replace(
+        tray, gpus=tuple(replace(one, c2c=C2c(is_enabled=False)) for one in tray.gpus)
+    )
+    assert [one.value for one in _of(without, LEVEL)] == [None]
+    assert _of(without, "NCCL_NET_GDR_C2C") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("dgx-h100", "GPUDirect RDMA is on by default"),
+        ("h100-vm-8", "if this virtual machine hides a switch, give NCCL the provider's topology"),
+    ],
+)
+def test_elsewhere_the_level_is_left_to_nccl(name: str, reason: str) -> None:
+    (one,) = _of(machine(name), LEVEL)
+    assert (one.value, one.until) == (None, None)
+    assert reason in one.reason
+
+
+def test_a_way_through_the_cpu_is_not_forced() -> None:
+    (one,) = _of(tree_machine(gpu(0, 1, 2), hca("mlx5_0", 3, 4)), LEVEL)
+    assert one.value is None
+    assert "(PHB), where NCCL keeps GPUDirect RDMA off: through a CPU it is often" in one.reason
+
+
+# The file of the topology.
+
+
+def test_a_file_elsewhere_needs_the_variable_and_nccls_own_place_only_before_it() -> None:
+    dgx = machine("dgx-h100")
+    assert _values(dgx, FILE) == [("2.6.4", None, None)]
+    assert _values(dgx, FILE, topology_file="/topo.xml") == [("2.6.4", None, "/topo.xml")]
+    assert _values(dgx, FILE, topology_file=DEFAULT_FILE) == [
+        ("2.6.4", "2.9.9", DEFAULT_FILE),
+        ("2.10.3", None, None),
+    ]
+
+
+def test_a_virtual_machine_is_referred_to_its_provider() -> None:
+    (one,) = _of(machine("h100-vm-8"), FILE)
+    assert "mount the provider's file" in one.reason
+
+
+# The HCAs of a job that names none.
+
+
+def test_each_gpu_gets_its_nearest_hca() -> None:
+    dgx = machine("dgx-h100")
+    assert [one.name for one in nearest_set(dgx, (dgx.gpus[6], dgx.gpus[1]))] == [
+        "mlx5_1",
+        "mlx5_6",
+    ]
+
+
+def test_storage_cards_are_not_for_jobs() -> None:
+    dgx = machine("dgx-a100")
+    chosen = nearest_set(dgx, dgx.gpus)
+    assert len(chosen) == len(dgx.gpus)
+    assert {port.layer for one in chosen for port in one.ports} == {LinkLayer.INFINIBAND}
+
+
+def test_an_hca_that_is_down_is_passed_over_for_that_of_another_gpu() -> None:
+    down = HcaPort(number=1, state="DOWN", layer=LinkLayer.INFINIBAND)
+    snapshot = tree_machine(
+        gpu(0, 1, 2, 3),
+        gpu(1, 11, 12, 13),
+        replace(hca("mlx5_0", 1, 2, 4), ports=(down,)),
+        hca("mlx5_1", 11, 12, 14),
+    )
+    assert [one.name for one in nearest_set(snapshot, snapshot.gpus[:1])] == ["mlx5_1"]
+    assert [one.name for one in nearest_set(snapshot, snapshot.gpus)] == ["mlx5_1"]
+
+
+def test_the_ports_of_a_card_stay_together() -> None:
+    """Each is a function of its own, as on Oracle's H100; NCCL makes one device of them."""
+    snapshot = tree_machine(
+        gpu(0, 1, 2, 3),
+        gpu(1, 11, 12, 13),
+        *(
+            hca(
+                f"mlx5_{2 * card + at}",
+                10 * card + 1,
+                10 * card + 2,
+                10 * card + 4,
+                function=at,
+                guid=f"{card:04x}",
+            )
+            for card in range(2)
+            for at in range(2)
+        ),
+    )
+    assert [one.name for one in nearest_set(snapshot, snapshot.gpus[:1])] == ["mlx5_0", "mlx5_1"]
+    assert len(nearest_set(snapshot, snapshot.gpus)) == 4
+
+
+# The other libraries.
+
+
+def test_more_hcas_than_old_releases_list_are_for_newer_ones() -> None:
+    port = HcaPort(number=1, state="ACTIVE", layer=LinkLayer.INFINIBAND)
+    card = replace(
+        hca("mlx5_0", 1, 2, 4), ports=tuple(replace(port, number=n) for n in range(1, 18))
+    )
+    snapshot = tree_machine(gpu(0, 1, 2, 3), card)
+    since = {one.variable: one.since for one in advise(snapshot, snapshot.gpus, (card,))}
+    assert (since["NCCL_IB_HCA"], since["NVSHMEM_HCA_LIST"]) == ("2.18.5", "3.3.9")
+
+
+def test_nvshmem_is_told_of_names_that_its_gpu_transports_pass_over() -> None:
+    snapshot = tree_machine(gpu(0, 1, 2, 3), hca("ibp4s0", 1, 2, 4))
+    (one,) = _of(snapshot, "NVSHMEM_HCA_LIST")
+    assert "IBGDA takes ibp4s0 only with NVSHMEM_HCA_PREFIX" in one.reason
+
+
+def test_without_hcas_every_list_says_so() -> None:
+    snapshot = machine("l40s-pcie-4")
+    said = {one.variable: (one.value, one.reason) for one in advise(snapshot, snapshot.gpus, ())}
+    assert said["NCCL_IB_HCA"] == (None, "there is no HCA for the job")
+    assert all(value is None for value, _ in said.values())
