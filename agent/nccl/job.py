@@ -106,6 +106,7 @@ def container_variables(
     wanted: Collection[JobVariable],
     *,
     pairing: "Pairing | None" = None,
+    are_gpus_certain: bool = True,
 ) -> Mapping[str, str]:
     """Return the variables of a container that got *gpus* and *hcas*, by name.
 
@@ -116,6 +117,9 @@ def container_variables(
         gpus: empty where they are not known, or not known yet: what needs them is then left out.
         hcas: of *snapshot*, or of an older one: an HCA that was renamed goes by its present name.
         pairing: of *snapshot*, where one is at hand; its distances take longer than the rest.
+        are_gpus_certain: ``False`` where *gpus* are a guess, such as those of the container that
+            was answered just before. vLLM's mapping then has the other GPUs of the node too, each
+            with the nearest of *hcas*: a worker whose GPU is missing would end with an error.
     """
     if not wanted:
         return {}
@@ -127,7 +131,7 @@ def container_variables(
         if variable is not JobVariable.VLLM_GPU_NIC_PCIE_MAPPING:
             given = port_list(variable, ports)
         else:
-            given = vllm_mapping(snapshot, gpus, ports, pairing)
+            given = vllm_mapping(snapshot, gpus, ports, pairing, are_gpus_certain=are_gpus_certain)
         if given.value is not None:
             found[variable.value] = given.value
             if variable is JobVariable.VLLM_GPU_NIC_PCIE_MAPPING:
@@ -201,9 +205,17 @@ def port_list(variable: JobVariable, ports: JobPorts) -> JobValue:
 
 
 def vllm_mapping(
-    snapshot: Snapshot, gpus: Sequence[Gpu], ports: JobPorts, pairing: "Pairing | None" = None
+    snapshot: Snapshot,
+    gpus: Sequence[Gpu],
+    ports: JobPorts,
+    pairing: "Pairing | None" = None,
+    *,
+    are_gpus_certain: bool = True,
 ) -> JobValue:
-    """Return the NIC of every GPU as vLLM reads it; all of *gpus* are in it, or there is none."""
+    """Return the NIC of every GPU as vLLM reads it; all of *gpus* are in it, or there is none.
+
+    See :func:`container_variables` for *are_gpus_certain*.
+    """
     if not gpus:
         return JobValue(value=None, reason="the job's GPUs are not known")
     if ports.problem:
@@ -218,9 +230,15 @@ def vllm_mapping(
     pairing = pairing or Pairing(snapshot=snapshot)
     positions = {gpu.index: at for at, gpu in enumerate(snapshot.gpus)}
     places = {hca.name: at for at, hca in enumerate(snapshot.hcas or ())}
-    pairs = pairing.matched(
-        sorted(positions[gpu.index] for gpu in gpus), [places[hca.name] for hca, _ in first]
-    )
+    own = sorted(positions[gpu.index] for gpu in gpus)
+    cards = [places[hca.name] for hca, _ in first]
+    pairs = pairing.matched(own, cards)
+    if not are_gpus_certain:
+        others = [
+            at for at, gpu in enumerate(snapshot.gpus) if at not in own and gpu.pci is not None
+        ]
+        spare = [pair for at in others for pair in pairing.matched([at], cards)]
+        pairs = (*pairs, *(pair for pair in spare if pair.closeness is not None))
     entries: list[tuple[PciAddress, str]] = []
     distances = []
     for pair in pairs:

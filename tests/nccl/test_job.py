@@ -243,6 +243,20 @@ def test_a_virtual_machine_that_shows_no_switch_gets_no_mapping() -> None:
     assert _mapping(vm).startswith("this virtual machine may hide which HCA is nearest to GPU")
 
 
+def test_a_guess_about_the_gpus_leaves_no_gpu_of_the_node_without_a_nic() -> None:
+    dgx = machine("dgx-h100")
+    gpus, hcas = dgx.gpus[:2], [one for one in dgx.hcas or () if one.name in ("mlx5_0", "mlx5_1")]
+    certain = container_variables(dgx, gpus, hcas, (VLLM,))[VLLM].split(",")
+    guessed = container_variables(dgx, gpus, hcas, (VLLM,), are_gpus_certain=False)[VLLM].split(",")
+    assert len(certain) == 2
+    assert set(certain) <= set(guessed)
+    pairs = dict(pair.split("=") for pair in guessed)
+    assert set(pairs) == {str(one.pci) for one in dgx.gpus}
+    assert set(pairs.values()) == {str(one.pci) for one in hcas}
+    absent = container_variables(dgx, (), hcas, (VLLM,), are_gpus_certain=False)
+    assert absent == {}
+
+
 # Any machine.
 
 
