@@ -38,7 +38,7 @@ COMMANDS = (
     Command("allocate", "agent.cli.allocate", "print the GPUs that a request would get"),
     Command("capture", "agent.cli.capture", "write the node's snapshot to a file"),
     Command("support", "agent.cli.support", "write one redacted archive about the node"),
-    Command("nccl", "agent.cli.nccl", "print this node's topology for NCCL"),
+    Command("nccl", "agent.cli.nccl", "print variables and the topology for NCCL"),
     Command("explain", "agent.cli.explain", "explain a check by its code"),
     Command(
         "simulate", "agent.cli.simulate.command", "list the bundled machines; replay jobs on one"

@@ -18,6 +18,7 @@ READERS: tuple[tuple[str, ...], ...] = (
     ("health",),
     ("audit",),
     ("allocate", "--size", "2"),
+    ("nccl", "env"),
     ("nccl", "xml"),
 )
 """Every command that answers from a snapshot."""

@@ -22,6 +22,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("health",),
     ("audit",),
     ("allocate", "--size", "2"),
+    ("nccl", "env"),
     ("nccl", "xml"),
 )
 CUT = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV2\t0-3\n"

@@ -21,6 +21,7 @@ PROMISED = (
     ("checks", ("audit",)),
     ("allocate", ("allocate", "--size", "1")),
     ("allocate", ("allocate", "--size", "4")),
+    ("nccl-env", ("nccl", "env")),
 )
 
 
