@@ -4,7 +4,7 @@ function __nodetopo_complete
   set -l path ''
   for token in $tokens
     switch "$path $token"
-      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl xml' ' explain' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
+      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' explain' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
         set path "$path $token"
     end
   end
@@ -114,6 +114,8 @@ function __nodetopo_complete
     case ' run:--rdma-hand-over'
       printf '%s\n' device-specs cdi-cri
     case ' run:--rdma-cdi-kind'
+      true
+    case ' run:--job-variables'
       true
     case ' run:--gpu-hca-resource'
       true
@@ -713,6 +715,44 @@ function __nodetopo_complete
       true
     case ' support:--kubelet-ca-file'
       __fish_complete_path $current
+    case ' nccl env:--gpus'
+      true
+    case ' nccl env:--hcas'
+      true
+    case ' nccl env:--nccl-version'
+      true
+    case ' nccl env:--only'
+      true
+    case ' nccl env:--topo-file'
+      __fish_complete_path $current
+    case ' nccl env:-o' ' nccl env:--output'
+      printf '%s\n' table short json yaml conf pod
+    case ' nccl env:--snapshot'
+      __fish_complete_path $current
+    case ' nccl env:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' nccl env:--topo-m'
+      __fish_complete_path $current
+    case ' nccl env:--nccl-xml'
+      __fish_complete_path $current
+    case ' nccl env:--sysfs-root'
+      __fish_complete_path $current
+    case ' nccl env:--procfs-root'
+      __fish_complete_path $current
+    case ' nccl env:--host-root'
+      __fish_complete_path $current
+    case ' nccl env:--nvml-library'
+      __fish_complete_path $current
+    case ' nccl env:--node-name'
+      true
+    case ' nccl env:--kubeconfig'
+      __fish_complete_path $current
+    case ' nccl env:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' nccl env:--kubelet-url'
+      true
+    case ' nccl env:--kubelet-ca-file'
+      __fish_complete_path $current
     case ' nccl xml:-o' ' nccl xml:--output'
       printf '%s\n' table short json yaml
     case ' nccl xml:--snapshot'
@@ -798,7 +838,7 @@ function __nodetopo_complete
         case ''
           printf '%s\n' run topo labels publish cleanup health audit admit export doctor migrate allocate capture support nccl explain simulate completion version -h --help --version
         case ' run'
-          printf '%s\n' -h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --rdma-config --rdma-mode --rdma-issm --no-rdma-issm --rdma-hand-over --rdma-cdi-kind --gpu-hca-resource --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file
+          printf '%s\n' -h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --rdma-config --rdma-mode --rdma-issm --no-rdma-issm --rdma-hand-over --rdma-cdi-kind --job-variables --gpu-hca-resource --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file
         case ' topo'
           printf '%s\n' matrix tree path -h --help
         case ' topo matrix'
@@ -832,7 +872,9 @@ function __nodetopo_complete
         case ' support'
           printf '%s\n' -h --help -o --output --log --health-file --metrics-address --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl'
-          printf '%s\n' xml -h --help
+          printf '%s\n' env xml -h --help
+        case ' nccl env'
+          printf '%s\n' -h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl xml'
           printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' explain'

@@ -3,7 +3,7 @@ _nodetopo() {
   local words="" path="" at=1
   while [ "$at" -lt "$COMP_CWORD" ]; do
     case "$path ${COMP_WORDS[at]}" in
-      " run"|" topo"|" topo matrix"|" topo tree"|" topo path"|" labels"|" publish"|" cleanup"|" health"|" audit"|" admit"|" export"|" doctor"|" migrate"|" allocate"|" capture"|" support"|" nccl"|" nccl xml"|" explain"|" simulate"|" simulate machines"|" simulate trace"|" completion"|" version") path="$path ${COMP_WORDS[at]}" ;;
+      " run"|" topo"|" topo matrix"|" topo tree"|" topo path"|" labels"|" publish"|" cleanup"|" health"|" audit"|" admit"|" export"|" doctor"|" migrate"|" allocate"|" capture"|" support"|" nccl"|" nccl env"|" nccl xml"|" explain"|" simulate"|" simulate machines"|" simulate trace"|" completion"|" version") path="$path ${COMP_WORDS[at]}" ;;
     esac
     at=$((at + 1))
   done
@@ -61,6 +61,7 @@ _nodetopo() {
     " run:--rdma-mode") words='shared chosen exclusive' ;;
     " run:--rdma-hand-over") words='device-specs cdi-cri' ;;
     " run:--rdma-cdi-kind") words='' ;;
+    " run:--job-variables") words='' ;;
     " run:--gpu-hca-resource") words='' ;;
     " run:--xid-classes") words='' ;;
     " run:--recovery") words='' ;;
@@ -360,6 +361,25 @@ _nodetopo() {
     " support:--pod-resources-socket") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " support:--kubelet-url") words='' ;;
     " support:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--gpus") words='' ;;
+    " nccl env:--hcas") words='' ;;
+    " nccl env:--nccl-version") words='' ;;
+    " nccl env:--only") words='' ;;
+    " nccl env:--topo-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:-o"|" nccl env:--output") words='table short json yaml conf pod' ;;
+    " nccl env:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " nccl env:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--nvml-library") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--node-name") words='' ;;
+    " nccl env:--kubeconfig") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--pod-resources-socket") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--kubelet-url") words='' ;;
+    " nccl env:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:-o"|" nccl xml:--output") words='table short json yaml' ;;
     " nccl xml:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
@@ -403,7 +423,7 @@ _nodetopo() {
     *)
       case "$path" in
         "") words='run topo labels publish cleanup health audit admit export doctor migrate allocate capture support nccl explain simulate completion version -h --help --version' ;;
-        " run") words='-h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --rdma-config --rdma-mode --rdma-issm --no-rdma-issm --rdma-hand-over --rdma-cdi-kind --gpu-hca-resource --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file' ;;
+        " run") words='-h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --rdma-config --rdma-mode --rdma-issm --no-rdma-issm --rdma-hand-over --rdma-cdi-kind --job-variables --gpu-hca-resource --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file' ;;
         " topo") words='matrix tree path -h --help' ;;
         " topo matrix") words='-h --help --wide --nccl -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " topo tree") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
@@ -420,7 +440,8 @@ _nodetopo() {
         " allocate") words='-h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " capture") words='-h --help -o --output --raw --scrub --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " support") words='-h --help -o --output --log --health-file --metrics-address --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " nccl") words='xml -h --help' ;;
+        " nccl") words='env xml -h --help' ;;
+        " nccl env") words='-h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " nccl xml") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " explain") words='-h --help -o --output --strict --no-color' ;;
         " simulate") words='machines trace -h --help' ;;

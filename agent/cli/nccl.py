@@ -90,7 +90,8 @@ def run_env(args: Namespace) -> int:
         raise InputError(f"--topo-file: not an absolute path: {path!r}", "start it with /")
     snapshot = load(args)
     if snapshot.hcas is None:
-        raise UnreadableError("the node's HCAs are not known", "read them: `nodetopo capture`")
+        cure = "name a source that lists them, such as a snapshot of `nodetopo capture`"
+        raise UnreadableError("could not tell which HCAs there are", cure)
     gpus = _gpus(snapshot, args.gpus)
     hcas = nearest_set(snapshot, gpus) if args.hcas is None else _hcas(snapshot, args.hcas)
     every = advise(snapshot, gpus, hcas, nccl=version, topology_file=path)
@@ -105,7 +106,7 @@ def run_env(args: Namespace) -> int:
     if args.output == CONF:
         say(_conf(to_set))
         return 0
-    env = {one.variable: one.value or "" for one in to_set}
+    env = {str(one.variable): one.value or "" for one in to_set}
     if args.output == POD:
         say(_pod(env))
         return 0

@@ -461,8 +461,8 @@ class Settings:
     job_variables: tuple[JobVariable, ...] = _RDMA.setting(
         (),  # a job may have its own, or choose among HCAs in ways that a list would hinder
         policies.job_variables,
-        "variables of containers with HCAs that name these, by comma, where the pod has none of "
-        f"its own: {', '.join(JobVariable)}; or all, or none",
+        "variables for containers with HCAs, by comma; a pod's own win: "
+        f"{', '.join(JobVariable)}; or all, or none",
         "LIST",
         is_live=True,
     )

@@ -8,6 +8,7 @@ from agent.config import values
 from agent.deviceplugin.cdi import OWN_KIND
 from agent.errors import InputError
 from agent.health.status import HealthClass
+from agent.nccl.job import JobVariable
 from tests.config.resolving import resolve
 
 
@@ -36,6 +37,15 @@ from tests.config.resolving import resolve
         ("default-config: big", "default_config", "big"),
         ("default-config: none", "default_config", None),
         ("config-fallbacks: [empty]", "config_fallbacks", ("empty",)),
+        ("job-variables: none", "job_variables", ()),
+        ("job-variables: []", "job_variables", ()),
+        ("job-variables: all", "job_variables", tuple(JobVariable)),
+        ("job-variables: [NCCL_IB_HCA]", "job_variables", (JobVariable.NCCL_IB_HCA,)),
+        (
+            "job-variables: UCX_NET_DEVICES, NCCL_IB_HCA",
+            "job_variables",
+            (JobVariable.UCX_NET_DEVICES, JobVariable.NCCL_IB_HCA),
+        ),
         ("xid-classes: none", "xid_classes", {}),
         ("xid-classes: 79=rma", "xid_classes", {79: HealthClass.RMA}),
         ("xid-classes: {79: rma}", "xid_classes", {79: HealthClass.RMA}),
@@ -64,6 +74,9 @@ def test_a_value_is_read(yaml: str, field: str, value: object) -> None:
         ("cdi-hook: hook", "a relative path"),
         ("recovery: soon", "not a duration"),
         ("config-label: 'a b'", "not the key of a label"),
+        ("job-variables: NCCL_IB_HCAS", "did you mean 'NCCL_IB_HCA'?"),
+        ("job-variables: [all, NCCL_IB_HCA]", "not one of NCCL_IB_HCA, UCX_NET_DEVICES"),
+        ("job-variables: [NCCL_IB_HCA, NCCL_IB_HCA]", "not a list of different values"),
         ("config-fallbacks: []", "not a list of different values"),
         ("config-fallbacks: first", "not one of named, single, empty"),
         ("xid-classes: '79'", "not one of app, degraded, reset, reboot, rma"),
