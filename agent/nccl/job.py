@@ -19,11 +19,11 @@ itself, as it does without the variable. Where each is read, and how:
   whose GPU is not in it ends with an error, and so does every worker where
   ``VLLM_NIC_SELECTION_VARS`` is not set beside it.
 
-GPUs stand in the order of their PCI addresses. A container numbers those that it sees from 0, in
-this order: NVML does ("nvidia-smi" manual: "natural enumeration order"; by PCI bus ID in
-practice), and so does CUDA among equal GPUs, or among all with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``
-(CUDA C++ Programming Guide, "CUDA Environment Variables"). No value here depends on it: vLLM's
-names addresses, which are the same in a container.
+GPUs stand in the order of their PCI addresses. A container numbers those that it sees from 0 in
+this order: CUDA with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, and by default (``FASTEST_FIRST``) where
+they are alike (CUDA C++ Programming Guide, "CUDA Environment Variables"); NVML promises none
+(nvml.h, ``nvmlDeviceGetHandleByIndex``). So no value here depends on it: vLLM's names addresses,
+which are the same in a container.
 """
 
 import re
