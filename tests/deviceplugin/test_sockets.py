@@ -84,7 +84,7 @@ def test_a_directory_deleted_under_its_mount_differs_from_a_missing_one(tmp_path
 
 
 def test_a_name_that_is_too_long_for_the_directory_is_a_digest() -> None:
-    directory = Path("/" + "d" * 70)
+    directory = Path("/" + "d" * 66)
     names = {
         endpoint_name(f"{domain}/hca_shared_devices_a", directory).rsplit("-", 2)[0]
         for domain in ("rdma", "nvidia.com", "rdma")
