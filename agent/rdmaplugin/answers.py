@@ -106,9 +106,6 @@ class JointGpuAnswers:
         response = self._gpus.answer(devices)
         ids, gpu_of = [device.id for device in devices], self._gpu_of()
         gpus = [gpu_of[name] for name in ids if name in gpu_of]
-        hcas = self._joint.partners(Kind.GPU, self._resource)
-        if hcas:
-            add_variables(response, self._joint, gpus, hcas, needs_both=True)
         self._joint.gave(Kind.GPU, self._resource, ids, gpus)
         return response
 
@@ -149,7 +146,7 @@ class RdmaAnswers:
             has_connection_manager=self._has_connection_manager,
         )
         gpus = self._joint.partners(Kind.HCA, self.resource.name)
-        add_variables(response, self._joint, gpus, tuple(given))
+        add_variables(response, self._joint, gpus, tuple(given), are_gpus_certain=False)
         if self.resource.pool.mode is not SharingMode.SHARED:
             ids = [device.id for device in devices]
             self._joint.gave(Kind.HCA, self.resource.name, ids, given)
@@ -162,15 +159,18 @@ def add_variables(
     gpus: Sequence[str],
     hcas: Sequence[str],
     *,
-    needs_both: bool = False,
+    are_gpus_certain: bool,
 ) -> None:
     """Add the variables of a container with *gpus* and *hcas*; a pod's own win over them.
+
+    Only answers about HCAs have them: of two answers with one variable the kubelet keeps the
+    first. *gpus* are certain where they are handed over by the same answer.
 
     The kubelet puts a pod's variables behind those of plugins (1.36 pkg/kubelet/
     kubelet_pods.go, GenerateRunContainerOptions), and of two the last counts.
     """
     try:
-        response.envs.update(joint.variables(gpus, hcas, needs_both=needs_both))
+        response.envs.update(joint.variables(gpus, hcas, are_gpus_certain=are_gpus_certain))
     except Exception:  # noqa: BLE001 - a fault in a hint must not reject the pod
         structlog.get_logger().error("job variables not given", hcas=list(hcas), exc_info=True)
 

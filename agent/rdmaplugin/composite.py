@@ -134,7 +134,7 @@ class PairAnswers:
         gpus = [device.id for device in devices]
         hcas = [pairs[gpu] for gpu in gpus]
         response.MergeFrom(self._hcas(hcas))
-        add_variables(response, self._joint, gpus, hcas)
+        add_variables(response, self._joint, gpus, hcas, are_gpus_certain=True)
         return response
 
 

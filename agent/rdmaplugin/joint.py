@@ -30,9 +30,6 @@ WINDOW_S = 1.0
 Measured between two calls of one admission on the real kubelet: 2 to 30 ms, most of it for the
 checkpoint that the kubelet writes after each allocation; a slow disk makes that hundreds."""
 
-OF_BOTH = frozenset({JobVariable.VLLM_GPU_NIC_PCIE_MAPPING})
-"""Variables that name GPUs and HCAs, so that only the second of two answers can have them."""
-
 MOST_GUESSES = 64
 """Guesses that wait for the kubelet's word; a node admits fewer pods between two looks."""
 
@@ -147,24 +144,29 @@ class JointPlacement:
         self._places = _Places(pairing=pairing, gpus=gpus, hcas=hcas, variables=tuple(variables))
 
     def variables(
-        self, gpus: Iterable[str], hcas: Iterable[str], *, needs_both: bool = False
+        self, gpus: Sequence[str], hcas: Sequence[str], *, are_gpus_certain: bool
     ) -> Mapping[str, str]:
         """Return the variables of a container with *gpus* and *hcas*, by id and by key.
 
-        With *needs_both* only those that are about both: the kubelet keeps the first of two
-        values, and the answer about the HCAs had the others.
+        None where an HCA is unknown, since a list shuts out what it does not name. *gpus* are
+        certain where they are in the same answer; without any, those nearest to the HCAs are the
+        guess.
         """
         places = self._places
-        if places is None or not places.variables:
+        if places is None or not places.variables or not all(key in places.hcas for key in hcas):
             return {}
-        snapshot = places.pairing.snapshot
-        wanted = [one for one in places.variables if not needs_both or one in OF_BOTH]
+        pairing, snapshot = places.pairing, places.pairing.snapshot
+        own = [places.hcas[key] for key in hcas]
+        known = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
+        if not known and not are_gpus_certain:
+            known = list(pairing.gpus_for(own, range(len(snapshot.gpus)), len(own)))
         return container_variables(
             snapshot,
-            [snapshot.gpus[places.gpus[gpu]] for gpu in gpus if gpu in places.gpus],
-            [(snapshot.hcas or ())[places.hcas[key]] for key in hcas if key in places.hcas],
-            wanted,
-            pairing=places.pairing,
+            [snapshot.gpus[at] for at in known],
+            [(snapshot.hcas or ())[at] for at in own],
+            places.variables,
+            pairing=pairing,
+            are_gpus_certain=are_gpus_certain,
         )
 
     def expect(self, gpus: Sequence[str], prefer: Prefer | None) -> None:
