@@ -1,9 +1,9 @@
-"""``nodetopo nccl``: what NCCL, and libraries beside it, can be told of this node."""
+"""``nodetopo nccl``: what a job can be told of this node, and whether it uses it well."""
 
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from agent.cli import output
+from agent.cli import nccl_check, output
 from agent.cli.output import Answer, emit, say
 from agent.cli.parser import FORMATS, Parser, add_command, add_output
 from agent.cli.source import add_source, load
@@ -59,6 +59,7 @@ def add(parser: Parser) -> None:
     add_output(xml)
     add_source(xml)
     xml.set_defaults(run=run_xml)
+    nccl_check.add(what)
 
 
 def run_xml(args: Namespace) -> int:

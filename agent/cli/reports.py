@@ -88,14 +88,7 @@ def judge(
         extend: adds to the answer what the command prints beside the rules.
         only_problems: as in :func:`answer`.
     """
-    terms: Overrides = NO_OVERRIDES
-    if is_configured(args, "checks_file") and (path := settings(args).checks_file) is not None:
-        from datetime import UTC, datetime  # noqa: PLC0415 - only here
-
-        from agent.config.data_files import load_checks  # noqa: PLC0415 - loads PyYAML
-
-        terms = load_checks(path, datetime.now(UTC).date())
-    report = evaluate(snapshot, rules, terms)
+    report = evaluate(snapshot, rules, overrides(args))
     reasons = "\n".join(reason for inputs in report.missing for reason in inputs.reasons)
     for unread in args.unread:
         if unread.cause not in reasons:
@@ -109,6 +102,21 @@ def judge(
     emit(result if extend is None else extend(result), args)
     code = exit_code(report, strict=args.strict)
     return 3 if code == 0 and args.incomplete else code
+
+
+def overrides(args: Namespace) -> Overrides:
+    """Return the severities and waivers that ``--checks-file`` gives, for today.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    if is_configured(args, "checks_file") and (path := settings(args).checks_file) is not None:
+        from datetime import UTC, datetime  # noqa: PLC0415 - only here
+
+        from agent.config.data_files import load_checks  # noqa: PLC0415 - loads PyYAML
+
+        return load_checks(path, datetime.now(UTC).date())
+    return NO_OVERRIDES
 
 
 def exit_code(report: Report, *, strict: bool) -> int:
@@ -162,14 +170,23 @@ def answer(
 
 def _unknown(inputs: MissingInputs, style: Style, cures: Mapping[str, str]) -> str:
     """Return the line about *inputs*: why they are missing, and which checks that affects."""
-    mark, colour = _MARKS[Verdict.UNKNOWN]
     reasons = "; ".join(inputs.reasons)
     text = ", ".join(inputs.inputs) + (f" ({reasons})" if reasons else "")
-    line = f"{style.paint(mark, colour)} not known: {clean(text)}: {', '.join(inputs.checks)}\n"
+    line = f"{mark(Verdict.UNKNOWN, style)} not known: {clean(text)}: {', '.join(inputs.checks)}\n"
     for cause, cure in cures.items():
         if cause in reasons:
             line += f"  → {clean(cure)}\n"
     return line
+
+
+def mark(verdict: Verdict, style: Style) -> str:
+    """Return the character that stands for *verdict*."""
+    return style.paint(*_MARKS[verdict])
+
+
+def finding_rows(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
+    """Return *findings* as rows of a table."""
+    return [_columns(finding) for finding in findings]
 
 
 def _mark(result: Result, style: Style) -> str:
@@ -177,8 +194,7 @@ def _mark(result: Result, style: Style) -> str:
         return _WAIVED
     if result.skipped is not None:
         return _SKIPPED
-    mark, colour = _MARKS[result.verdict]
-    return style.paint(mark, colour)
+    return mark(result.verdict, style)
 
 
 def _claim(result: Result) -> str:

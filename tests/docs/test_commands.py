@@ -12,7 +12,7 @@ from agent.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SHOWN = [ROOT / "docs/concepts.md", ROOT / "docs/compare.md"]
+SHOWN = [ROOT / "docs" / name for name in ("concepts.md", "compare.md", "operate/bandwidth.md")]
 """Pages that show what commands on bundled machines print."""
 
 _FENCED = re.compile(r"^( *)```\w*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)

@@ -183,6 +183,13 @@ HOSTILE: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
         "topo-m": _MATRICES,
         "nccl-xml": _TOPOLOGIES,
         "trace": _TRACES,
+        "bandwidth-log": {
+            "a million ranks": lambda: (
+                "# nThread 1 nGpus 1 \n"
+                + "#  Rank  0 Group  0 Pid 1 on h device 0 [0x01] G\n" * 300_000
+            ),
+            "JSON that is nested 50,000 deep": lambda: f'{{"bus_bw": {_NESTED}}}',
+        },
         **dict.fromkeys(_FILES, _YAML),
         "nodes": {
             **{name: _YAML[name] for name in ("a billion laughs", "nested 50,000 deep", "1e400")},
@@ -213,6 +220,15 @@ ACCEPTED: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
             ),
         },
         "nccl-xml": {"256 GPUs": lambda: xml(gpus=256)},
+        "bandwidth-log": {
+            "one line of 8 MiB": lambda: "#  Rank  0 " + "x" * (8 << 20),
+            "a matrix of 16,000 columns": lambda: (
+                "memcpy CE GPU(row) -> GPU(column) (GB/s)\n"
+                + " ".join(map(str, range(16_000)))
+                + "\n"
+                + ("0 " + "1.0 " * 16_000 + "\n") * 100
+            ),
+        },
         "trace": {"20,000 jobs": lambda: "duration_s,gpus\n" + "1,1\n" * 20_000},
     }
 )

@@ -221,6 +221,7 @@ READERS: Mapping[str, Reader] = {
     ),
     "manifest": Commands("--manifest", (("admit", *_MACHINE),), (*_ANSWERS, FAILED)),
     "bandwidths": Commands("--bandwidth-table", (("allocate", "--size", "2", *_MACHINE),)),
+    "bandwidth-log": Commands("--no-color", (("nccl", "check", *_MACHINE),), (*_ANSWERS, FAILED)),
     "nodes": Commands("--nodes", (("export", "--for", "kueue"),)),
     "gangs": Commands(
         "--objects",

@@ -11,6 +11,7 @@ from agent.formats import json as bounded_json
 from agent.machines.bundled import machine
 from agent.model.codec import encode
 from agent.topology.matrix import matrix
+from tests.bandwidth import logs
 from tests.probes.importers.nccl_xml_text import BY_HAND, DUMP
 from tests.probes.importers.topo_m_text import TEXT
 
@@ -318,6 +319,19 @@ def _topo_m() -> list[str]:
     return texts
 
 
+def _bandwidth_logs() -> list[str]:
+    node = machine("h200-nvl-4")
+    return [
+        logs.nccl_tests(node, range(4), 300.0, wrong=1),
+        logs.nccl_tests(node, range(4), 300.0, layout="old"),
+        logs.nccl_json(node, range(4), 300.0),
+        logs.perftest("mlx5_0", 390.0, gpu="1B:00"),
+        logs.nvbandwidth(node, {(0, 1): 3.0}, 130.0, host=55.0),
+        logs.nvbandwidth_json(node, 130.0),
+        logs.p2p_test(node, 130.0),
+    ]
+
+
 _SEEDS: Mapping[str, Callable[[], Sequence[str]]] = {
     "snapshot": lambda: [encode(machine(name)) for name in _SNAPSHOTS],
     "topo-m": _topo_m,
@@ -325,6 +339,7 @@ _SEEDS: Mapping[str, Callable[[], Sequence[str]]] = {
     "trace": lambda: _TRACES,
     "manifest": lambda: (_POD, _JOB, json.dumps(bounded_json.load('{"kind": "Pod"}'))),
     "bandwidths": lambda: (_BANDWIDTHS,),
+    "bandwidth-log": _bandwidth_logs,
     "nodes": lambda: (_NODES,),
     "gangs": lambda: (_GANGS,),
     "levels": lambda: (_LEVELS,),

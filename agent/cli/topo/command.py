@@ -22,9 +22,17 @@ def add(parser: Parser) -> None:
         help="NCCL's path types in place of nvidia-smi's levels; no effect on svg",
     )
     tree = add_command(what, "tree", "print what hangs where, and the NVLink islands")
-    path = add_command(what, "path", "print the way between two devices")
+    path = add_command(what, "path", "print the way between devices, and what it should carry")
     path.add_argument("a", metavar="A", help="index, GPU0, UUID, PCI address, or name of a NIC")
     path.add_argument("b", metavar="B", help="same")
+    path.add_argument(
+        "more", metavar="C", nargs="*", help="more GPUs: print what all of them carry together"
+    )
+    path.add_argument(
+        "--bandwidth-table",
+        metavar="FILE",
+        help="measured bandwidths, YAML or JSON, which win over the model",
+    )
     for name, reader in (("matrix", matrix), ("tree", tree), ("path", path)):
         add_output(reader, formats=(*FORMATS, "svg"))
         add_source(reader)

@@ -1,9 +1,18 @@
-"""``nodetopo topo path A B``: every hop between two devices, and the slowest."""
+"""``nodetopo topo path A B``: every hop between two devices, the slowest, and what they carry.
+
+With more names: what each pair of the GPUs carries, and all of them together.
+"""
 
 from argparse import Namespace
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
+from agent.bandwidth.as_built import sound
+from agent.bandwidth.expectation import Expected, text, to_plain
+from agent.bandwidth.expected import Model
 from agent.cli import output
+from agent.cli.nccl_check import measured_table
 from agent.cli.output import Answer, emit
 from agent.cli.source import load
 from agent.drawing.devices import Device, find, link_text, row_name
@@ -18,19 +27,32 @@ from agent.topology.matrix import pci_closeness, word
 SCHEMA = "nodetopo/topo-path/v1"
 """Names the JSON shape, described by ``docs/reference/schema/topo-path.json``."""
 
+SET_SCHEMA = "nodetopo/topo-set/v1"
+"""That of three GPUs and more, described by ``docs/reference/schema/topo-set.json``."""
+
 
 def run(args: Namespace) -> int:
-    """Print the way; 0.
+    """Print the way, or of more than two devices what they carry; 0.
 
     Raises:
-        InputError: a device is unknown, or both are the same.
+        InputError: a device is unknown, or named twice; a bandwidth table cannot be used.
     """
     snapshot = load(args)
     a, b = find(snapshot, args.a), find(snapshot, args.b)
     if a == b:
         name = row_name(a, snapshot)
         raise InputError(f"both names mean {name}", "name two different devices")
+    table = measured_table(args, snapshot)
+    measured = None if table is None else table.on(snapshot)
+    name = f"bandwidth table {args.bandwidth_table}"
+    models = Model(snapshot, measured, name), Model(sound(snapshot), measured, name)
+    if args.more:
+        emit(
+            _set(snapshot, (a, b, *(find(snapshot, one) for one in args.more)), models, args), args
+        )
+        return 0
     plain = way(snapshot, a, b)
+    plain |= _expectations(a, b, *models)
 
     def svg() -> str:
         from agent.drawing.node import draw  # noqa: PLC0415 - the picture is rarely asked for
@@ -38,8 +60,9 @@ def run(args: Namespace) -> int:
         return draw(snapshot, (a, b))
 
     headline = _headline(plain)
+    carries = _carries(a, b, *models)
     if plain["hops"] is None:
-        table = f"{headline}  PCIe hops: not reported by this source\n"
+        printed = f"{headline}  PCIe hops: not reported by this source\n"
     else:
         rows = [
             (
@@ -51,8 +74,9 @@ def run(args: Namespace) -> int:
             )
             for hop in plain["hops"]
         ]
-        table = headline + output.table(rows, indent=2)
-    emit(Answer(plain=plain, table=table, short=headline, svg=svg), args)
+        printed = headline + output.table(rows, indent=2)
+    answer = Answer(plain=plain, table=printed + carries, short=headline + carries, svg=svg)
+    emit(answer, args)
     return 0
 
 
@@ -82,6 +106,83 @@ def way(snapshot: Snapshot, a: Device, b: Device) -> dict[str, Any]:
         "hops": None if hops_between is None else [_plain(hop) for hop in hops_between],
         "slowest": None if slow is None else _plain(slow),
     }
+
+
+def _between(model: Model, a: Device, b: Device) -> Expected | None:
+    """Return what *a* and *b* should carry; ``None`` for two HCAs, and Data Direct functions."""
+    if isinstance(a, Gpu) and isinstance(b, Gpu):
+        return model.pair(a, b)
+    gpu, hca = (a, b) if isinstance(a, Gpu) else (b, a)
+    if isinstance(gpu, Gpu) and isinstance(hca, Hca):
+        return model.to_hca(gpu, hca)
+    return None
+
+
+def _expectations(a: Device, b: Device, now: Model, built: Model) -> dict[str, Any]:
+    pair = _between(now, a, b)
+    if pair is None:
+        return {"expected": None, "expected_as_built": None, "expected_busbw": None}
+    busbw = now.of_set((a, b)) if isinstance(a, Gpu) and isinstance(b, Gpu) else None
+    as_built = _between(built, a, b)
+    if as_built is not None and as_built.is_like(pair):
+        as_built = None
+    return {
+        "expected": to_plain(pair),
+        "expected_as_built": None if as_built is None else to_plain(as_built),
+        "expected_busbw": None if busbw is None else to_plain(busbw),
+    }
+
+
+def _carries(a: Device, b: Device, now: Model, built: Model) -> str:
+    """Return the lines that say what *a* and *b* should carry, and by whose word."""
+    pair = _between(now, a, b)
+    if pair is None:
+        return ""
+    lines = [f"expected {_with_source(pair)}"]
+    as_built = _between(built, a, b)
+    if as_built is not None and not as_built.is_like(pair) and as_built.low is not None:
+        lines.append(f"as it is built {_with_source(as_built)}")
+    return "".join(f"  {output.clean(line)}\n" for line in lines)
+
+
+def _with_source(one: Expected) -> str:
+    said = text(one)
+    return said if one.low is None else f"{said} over {one.over} ({one.assumes}; {one.source})"
+
+
+def _set(
+    snapshot: Snapshot, devices: Sequence[Device], models: tuple[Model, Model], args: Namespace
+) -> Answer:
+    """Return what the pairs of some GPUs carry, and all together.
+
+    Raises:
+        InputError: one is no GPU, or named twice; or a picture is asked for.
+    """
+    gpus = [device for device in devices if isinstance(device, Gpu)]
+    for device in devices:
+        if not isinstance(device, Gpu):
+            cause = f"{row_name(device, snapshot)} is no GPU"
+            raise InputError(cause, "name two devices, or three GPUs and more")
+        if devices.count(device) > 1:
+            raise InputError(f"{device.name} is named twice", "name each GPU once")
+    if args.output == "svg":
+        raise InputError("the picture shows the way between two devices", "name two")
+    now, built = models
+    pairs = [(a, b, now.pair(a, b)) for a, b in combinations(gpus, 2)]
+    whole, as_built = now.of_set(gpus), built.of_set(gpus)
+    rows = [(f"{a.name} → {b.name}", text(one), one.over or "") for a, b, one in pairs]
+    names = ", ".join(gpu.name for gpu in gpus)
+    headline = f"{names} · expected bus bandwidth {_with_source(whole)}\n"
+    if not as_built.is_like(whole) and as_built.low is not None:
+        headline += f"as they are built {_with_source(as_built)}\n"
+    plain = {
+        "schema": SET_SCHEMA,
+        "gpus": [_end(gpu, gpu.name) for gpu in gpus],
+        "pairs": [{"from": a.name, "to": b.name, **to_plain(one)} for a, b, one in pairs],
+        "expected_busbw": to_plain(whole),
+        "expected_busbw_as_built": None if as_built.is_like(whole) else to_plain(as_built),
+    }
+    return Answer(plain=plain, table=headline + output.table(rows, indent=2), short=headline)
 
 
 def _end(device: Device, name: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Expected bandwidths, logs of bandwidth tests, and what explains the difference."""

@@ -1,0 +1,418 @@
+"""``nodetopo nccl check``: a log of a bandwidth test beside what this node should carry."""
+
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.cli import output
+from agent.cli.files import STDIO, read_text, write_text
+from agent.cli.output import Answer, clean, emit, note, warn
+from agent.cli.parser import Subparsers, add_command, add_output
+from agent.cli.source import add_settings, add_source, load
+from agent.errors import DecodeError, InputError
+
+if TYPE_CHECKING:  # the rules and the allocator, which help and completion do without
+    from agent.allocation.measured import BandwidthTable
+    from agent.bandwidth.compare import Compared, Comparison, Explanation
+    from agent.bandwidth.log import Log
+    from agent.bandwidth.table import Merged
+    from agent.model.gpu import Gpu
+    from agent.model.hca import Hca
+    from agent.model.snapshot import Snapshot
+
+SCHEMA = "nodetopo/nccl-check/v1"
+"""Names the JSON shape, described by ``docs/reference/schema/nccl-check.json``."""
+
+MOST_LINES = 20
+"""Pairs of one test that the table lists one by one; JSON has all."""
+
+TABLE_HELP = "measured bandwidths, YAML or JSON, which win over the model"
+
+
+def add(what: Subparsers) -> None:
+    """Add the command to those of ``nccl``."""
+    check = add_command(
+        what, "check", "set a log of nccl-tests, perftest or nvbandwidth beside the model"
+    )
+    check.add_argument("file", metavar="FILE", help="the log, - for stdin")
+    check.add_argument(
+        "--gpus",
+        metavar="A,B",
+        action="append",
+        default=[],
+        help="the GPUs of the log, in its order, where it names none by PCI address",
+    )
+    check.add_argument(
+        "--hca",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="the HCA of a perftest log; repeat it for each run of the log",
+    )
+    add_table(check)
+    check.add_argument(
+        "--save",
+        metavar="FILE",
+        help="write the figures to this bandwidth table, YAML or .json; merge them if it exists",
+    )
+    add_settings(check, ("checks_file",), "checks")
+    add_output(check)
+    add_source(check)
+    check.set_defaults(run=run)
+
+
+def add_table(parser: Any) -> None:
+    """Add ``--bandwidth-table``."""
+    parser.add_argument("--bandwidth-table", metavar="FILE", help=TABLE_HELP)
+
+
+def run(args: Namespace) -> int:
+    """Print the comparison; 1 if a figure or the test failed, 3 if one could not be compared.
+
+    Raises:
+        InputError: the log, a device or a table cannot be used.
+    """
+    from agent.bandwidth.compare import compare  # noqa: PLC0415 - keeps help fast
+    from agent.bandwidth.log import read  # noqa: PLC0415 - same
+    from agent.cli import reports  # noqa: PLC0415 - same
+
+    sources = (args.snapshot, args.topo_m, args.nccl_xml, args.bandwidth_table)
+    if args.file == STDIO and STDIO in sources:
+        raise InputError("standard input can be read only once", "name one of the two files")
+    if args.save == STDIO:
+        raise InputError("a bandwidth table is kept in a file", "name one with --save FILE")
+    text = read_text(args.file)
+    try:
+        log = read(text)
+    except InputError as error:
+        raise InputError(f"{args.file}: {error.cause}", error.cure) from None
+    snapshot = load(args, in_full=True)
+    gpus, hcas = devices(snapshot, args.gpus, args.hca)
+    table = measured_table(args, snapshot)
+    comparison = compare(
+        log,
+        snapshot,
+        gpus=gpus,
+        hcas=hcas,
+        measured=None if table is None else table.on(snapshot),
+        table=f"bandwidth table {args.bandwidth_table}",
+        terms=reports.overrides(args),
+    )
+    saved = None if args.save is None else _save(args, log, comparison, snapshot)
+    emit(_answer(log, comparison, snapshot, args, saved), args)
+    return _exit_code(log, comparison, strict=args.strict)
+
+
+def devices(
+    snapshot: "Snapshot", gpus: Sequence[str], hcas: Sequence[str]
+) -> tuple[tuple["Gpu", ...], tuple["Hca", ...]]:
+    """Return the devices that ``--gpus`` and ``--hca`` name.
+
+    Raises:
+        InputError: one is unknown, or of another kind.
+    """
+    from agent.allocation.requests import resolve  # noqa: PLC0415 - as above
+    from agent.drawing.devices import find  # noqa: PLC0415 - same
+    from agent.model.hca import Hca  # noqa: PLC0415 - same
+
+    found_gpus = [resolve(snapshot, name) for word in gpus for name in word.split(",")]
+    if len({gpu.index for gpu in found_gpus}) < len(found_gpus):
+        raise InputError("--gpus names a GPU twice", "name each once")
+    found_hcas = []
+    for name in (name for word in hcas for name in word.split(",")):
+        device = find(snapshot, name)
+        if not isinstance(device, Hca):
+            raise InputError(f"{name} is no HCA", "name one as sysfs does, e.g. mlx5_0")
+        found_hcas.append(device)
+    return tuple(found_gpus), tuple(found_hcas)
+
+
+def measured_table(args: Namespace, snapshot: "Snapshot") -> "BandwidthTable | None":
+    """Return the table of ``--bandwidth-table``, which fits *snapshot*.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    if args.bandwidth_table is None:
+        return None
+    return _table(args.bandwidth_table, snapshot, "give a table of this machine")
+
+
+def _table(name: str, snapshot: "Snapshot", cure: str) -> "BandwidthTable":
+    from agent.config.data_files import parse  # noqa: PLC0415 - loads PyYAML
+
+    table = parse(name, read_text(name))
+    try:
+        table.on(snapshot)
+    except DecodeError as error:
+        raise InputError(f"{name}: {error.cause}", cure) from None
+    return table
+
+
+def _save(args: Namespace, log: "Log", comparison: "Comparison", snapshot: "Snapshot") -> "Merged":
+    """Write the figures to the table ``--save``; say what was replaced, and what no table holds.
+
+    Raises:
+        InputError: it cannot be read or written, or is of another machine.
+    """
+    from agent.bandwidth.table import merge  # noqa: PLC0415 - only here
+
+    name: str = args.save
+    before = None
+    if Path(name).exists():
+        before = _table(name, snapshot, "save to another file: this table is of another machine")
+    merged = merge(comparison.figures, snapshot, log.tool, before)
+    for reason in merged.left_out:
+        note("note", f"not saved: {reason}")
+    if "pairs" not in merged.document and "sets" not in merged.document:
+        warn(args, f"{name} not written: the log holds no figure for a bandwidth table")
+        return merged
+    for change in merged.replaced:
+        gpus = ", ".join(change.gpus)
+        note("note", f"{name}: {gpus} was {change.before:g} GB/s, now {change.after:g}")
+    if merged.suspect:
+        plural = "" if merged.suspect == 1 else "s"
+        warn(args, f"{name} holds {merged.suspect} figure{plural} of devices that fell short")
+    write_text(name, _document(name, merged))
+    kept = f", {merged.kept} kept" if merged.kept else ""
+    counts = f"{merged.added} added, {len(merged.replaced)} replaced{kept}"
+    note("note", f"{name}: {counts}; use it with --bandwidth-table")
+    return merged
+
+
+def _document(name: str, merged: "Merged") -> str:
+    if name.endswith(".json"):
+        return output.json_text(dict(merged.document))
+    import yaml  # noqa: PLC0415 - only this format needs it
+
+    from agent.config.data_files import MAX_YAML_BYTES  # noqa: PLC0415 - same
+
+    document = dict(merged.document)
+    text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=100)
+    if len(text) > MAX_YAML_BYTES:
+        raise InputError(f"{name} would be too large as YAML", "name a file that ends in .json")
+    return text
+
+
+def _exit_code(log: "Log", comparison: "Comparison", *, strict: bool) -> int:
+    from agent.checks.rule import Verdict  # noqa: PLC0415 - as above
+
+    verdicts = {one.verdict for one in comparison.figures}
+    if Verdict.FAIL in verdicts or any(problem.is_error for problem in log.problems):
+        return 1
+    if strict and (Verdict.WARN in verdicts or log.problems):
+        return 1
+    return 3 if Verdict.UNKNOWN in verdicts or not comparison.figures else 0
+
+
+# The answer.
+
+
+def _answer(
+    log: "Log",
+    comparison: "Comparison",
+    snapshot: "Snapshot",
+    args: Namespace,
+    merged: "Merged | None",
+) -> Answer:
+    from agent.cli.reports import mark  # noqa: PLC0415 - as above
+
+    style = output.style(no_color=args.no_color)
+    head = f"{log.tool}: {len(log.figures)} figure{'' if len(log.figures) == 1 else 's'}"
+    head += f" on node {clean(snapshot.node)}\n" if snapshot.node else "\n"
+    rows = list(_rows(comparison.figures))
+    width = max((len(output.clean(row[1])) for row in rows), default=0)
+    listed = ""
+    for verdict, name, text, more in rows:
+        listed += f"{mark(verdict, style)} {output.pad(clean(name), width + 2)}{clean(text)}\n"
+        listed += "".join(f"    {clean(line)}\n" for line in more)
+    problems = "".join(
+        f"{style.paint(*(('✗', '31') if one.is_error else ('!', '33')))} "
+        f"line {one.line}: {clean(one.text)}\n"
+        for one in log.problems
+    )
+    others = f"not compared: {clean(', '.join(log.others))}\n" if log.others else ""
+    causes = _causes(comparison, args)
+    short = "".join(
+        f"{mark(verdict, style)} {clean(name)}: {clean(text)}\n"
+        for verdict, name, text, _ in rows
+        if verdict.value != "pass"
+    )
+    short += problems
+    short += "".join(
+        f"  explained by {one.result.rule.code} {clean(one.result.rule.claim)} "
+        f"→ `nodetopo explain {one.result.rule.code}`\n"
+        for one in comparison.explanations
+    )
+    if not log.figures:
+        listed = "no figure: the test printed no result\n"
+    return Answer(
+        plain=_plain(log, comparison, snapshot, args, merged),
+        table=head + listed + problems + others + causes,
+        short=short or ("" if log.figures else listed),
+    )
+
+
+def _rows(figures: Iterable["Compared"]) -> Iterator[tuple[Any, str, str, tuple[str, ...]]]:
+    """Yield verdict, name, text and more lines; pairs of a test that pass, as one row."""
+    from agent.bandwidth.expectation import text as expectation  # noqa: PLC0415 - as above
+    from agent.checks.rule import Verdict  # noqa: PLC0415 - same
+
+    def alike(one: "Compared") -> tuple[str, str, str]:
+        shown = expectation(one.expected)
+        return one.figure.test, one.figure.kind.value, f"{one.verdict}{shown}{one.reason}"
+
+    ordered = sorted(figures, key=alike) if len({alike(one) for one in figures}) > 1 else figures
+    for _, group in groupby(ordered, key=alike):
+        same = list(group)
+        first = same[0]
+        is_many = len(same) > 1 and first.figure.kind.value in ("pair", "host")
+        if is_many and (first.verdict in (Verdict.PASS, Verdict.UNKNOWN)):
+            speeds = [one.figure.gb_per_s for one in same]
+            what = "pairs" if first.figure.kind.value == "pair" else "GPUs"
+            low, high = f"{min(speeds):.1f}", f"{max(speeds):.1f}"
+            span = f"{low} GB/s" if low == high else f"{low} to {high} GB/s"
+            yield first.verdict, f"{first.figure.test} {len(same)} {what}", _beside(first, span), ()
+            continue
+        for one in same[:MOST_LINES]:
+            name = f"{one.figure.test} {_devices(one)}"
+            text = _beside(one, f"{one.figure.gb_per_s:.1f} GB/s")
+            yield one.verdict, name, text, tuple(_more(one))
+        if len(same) > MOST_LINES:
+            count = len(same) - MOST_LINES
+            yield first.verdict, f"{first.figure.test} {count} more", "-o json lists them", ()
+
+
+def _beside(one: "Compared", measured: str) -> str:
+    from agent.bandwidth.expectation import text as expectation  # noqa: PLC0415 - as above
+
+    if one.expected.low is None:
+        return f"{measured}, not compared: {one.reason}"
+    text = f"{measured}, expected {expectation(one.expected)}"
+    if one.expected.gate is not None and one.verdict.value in ("fail", "warn"):
+        text += f", fails below {one.expected.gate:.1f}"
+    return f"{text} ({one.reason})" if one.reason else text
+
+
+def _more(one: "Compared") -> Iterator[str]:
+    from agent.bandwidth.expectation import text as expectation  # noqa: PLC0415 - as above
+
+    if one.verdict.value == "pass":
+        return
+    if one.now is not None:
+        yield f"as the node is now: {expectation(one.now)}"
+    if one.checks:
+        yield f"explained by {', '.join(one.checks)}"
+
+
+def _devices(one: "Compared") -> str:
+    names = [gpu.name for gpu in one.gpus]
+    if len(names) > 4 and names == [f"GPU{gpu.index}" for gpu in one.gpus]:
+        indices = sorted(gpu.index for gpu in one.gpus)
+        if indices == list(range(indices[0], indices[-1] + 1)):
+            names = [f"GPU{indices[0]} to GPU{indices[-1]}"]
+    if one.hca is not None:
+        names.append(one.hca.name)
+    if not names:
+        count = len(one.figure.gpus)
+        return one.figure.hca or f"{count} GPU{'' if count == 1 else 's'}"
+    return ", ".join(names)
+
+
+def _causes(comparison: "Comparison", args: Namespace) -> str:
+    """Return what explains the shortfalls, and which checks could not tell."""
+    from agent.cli.reports import finding_rows, mark  # noqa: PLC0415 - as above
+
+    short = [one for one in comparison.figures if one.verdict.value in ("fail", "warn")]
+    if comparison.report is None or not short:
+        return ""
+    style = output.style(no_color=args.no_color)
+    text = "\nexplained by\n" if comparison.explanations else ""
+    for one in comparison.explanations:
+        rule = one.result.rule
+        text += f"{mark(one.result.verdict, style)} {rule.code} {clean(rule.claim)}\n"
+        text += output.table(finding_rows(one.findings), indent=4)
+        text += f"    → {clean(rule.remedy)}; `nodetopo explain {rule.code}`\n"
+    if not text:
+        text = "\nno check of this node explains it\n"
+    for inputs in comparison.report.missing:
+        why = f" ({'; '.join(inputs.reasons)})" if inputs.reasons else ""
+        names = f"{', '.join(inputs.inputs)}{why}"
+        text += f"? not known: {clean(names)}: {', '.join(inputs.checks)}\n"
+    return text
+
+
+def _plain(
+    log: "Log",
+    comparison: "Comparison",
+    snapshot: "Snapshot",
+    args: Namespace,
+    merged: "Merged | None",
+) -> dict[str, Any]:
+    from collections import Counter  # noqa: PLC0415 - as above
+
+    from agent.model.plain import to_plain  # noqa: PLC0415 - same
+
+    counts = Counter(one.verdict.value for one in comparison.figures)
+    report = comparison.report
+    return {
+        "schema": SCHEMA,
+        "node": snapshot.node,
+        "tool": log.tool,
+        "figures": [_figure(one) for one in comparison.figures],
+        "problems": [
+            {"line": one.line, "text": one.text, "verdict": "fail" if one.is_error else "warn"}
+            for one in log.problems
+        ],
+        "not_compared": list(log.others),
+        "checks": [_check(one) for one in comparison.explanations],
+        "missing": [] if report is None else [to_plain(inputs) for inputs in report.missing],
+        "saved": None
+        if merged is None
+        else {
+            "file": args.save,
+            "added": merged.added,
+            "replaced": [
+                {"gpus": list(one.gpus), "before_gb_per_s": one.before, "gb_per_s": one.after}
+                for one in merged.replaced
+            ],
+            "kept": merged.kept,
+            "left_out": list(merged.left_out),
+        },
+        "summary": {name: counts[name] for name in ("pass", "warn", "fail", "unknown")},
+    }
+
+
+def _figure(one: "Compared") -> dict[str, Any]:
+    from agent.bandwidth.expectation import to_plain  # noqa: PLC0415 - as above
+
+    return {
+        "test": one.figure.test,
+        "kind": one.figure.kind.value,
+        "gpus": [gpu.name for gpu in one.gpus],
+        "hca": None if one.hca is None else one.hca.name,
+        "hosts": list(one.figure.hosts),
+        "line": one.figure.line,
+        "bytes": one.figure.size,
+        "gb_per_s": round(one.figure.gb_per_s, 2),
+        "verdict": one.verdict.value,
+        "reason": one.reason,
+        "expected": to_plain(one.expected),
+        "now": None if one.now is None else to_plain(one.now),
+        "checks": list(one.checks),
+    }
+
+
+def _check(one: "Explanation") -> dict[str, Any]:
+    from agent.model.plain import to_plain  # noqa: PLC0415 - as above
+
+    return {
+        "id": one.result.rule.code,
+        "claim": one.result.rule.claim,
+        "verdict": one.result.verdict.value,
+        "findings": [to_plain(finding) for finding in one.findings],
+        "hint": one.result.rule.remedy,
+        "url": one.result.rule.url,
+    }

@@ -1,0 +1,72 @@
+"""`topo path`: what two devices should carry, and a set of GPUs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.cli.conftest import Cli
+
+SCHEMAS = Path(__file__).parents[3] / "docs/reference/schema"
+NODE = ("--machine", "dgx-h100")
+
+
+def test_a_pair_of_gpus_has_its_range_and_source(cli: Cli) -> None:
+    for style in ("table", "short"):
+        out = cli("topo", "path", "0", "7", *NODE, "-o", style).out
+        assert "  expected 382 to 414 GB/s over 18 NVLinks (0.85 to 0.92 of 450 GB/s" in out
+        assert "Azure/azurehpc-health-checks" in out
+
+
+@pytest.mark.parametrize(
+    ("ends", "low", "busbw"),
+    [(("GPU0", "GPU1"), 382.5, True), (("GPU0", "mlx5_0"), 47.5, False)],
+)
+def test_json_has_the_same(cli: Cli, ends: tuple[str, str], low: float, *, busbw: bool) -> None:
+    document = json.loads(cli("topo", "path", *ends, *NODE, "-o", "json").out)
+    schema = json.loads((SCHEMAS / "topo-path.json").read_text("utf-8"))
+    Draft202012Validator(schema).validate(document)
+    assert document["expected"]["gb_per_s"]["low"] == low
+    assert document["expected_as_built"] is None
+    assert (document["expected_busbw"] is not None) is busbw
+
+
+def test_nothing_is_expected_between_two_hcas(cli: Cli) -> None:
+    document = json.loads(cli("topo", "path", "NIC0", "NIC1", *NODE, "-o", "json").out)
+    assert document["expected"] is None
+    assert "expected" not in cli("topo", "path", "NIC0", "NIC1", *NODE).out
+
+
+def test_three_gpus_and_more_have_what_they_carry_together(cli: Cli) -> None:
+    outcome = cli("topo", "path", *"01234567", *NODE)
+    assert outcome.code == 0
+    assert "expected bus bandwidth 477 to 480 GB/s over NVSwitch" in outcome.out
+    assert outcome.out.count("→") == 28
+    document = json.loads(cli("topo", "path", *"012", *NODE, "-o", "json").out)
+    schema = json.loads((SCHEMAS / "topo-set.json").read_text("utf-8"))
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(document)
+    assert [one["to"] for one in document["pairs"]] == ["GPU1", "GPU2", "GPU2"]
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "error"),
+    [
+        (("0", "1", "NIC0"), (), "NIC0 is no GPU"),
+        (("0", "1", "0"), (), "GPU0 is named twice"),
+        (("0", "1", "2"), ("-o", "svg"), "between two devices"),
+    ],
+)
+def test_a_set_is_of_gpus(
+    cli: Cli, names: tuple[str, ...], more: tuple[str, ...], error: str
+) -> None:
+    outcome = cli("topo", "path", *names, *NODE, *more)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert error in outcome.err
+
+
+def test_a_text_without_generations_expects_nothing_and_says_why(cli: Cli) -> None:
+    text = cli("topo", "matrix", *NODE).out
+    out = cli("topo", "path", "0", "1", "--topo-m", "-", stdin=text).out
+    assert "expected not known: the NVLink generation of GPU0 is not known" in out
