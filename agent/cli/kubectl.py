@@ -43,6 +43,9 @@ _NEVER = ("run", "completion")
 _READS = ("--manifest", "--snapshot", "--topo-m", "--nccl-xml", "--log")
 """Flags whose file is on this machine: it becomes the standard input of the command."""
 
+_LOG = ["nccl", "check"]
+"""The command whose argument is such a file."""
+
 _WRITES = ("capture", "support")
 """Commands whose ``-o`` names a file, which is written on this machine."""
 
@@ -63,9 +66,9 @@ Runs `nodetopo COMMAND …` in the agent's pod on NODE, with the daemon's view o
   kubectl nodetopo gpu-17 support              a redacted archive, written on this machine
   kubectl nodetopo doctor                      check the cluster's labels
 
-Files of --manifest, --snapshot, --topo-m, --nccl-xml and --log, and -o of capture and support, are
-those of this machine. `kubectl nodetopo NODE COMMAND --help` lists the options of a command. The
-exit status is that of the command; 1 may also be kubectl's own.
+Files of --manifest, --snapshot, --topo-m, --nccl-xml and --log, the log of `nccl check`, and -o of
+capture and support, are those of this machine. `kubectl nodetopo NODE COMMAND --help` lists the
+options of a command. The exit status is that of the command; 1 may also be kubectl's own.
 
   --context NAME       the context of the kubeconfig
   --kubeconfig FILE    how to reach the API server; default as kubectl's
@@ -223,9 +226,10 @@ def _with_input(words: Sequence[str]) -> tuple[list[str], str | None]:
         InputError: more than one file is named.
     """
     sent, files, takes = list[str](), list[str](), False
-    for word in words:
+    log = _log_in(words)
+    for at, word in enumerate(words):
         flag, equals, value = word.partition("=")
-        if takes:
+        if takes or at == log:
             files.append(word)
             sent.append("-")
         elif flag in _READS and equals:
@@ -233,11 +237,27 @@ def _with_input(words: Sequence[str]) -> tuple[list[str], str | None]:
             sent.append(f"{flag}=-")
         else:
             sent.append(word)
-        takes = not takes and word in _READS
+        takes = not takes and at != log and word in _READS
     named = [file for file in files if file != "-"]
     if len(files) > 1:
         raise InputError("only one file can be sent to the pod", "save one of them in the pod")
     return sent, named[0] if named else None
+
+
+def _log_in(words: Sequence[str]) -> int | None:
+    """Return the place in *words* of the log that ``nccl check`` is to read.
+
+    Raises:
+        InputError: they are no usage of it, or it would write a file in the pod.
+    """
+    if list(words[:2]) != _LOG:
+        return None
+    parsed = parser_of(words[0]).parse_args(words)
+    if parsed.save is not None:
+        cure = "take the node with `capture`, and run `nodetopo nccl check --snapshot` here"
+        raise InputError("--save writes a file in the pod", cure)
+    place: int = words.index(parsed.file, 2)
+    return place
 
 
 def _with_output(words: Sequence[str]) -> tuple[list[str], str | None]:

@@ -80,6 +80,9 @@ def test_a_bus_alone_suffices_where_it_is_unambiguous() -> None:
     doubled = replace(H100, gpus=(H100.gpus[0], twin, *H100.gpus[2:]))
     one = only(compare(read(text), doubled))
     assert (one.gpus, one.verdict) == ((), Verdict.UNKNOWN)
+    # With the domain they differ.
+    one = only(compare(read(logs.nccl_tests(doubled, (1, 0), 380.0)), doubled))
+    assert [gpu.index for gpu in one.gpus] == [1, 0]
 
 
 def test_gpus_of_another_machine_are_not_compared() -> None:

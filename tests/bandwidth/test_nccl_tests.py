@@ -32,6 +32,12 @@ def test_a_rank_is_known_by_its_address_as_far_as_the_version_writes_it() -> Non
     assert old.gpus == (LoggedGpu(place=0, host="node-a", bus=pci.bus),)
 
 
+def test_an_operation_without_a_name_moves_the_columns_of_old_versions() -> None:
+    text = logs.nccl_tests(H100, range(8), 400.0, test="all_gather_perf", layout="middle")
+    log = read(text.replace("float     sum ", "float         "))
+    assert (log.figures[0].gb_per_s, log.problems) == (400.0, ())
+
+
 def test_two_ranks_of_sendrecv_are_a_pair() -> None:
     text = logs.nccl_tests(H100, (0, 1), 300.0, test="sendrecv_perf")
     assert read(text).figures[0].kind is Kind.PAIR

@@ -184,6 +184,14 @@ def test_a_manifest_of_this_machine_is_sent_to_the_pod(plugin: Plugin, tmp_path:
     assert done.stdin == "kind: Pod\n"
 
 
+def test_a_log_of_this_machine_is_sent_to_the_pod(plugin: Plugin, tmp_path: Path) -> None:
+    (tmp_path / "nccl.log").write_text("a log\n", "utf-8")
+    done = plugin("gpu-17", "nccl", "check", "--gpus", "0,1", "nccl.log", "-o", "short")
+    words = ("nccl", "check", "--gpus", "0,1", "-", "-o", "short")
+    assert done.argv == executed(*words, *DAEMON, more=("--stdin",))
+    assert done.stdin == "a log\n"
+
+
 def test_an_archive_is_written_on_this_machine_for_its_owner_only(
     plugin: Plugin, tmp_path: Path
 ) -> None:
@@ -206,6 +214,9 @@ def test_an_archive_is_written_on_this_machine_for_its_owner_only(
         (("--server=x", "n", "health"), "error: unknown argument: '--server' — see "),
         (("gpu-17", "admit", "--manifest", "gone.yaml"), "error: gone.yaml: No such file"),
         (("gpu-17", "capture", "--raw", "-o", "d"), "error: --raw writes a directory — "),
+        (("gpu-17", "nccl", "check", "gone.log"), "error: gone.log: No such file"),
+        (("gpu-17", "nccl", "check", "x", "--save", "t"), "error: --save writes a file in the pod"),
+        (("gpu-17", "nccl", "check"), "error: the following arguments are required: FILE — "),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
