@@ -4,7 +4,7 @@ function __nodetopo_complete
   set -l path ''
   for token in $tokens
     switch "$path $token"
-      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' explain' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
+      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' nccl check' ' explain' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
         set path "$path $token"
     end
   end
@@ -298,6 +298,8 @@ function __nodetopo_complete
     case ' topo tree:--kubelet-url'
       true
     case ' topo tree:--kubelet-ca-file'
+      __fish_complete_path $current
+    case ' topo path:--bandwidth-table'
       __fish_complete_path $current
     case ' topo path:-o' ' topo path:--output'
       printf '%s\n' table short json yaml svg
@@ -781,6 +783,44 @@ function __nodetopo_complete
       true
     case ' nccl xml:--kubelet-ca-file'
       __fish_complete_path $current
+    case ' nccl check:--gpus'
+      true
+    case ' nccl check:--hca'
+      true
+    case ' nccl check:--bandwidth-table'
+      __fish_complete_path $current
+    case ' nccl check:--save'
+      __fish_complete_path $current
+    case ' nccl check:--checks-file'
+      __fish_complete_path $current
+    case ' nccl check:-o' ' nccl check:--output'
+      printf '%s\n' table short json yaml
+    case ' nccl check:--snapshot'
+      __fish_complete_path $current
+    case ' nccl check:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' nccl check:--topo-m'
+      __fish_complete_path $current
+    case ' nccl check:--nccl-xml'
+      __fish_complete_path $current
+    case ' nccl check:--sysfs-root'
+      __fish_complete_path $current
+    case ' nccl check:--procfs-root'
+      __fish_complete_path $current
+    case ' nccl check:--host-root'
+      __fish_complete_path $current
+    case ' nccl check:--nvml-library'
+      __fish_complete_path $current
+    case ' nccl check:--node-name'
+      true
+    case ' nccl check:--kubeconfig'
+      __fish_complete_path $current
+    case ' nccl check:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' nccl check:--kubelet-url'
+      true
+    case ' nccl check:--kubelet-ca-file'
+      __fish_complete_path $current
     case ' explain:-o' ' explain:--output'
       printf '%s\n' table short json yaml
     case ' simulate machines:-o' ' simulate machines:--output'
@@ -846,7 +886,7 @@ function __nodetopo_complete
         case ' topo tree'
           printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' topo path'
-          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --bandwidth-table -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' labels'
           printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --label-prefix --mig-strategy --time-slicing --topology-levels-file
         case ' publish'
@@ -872,11 +912,13 @@ function __nodetopo_complete
         case ' support'
           printf '%s\n' -h --help -o --output --log --health-file --metrics-address --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl'
-          printf '%s\n' env xml -h --help
+          printf '%s\n' env xml check -h --help
         case ' nccl env'
           printf '%s\n' -h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl xml'
           printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' nccl check'
+          printf '%s\n' -h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' explain'
           printf '%s\n' -h --help -o --output --strict --no-color
         case ' simulate'

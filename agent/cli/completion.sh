@@ -3,7 +3,7 @@ _nodetopo() {
   local words="" path="" at=1
   while [ "$at" -lt "$COMP_CWORD" ]; do
     case "$path ${COMP_WORDS[at]}" in
-      " run"|" topo"|" topo matrix"|" topo tree"|" topo path"|" labels"|" publish"|" cleanup"|" health"|" audit"|" admit"|" export"|" doctor"|" migrate"|" allocate"|" capture"|" support"|" nccl"|" nccl env"|" nccl xml"|" explain"|" simulate"|" simulate machines"|" simulate trace"|" completion"|" version") path="$path ${COMP_WORDS[at]}" ;;
+      " run"|" topo"|" topo matrix"|" topo tree"|" topo path"|" labels"|" publish"|" cleanup"|" health"|" audit"|" admit"|" export"|" doctor"|" migrate"|" allocate"|" capture"|" support"|" nccl"|" nccl env"|" nccl xml"|" nccl check"|" explain"|" simulate"|" simulate machines"|" simulate trace"|" completion"|" version") path="$path ${COMP_WORDS[at]}" ;;
     esac
     at=$((at + 1))
   done
@@ -153,6 +153,7 @@ _nodetopo() {
     " topo tree:--pod-resources-socket") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo tree:--kubelet-url") words='' ;;
     " topo tree:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo path:--bandwidth-table") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:-o"|" topo path:--output") words='table short json yaml svg' ;;
     " topo path:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
@@ -394,6 +395,25 @@ _nodetopo() {
     " nccl xml:--pod-resources-socket") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--kubelet-url") words='' ;;
     " nccl xml:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--gpus") words='' ;;
+    " nccl check:--hca") words='' ;;
+    " nccl check:--bandwidth-table") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--save") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--checks-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:-o"|" nccl check:--output") words='table short json yaml' ;;
+    " nccl check:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " nccl check:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--nvml-library") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--node-name") words='' ;;
+    " nccl check:--kubeconfig") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--pod-resources-socket") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--kubelet-url") words='' ;;
+    " nccl check:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " explain:-o"|" explain:--output") words='table short json yaml' ;;
     " simulate machines:-o"|" simulate machines:--output") words='table short json yaml' ;;
     " simulate trace:--trace") words='' ;;
@@ -427,7 +447,7 @@ _nodetopo() {
         " topo") words='matrix tree path -h --help' ;;
         " topo matrix") words='-h --help --wide --nccl -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " topo tree") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " topo path") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " topo path") words='-h --help --bandwidth-table -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " labels") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --label-prefix --mig-strategy --time-slicing --topology-levels-file' ;;
         " publish") words='-h --help --dry-run -o --output --strict --no-color --label-outputs --nfd-file --namespace --label-prefix --mig-strategy --time-slicing --topology-levels-file --publish-clique --topology-levels --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " cleanup") words='-h --help --dry-run --all-nodes -o --output --strict --no-color --label-outputs --nfd-file --namespace --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
@@ -440,9 +460,10 @@ _nodetopo() {
         " allocate") words='-h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " capture") words='-h --help -o --output --raw --scrub --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " support") words='-h --help -o --output --log --health-file --metrics-address --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " nccl") words='env xml -h --help' ;;
+        " nccl") words='env xml check -h --help' ;;
         " nccl env") words='-h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " nccl xml") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " nccl check") words='-h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " explain") words='-h --help -o --output --strict --no-color' ;;
         " simulate") words='machines trace -h --help' ;;
         " simulate machines") words='-h --help -o --output --strict --no-color' ;;
