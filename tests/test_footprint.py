@@ -54,7 +54,7 @@ DAEMON_STANDARD = CHILD_STANDARD | {
 DAEMON_PACKAGES = {
     *("admission", "allocation", "checks", "cli", "config", "daemon", "deviceplugin", "errors"),
     *("footprint", "formats", "health", "kubeapi", "labels", "machines", "model", "nccl", "probes"),
-    *("publish", "store", "topology", "zones"),
+    *("publish", "rdma", "rdmaplugin", "store", "topology", "zones"),
 }
 DAEMON_COMMANDS = {"main", "output", "parser", "run", "files", "source"}
 """Modules of agent.cli."""

@@ -566,6 +566,7 @@ KUBELET_FAMILIES = (
         " wrong, or unknown",
         labels=("outcome",),
         kind=MetricKind.COUNTER,
+        most=3,
         when="where HCAs are offered",
         samples=lambda state: by_name(state.joint),
     ),
