@@ -36,6 +36,7 @@ def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
         devices={name: {"healthy": 1, "unhealthy": 0} for name in offered},
         allocations=dict.fromkeys(offered, 1),
         unchosen=dict.fromkeys(offered, 0),
+        joint={"right": 0, "wrong": 0, "unknown": 0},
         check_counts={"health": checks, "audit": checks},
         health={gpu.id: BROKEN for gpu in snapshot.gpus},
         config="one",

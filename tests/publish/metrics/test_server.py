@@ -272,6 +272,7 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
         devices={"nvidia.com/gpu": {"healthy": 8}},
         allocations={"nvidia.com/gpu": 1},
         unchosen={"nvidia.com/gpu": 0},
+        joint={"right": 1, "wrong": 0, "unknown": 0},
         strategies=("cdi-cri",),
         check_counts={"health": {"pass": 9}},
         checks_broken={"audit": {"KUB-003": "fail"}},
