@@ -48,6 +48,12 @@ def unread(snapshot: Snapshot, rules: LabelRules) -> frozenset[str]:
     if entries:
         entries += topology.SHAPE_ENTRIES + topology_ok.ENTRIES
     keys = {entry.key for entry in entries}
+    if snapshot.numa_nodes is None or "numa" in failed:
+        keys.add(rdma.SPREAD_KEY)
+    if snapshot.kernel is None:
+        keys.add(rdma.NETNS_KEY)
+    if snapshot.data_directs is None:
+        keys.add(rdma.DATA_DIRECT_KEY)
     if snapshot.hcas:  # an unplugged cable has no rate, and is soon back
         keys.add(rdma.RATE_KEY)
         if snapshot.nvidia is None:

@@ -7,20 +7,20 @@ link layers the one that more GPUs have nearest counts, then InfiniBand.
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 
 from agent.labels.label import LabelEntry
-from agent.model.hca import Hca, LinkLayer
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
-from agent.rdma.selection import ACTIVE, job_hcas, nearest_cards, rates
+from agent.rdma.cards import PROTOCOLS, layer_of, network_cards
+from agent.rdma.selection import job_hcas, nearest_by_gpu, rates
 from agent.topology.affinity import hca_closeness
 from agent.topology.matrix import word
 
 RATE_KEY = "gpu.topology/rdma-rate"
 GDR_KEY = "gpu.topology/gdr"
-
-_LAYERS: Mapping[LinkLayer, str] = {LinkLayer.INFINIBAND: "ib", LinkLayer.ETHERNET: "roce"}
+SPREAD_KEY = "gpu.topology/rdma-nics-per-numa"
+NETNS_KEY = "gpu.topology/rdma-netns"
+DATA_DIRECT_KEY = "gpu.topology/data-direct"
 
 _DMABUF_SINCE = (5, 12)
 """The first kernel whose RDMA drivers register dma-bufs (ibv_reg_dmabuf_mr, Linux 5.12)."""
@@ -28,66 +28,105 @@ _DMABUF_SINCE = (5, 12)
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 
-def _gpu_hcas(snapshot: Snapshot) -> tuple[int, ...] | None:
-    """Return the positions of the cards of the GPUs; ``None`` where HCAs were not read.
-
-    Also where the place of a lost GPU is unknown: the cards near it count.
-    """
-    cards = nearest_cards(snapshot)
-    if cards is None:
-        return None
-    hcas = snapshot.hcas or ()
-    nearest = cards or (frozenset(job_hcas(snapshot)),)
-    votes = Counter(layer for group in nearest for layer in {_layer(hcas[at]) for at in group})
-    if not votes:
-        return ()
-    chosen = max(votes, key=lambda layer: (votes[layer], layer is LinkLayer.INFINIBAND))
-    return tuple(at for at in sorted(set().union(*nearest)) if _layer(hcas[at]) is chosen)
-
-
-def _layer(hca: Hca) -> LinkLayer | None:
-    layers = [port.layer for port in hca.ports if port.state == ACTIVE] or [
-        port.layer for port in hca.ports
-    ]
-    return next((layer for layer in _LAYERS if layer in layers), None)
-
-
 def _rdma(snapshot: Snapshot) -> str | None:
-    positions = _gpu_hcas(snapshot)
+    positions = network_cards(snapshot)
     if positions is None:
         return None
     if not positions:
         return "none"
-    layer = _layer((snapshot.hcas or ())[positions[0]])
-    return None if layer is None else _LAYERS[layer]
+    layer = layer_of((snapshot.hcas or ())[positions[0]])
+    return None if layer is None else PROTOCOLS[layer]
 
 
 def _count(snapshot: Snapshot) -> int | None:
-    positions = _gpu_hcas(snapshot)
+    positions = network_cards(snapshot)
     return None if positions is None else len(positions)
 
 
 def _rate(snapshot: Snapshot) -> int | None:
     """Return the rate that most of the cards have, of equally many the lower."""
-    hcas, positions = snapshot.hcas or (), _gpu_hcas(snapshot) or ()
-    votes = Counter(rate for at in positions for rate in rates(hcas[at]))
-    return min(votes, key=lambda rate: (-votes[rate], rate), default=None)
+    hcas, positions = snapshot.hcas or (), network_cards(snapshot) or ()
+    counts = Counter(rate for at in positions for rate in rates(hcas[at]))
+    return min(counts, key=lambda rate: (-counts[rate], rate), default=None)
 
 
 def _distance(snapshot: Snapshot) -> str | None:
-    distances, cards = hca_closeness(snapshot), _gpu_hcas(snapshot) or ()
+    distances, ours = hca_closeness(snapshot), network_cards(snapshot) or ()
     worst: Closeness | None = None
     for gpu in snapshot.gpus:
-        known = [distances[gpu.index, at] for at in cards if (gpu.index, at) in distances]
+        known = [distances[gpu.index, at] for at in ours if (gpu.index, at) in distances]
         if not known:
             return None
         worst = min(known) if worst is None else max(worst, min(known))
     return None if worst is None else word(worst).lower()
 
 
+def _rails(snapshot: Snapshot) -> int | None:
+    """Return how many GPUs have one of the cards for themselves.
+
+    A virtual machine's PCI tree may hide which those are.
+    """
+    machine = snapshot.host, snapshot.cpu
+    is_vm = (machine[0] and machine[0].is_vm) or (machine[1] and machine[1].is_virtual)
+    positions, nearest = network_cards(snapshot), nearest_by_gpu(snapshot)
+    if positions == ():
+        return 0
+    if is_vm or positions is None or nearest is None:
+        return None
+    if any(gpu.index not in nearest for gpu in snapshot.gpus):
+        return None
+    distances = hca_closeness(snapshot)
+    singles = {
+        gpu: min(own) for gpu, group in nearest.items() if len(own := group & {*positions}) == 1
+    }
+    # A GPU far from all cards takes a card from nobody, and has none.
+    nearest_gpu = {
+        at: min(distance for (_, other), distance in distances.items() if other == at)
+        for at in singles.values()
+    }
+    users = Counter(
+        at
+        for gpu, group in nearest.items()
+        for at in group
+        if distances[gpu, at] == nearest_gpu.get(at)
+    )
+    return sum(
+        users[at] == 1 and distances[gpu, at] == nearest_gpu[at] for gpu, at in singles.items()
+    )
+
+
+def _spread(snapshot: Snapshot) -> str | None:
+    """Return the cards of each NUMA node that has CPUs, in order of the nodes' numbers."""
+    positions, nodes = network_cards(snapshot), snapshot.numa_nodes
+    if not positions or not nodes or snapshot.pci_gpus is None:  # then cards have no places
+        return None
+    with_cpus = sorted(node.id for node in nodes if len(node.cpus))
+    only = with_cpus[0] if len(with_cpus) == 1 else None
+    places = ((snapshot.hcas or ())[at].numa_node for at in positions)
+    counts = Counter(only if place is None else place for place in places)
+    placed = {node for node in counts if node is not None}
+    parts = [str(counts[node]) for node in sorted(placed.union(with_cpus))]
+    return "-".join([*parts, *([f"u{counts[None]}"] if counts[None] else [])])
+
+
+def _netns(snapshot: Snapshot) -> str | None:
+    kernel = snapshot.kernel
+    return kernel.rdma_netns if kernel is not None and _has_cards(snapshot) else None
+
+
+def _data_direct(snapshot: Snapshot) -> bool | None:
+    functions = snapshot.data_directs
+    return bool(functions) if functions is not None and _has_cards(snapshot) else None
+
+
+def _has_cards(snapshot: Snapshot) -> bool:
+    """Return whether this node has GPUs, and cards of any kind."""
+    return bool(snapshot.gpus and job_hcas(snapshot))
+
+
 def _gpudirect(snapshot: Snapshot) -> str | None:
     driver = snapshot.nvidia
-    if driver is None or not _gpu_hcas(snapshot):
+    if driver is None or not network_cards(snapshot):
         return None
     release = _RELEASE.match((snapshot.kernel.release if snapshot.kernel else None) or "")
     # A kernel of unknown release counts as new.
@@ -129,6 +168,38 @@ ENTRIES: tuple[LabelEntry, ...] = (
         source="PCI tree in sysfs, nvmlDeviceGetTopologyCommonAncestor",
         cardinality="5",
         value=_distance,
+    ),
+    LabelEntry(
+        key="gpu.topology/rdma-rails",
+        meaning="GPUs that have one of these cards to themselves: the number of rails where it is "
+        "that of the GPUs. 0 where all share; absent in a virtual machine, which may not show it.",
+        source="PCI tree in sysfs",
+        cardinality="a handful",
+        value=_rails,
+    ),
+    LabelEntry(
+        key=SPREAD_KEY,
+        meaning="These cards on each NUMA node in order of the nodes' numbers, e.g. `4-4`; at the "
+        "end `u1` where firmware does not place one.",
+        source="sysfs `numa_node`, `/sys/devices/system/node`",
+        cardinality="one per machine type",
+        value=_spread,
+    ),
+    LabelEntry(
+        key=NETNS_KEY,
+        meaning="`shared` where pods see all RDMA devices of the node, `exclusive` where a device "
+        "must be moved into the pod's network namespace; absent without cards.",
+        source="`/sys/module/ib_core/parameters/netns_mode`",
+        cardinality="2",
+        value=_netns,
+    ),
+    LabelEntry(
+        key=DATA_DIRECT_KEY,
+        meaning="Whether cards have a second PCI function to GPU memory (ConnectX-8 Data Direct); "
+        "absent without cards.",
+        source="PCI functions in sysfs",
+        cardinality="2",
+        value=_data_direct,
     ),
     LabelEntry(
         key=GDR_KEY,

@@ -125,7 +125,13 @@ def job_hcas(snapshot: Snapshot) -> tuple[int, ...]:
 
 
 def nearest_cards(snapshot: Snapshot) -> tuple[frozenset[int], ...] | None:
-    """Return for each GPU the positions of its nearest cards, without slower ones.
+    """Return for each GPU what :func:`nearest_by_gpu` has, by index."""
+    nearest = nearest_by_gpu(snapshot)
+    return None if nearest is None else tuple(nearest.values())
+
+
+def nearest_by_gpu(snapshot: Snapshot) -> Mapping[int, frozenset[int]] | None:
+    """Return for each GPU, by index, the positions of its nearest cards, without slower ones.
 
     GPUs of which no distance is known are left out. ``None`` where HCAs were not read, without
     GPUs, and where the place of a lost GPU is unknown: the cards near it count.
@@ -134,7 +140,7 @@ def nearest_cards(snapshot: Snapshot) -> tuple[frozenset[int], ...] | None:
     if hcas is None or not snapshot.gpus:
         return None
     distances, cards = hca_closeness(snapshot), job_hcas(snapshot)
-    nearest = []
+    nearest: dict[int, frozenset[int]] = {}
     for gpu in snapshot.gpus:
         known = {at: distances[gpu.index, at] for at in cards if (gpu.index, at) in distances}
         if gpu.is_lost and cards and not known:
@@ -145,8 +151,8 @@ def nearest_cards(snapshot: Snapshot) -> tuple[frozenset[int], ...] | None:
         fastest = max((rate for of_card in speeds.values() for rate in of_card), default=0)
         group = {at for at, of_card in speeds.items() if not of_card or max(of_card) == fastest}
         if group:
-            nearest.append(frozenset(group))
-    return tuple(nearest)
+            nearest[gpu.index] = frozenset(group)
+    return nearest
 
 
 def rates(hca: Hca) -> list[int]:

@@ -22,7 +22,11 @@ _USES = (
     ),
     (
         "choose machines by their network",
-        "`rdma`, `rdma-nics`, `rdma-rate`, `gpu-nic`, `gdr`",
+        "`rdma`, `rdma-nics`, `rdma-rate`, `rdma-rails`, `gpu-nic`, `gdr`, `data-direct`",
+    ),
+    (
+        "choose machines on which pods may share HCAs without a network plugin",
+        "`rdma-netns`",
     ),
     (
         "choose machines where pods are aligned",
@@ -30,7 +34,7 @@ _USES = (
     ),
     (
         "have machines of one build only, or find the odd one out",
-        "`shape`, `gpus-per-numa`",
+        "`shape`, `gpus-per-numa`, `rdma-nics-per-numa`",
     ),
     (
         "keep jobs off machines that lost a part",

@@ -28,7 +28,9 @@ def test_without_hcas_a_missing_rate_is_proof() -> None:
     assert unread(dataclasses.replace(NODE, hcas=()), RULES) == frozenset()
 
 
-@pytest.mark.parametrize("part", ["kubelet", "numa_nodes", "hcas", "pci_gpus"])
+@pytest.mark.parametrize(
+    "part", ["kubelet", "numa_nodes", "hcas", "pci_gpus", "kernel", "data_directs"]
+)
 def test_every_label_that_goes_with_an_unread_source_is_kept(part: str) -> None:
     changes: dict[str, Any] = {part: None}
     partial = dataclasses.replace(NODE, **changes)
@@ -42,7 +44,10 @@ def test_where_pci_cannot_be_read_no_place_is_made_up_and_none_is_forgotten() ->
     hcas = tuple(dataclasses.replace(hca, path=None, numa_node=None) for hca in NODE.hcas or ())
     partial = dataclasses.replace(NODE, gpus=gpus, hcas=hcas, pci_gpus=None, bridges=None)
     gone = lost(partial)
-    names = ("gpu-nic", "gpu-numa-nodes", "gpus-per-numa", "shape", "topology-ok")
+    names = (
+        *("gpu-nic", "gpu-numa-nodes", "gpus-per-numa", "shape", "topology-ok"),
+        *("rdma-nics-per-numa", "rdma-rails"),
+    )
     assert gone == {f"example.com/{name}" for name in names}
     assert gone <= unread(partial, RULES)
 

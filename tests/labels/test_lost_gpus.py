@@ -148,7 +148,7 @@ def test_one_gpu_lost_before_it_said_anything_leaves_all_that_the_others_decide(
         *("gpu.count", "gpu.mode", "vgpu.present", "mig-enabled", "shape"),
         *("nvlink-domain-size", "nvlink-islands", "nvlink-links"),
         *("nvlink-version", "nvlink.version", "gpu-numa-nodes", "gpus-per-numa"),
-        *("gpu-nic", "gdr", "rdma", "rdma-nics", "rdma-rate"),
+        *("gpu-nic", "gdr", "rdma", "rdma-nics", "rdma-nics-per-numa", "rdma-rails", "rdma-rate"),
         *("interconnect", "nvlink-domain", "nvlink-partition"),  # it may not have joined the fabric
     }
     mesh = bundled.machine("dgx-1v")  # without a fabric
@@ -171,6 +171,7 @@ def test_of_a_node_that_lost_every_gpu_the_driver_the_host_and_the_kubelet_are_k
         OK,
         *(f"gpu.topology/{name}" for name in ("tm-policy", "tm-scope", "numa-nodes")),
         *(f"gpu.topology/{name}" for name in ("cpu-manager", "memory-manager")),
+        *(f"gpu.topology/{name}" for name in ("rdma-netns", "data-direct")),
         "nvidia.com/gpu.machine",
         "nvidia.com/mps.capable",
         "nvidia.com/nvswitch.present",  # its switches are still on the bus

@@ -149,3 +149,42 @@ def test_gpudirect_is_what_driver_and_kernel_offer(
 
 def test_without_cards_nothing_is_said_of_gpudirect() -> None:
     assert "gdr" not in own(shape("l40sx4-pcie-2numa"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("h100x8-nvswitch-2numa-8cx7", ("8", "4-4", "shared", "false")),
+        ("h200x8-nvswitch-2numa-10roce", ("8", "4-4", "shared", "false")),  # slower ones aside
+        ("v100x8-cubemesh-2numa-4cx4", ("0", "2-2", "shared", "false")),  # two GPUs share each
+        ("a100x4-nv4-4numa-2cx", ("2", "1-0-1-0", "shared", "false")),  # two GPUs have none near
+        ("gb300x2-station-1grace-datadirect", ("0", "2", "shared", "true")),
+        ("h100x8-vm-2numa-8vf", (None, "4-4", "shared", "false")),  # its PCI tree is made up
+        ("l40sx4-pcie-2numa", ("0", None, None, None)),
+    ],
+)
+def test_rails_places_and_modes_of_the_cards(name: str, expected: tuple[str | None, ...]) -> None:
+    labels = own(shape(name))
+    keys = ("rdma-rails", "rdma-nics-per-numa", "rdma-netns", "data-direct")
+    assert tuple(labels.get(key) for key in keys) == expected
+
+
+def test_a_gpu_whose_card_another_has_nearest_too_is_on_no_rail() -> None:
+    known = with_cards(
+        node(numa=(0, 0, 0), hcas=({0: PIX, 1: PIX, 2: NODE}, {0: NODE, 1: NODE, 2: PIX})),
+        ib(),
+        ib(),
+    )
+    assert own(known)["rdma-rails"] == "1"
+
+
+def test_a_card_without_a_numa_node_is_marked() -> None:
+    first, *rest = DGX.hcas or ()
+    homeless = dataclasses.replace(first, numa_node=None)
+    found = dataclasses.replace(DGX, hcas=(homeless, *rest))
+    assert own(found)["rdma-nics-per-numa"] == "3-4-u1"
+
+
+def test_hcas_that_were_not_read_leave_rails_and_modes_open() -> None:
+    labels = own(dataclasses.replace(DGX, hcas=None))
+    assert {"rdma-rails", "rdma-nics-per-numa", "rdma-netns", "data-direct"}.isdisjoint(labels)
