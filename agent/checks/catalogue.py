@@ -3,7 +3,21 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from agent.checks import gpu, gpudirect, kernel, mig, numa, nvlink, pcie, plugin, qos, rdma, runtime
+from agent.checks import (
+    gpu,
+    gpudirect,
+    kernel,
+    mig,
+    numa,
+    nvlink,
+    pcie,
+    plugin,
+    plugin_rdma,
+    qos,
+    rdma,
+    rdma_cards,
+    runtime,
+)
 from agent.checks.alignment import rules as alignment
 from agent.checks.kubelet import policies
 from agent.checks.pods import catalogue
@@ -19,11 +33,13 @@ RULES: tuple[Rule, ...] = (
     *pcie.RULES,
     *numa.RULES,
     *rdma.RULES,
+    *rdma_cards.RULES,
     *gpudirect.RULES,
     *kernel.RULES,
     *runtime.RULES,
     *policies.RULES,
     *plugin.RULES,
+    *plugin_rdma.RULES,
     *qos.RULES,
     *catalogue.RULES,
     *alignment.RULES,

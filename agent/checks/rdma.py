@@ -26,7 +26,7 @@ from agent.checks.rdma_ports import (
     roce_mtu,
 )
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
-from agent.model.hca import Hca
+from agent.model.hca import Hca, HcaPort, LinkLayer
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import hca_closeness, nearest_hcas
@@ -61,7 +61,7 @@ def port_states(snapshot: Snapshot) -> Judgement:
                 physical = "" if port.physical_state is None else f", {port.physical_state}"
                 yield Finding(
                     subject=f"{hca.name} port {port.number}",
-                    observed=f"{port.state}{physical}",
+                    observed=f"{port.state}{physical}{_waiting(port)}",
                     expected=ACTIVE,
                 )
     yield from missing_states(snapshot)
@@ -248,6 +248,17 @@ RULES: tuple[Rule, ...] = (
     relaxed_ordering,
     read_requests,
 )
+
+
+def _waiting(port: HcaPort) -> str:
+    """Return that *port* has a link and nobody has set it up, where that is so.
+
+    An InfiniBand port stays in INIT until a subnet manager gives it a LID (InfiniBand Architecture
+    Specification, volume 1, section 14.4).
+    """
+    is_waiting = port.state == "INIT" and port.physical_state == "LinkUp"
+    is_infiniband = port.layer is LinkLayer.INFINIBAND
+    return ": no subnet manager has set it up" if is_waiting and is_infiniband else ""
 
 
 def _spare_adapters(snapshot: Snapshot) -> frozenset[str]:

@@ -97,11 +97,11 @@ def _host(snapshot: Snapshot) -> HostSettings:
         for hca in snapshot.hcas or ()
         if hca.numa_node is not None
     )
-    nodes = (name for hca in snapshot.hcas or () for name in hca.char_devices)
+    nodes = [name for hca in snapshot.hcas or () for name in hca.char_devices]
     return replace(
         HOST,
         interrupts=tuple(interrupts),
-        infiniband_devices=tuple(nodes),
+        infiniband_devices=(*nodes, "rdma_cm") if nodes else (),
         interfaces=("eth0", "lo"),
     )
 

@@ -38,7 +38,8 @@ FINDINGS: dict[str, set[str]] = {
     "v100x8-vm-phb-2numa": AS_INSTALLED | {"KRN-003", "NUM-001"},  # a VM without NUMA nodes of GPUs
 }
 UNKNOWN = {
-    "h100x8-nvswitch-2numa-broken": {"RDM-002", "KRN-010"},  # a NUMA node that firmware hides
+    # A NUMA node that firmware hides, and a port that is down, which has no rate.
+    "h100x8-nvswitch-2numa-broken": {"RDM-002", "KRN-010", "RDM-016"},
     "h100x8-nvswitch-2numa-mig": {"GPU-002", "GPU-003"},  # not told while MIG devices are there
     "v100x8-vm-phb-2numa": {"GPU-001"},  # a driver that is too old to say
 }

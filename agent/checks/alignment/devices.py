@@ -1,17 +1,19 @@
 """GPUs and HCAs of a container with their NUMA nodes, and NVLink inside a set of GPUs."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from agent.checks.alignment.record import NvlinkSpan
 from agent.checks.gpu_pods import is_gpu_resource
+from agent.checks.rdma_devices import Meaning, RdmaPools, hca_key
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca
 from agent.model.pci import PciAddress
 from agent.model.pod import Container
 from agent.model.snapshot import Snapshot
+from agent.rdma.identity import hca_keys
 from agent.topology.links import Pair, usable_nvlinks_between
 
 
@@ -102,10 +104,20 @@ class HeldGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldHca:
-    """An HCA that a container holds; *node* is ``None`` where it is not known."""
+    """An HCA that a container holds.
+
+    Attributes:
+        name: of the RDMA device, or the id of the device where the snapshot has no such HCA.
+        node: its NUMA node; ``None`` where it is not known.
+        at: its position in the snapshot; of a virtual function that the node does not show, as one
+            that was moved into a pod, that of a function of the same card; ``None`` for neither.
+        is_open: the container may have been given every HCA of the pool instead.
+    """
 
     name: str
     node: int | None
+    at: int | None = None
+    is_open: bool = False
 
 
 class DevicePlaces:
@@ -122,7 +134,9 @@ class DevicePlaces:
         # Firmware seldom states the node of a device where there is only one.
         self._only: Nodes = tuple(self._cpu_nodes) if len(self._cpu_nodes) == 1 else ()
         self._gpus = dict(_gpu_ids(snapshot.gpus))
-        self._hcas = dict(_hca_ids(snapshot.hcas or ()))
+        self._all_hcas = snapshot.hcas or ()
+        self._hcas = dict(_hca_ids(self._all_hcas))
+        self._pools = RdmaPools(snapshot)
         self._reported = _reported_nodes(snapshot)
 
     def gpus(self, container: Container) -> tuple[HeldGpu, ...]:
@@ -157,16 +171,48 @@ class DevicePlaces:
         it has no place, and is left out.
         """
         held: dict[str, HeldHca] = {}
-        for resource, name in _ids(container):
-            if (hca := self._hcas.get(_key(name))) is not None:
-                reported = self.reported(resource, name)
-                node = reported if hca.numa_node is None else hca.numa_node
-                held[hca.name] = HeldHca(name=hca.name, node=node)
-            elif _RDMA.search(resource) and (
-                PciAddress.parse_or_none(name) is not None or self._reported.get((resource, name))
-            ):
-                held[name] = HeldHca(name=name, node=self.reported(resource, name))
+        for resource, device in _ids(container):
+            key, meaning = hca_key(device), self._pools.meaning(resource, device)
+            if meaning is Meaning.EVERY:
+                for member in self._pools.members(resource):
+                    hca = self._all_hcas[member]
+                    held[hca.name] = HeldHca(name=hca.name, node=hca.numa_node, at=member)
+                continue
+            at = self._hcas.get(key)
+            name = device if at is None else self._all_hcas[at].name
+            node = None if at is None else self._all_hcas[at].numa_node
+            if at is None:
+                reported = self._reported.get((resource, device))
+                is_hca = PciAddress.parse_or_none(key) is not None or reported
+                if not is_hca or not _RDMA.search(resource):
+                    continue
+                at = self._card_of(key)
+            held[name] = HeldHca(
+                name=name,
+                node=self.reported(resource, device) if node is None else node,
+                at=at,
+                is_open=meaning is Meaning.OPEN,
+            )
         return tuple(held[name] for name in sorted(held))
+
+    def _card_of(self, key: str) -> int | None:
+        """Return the position of a function on the same bus, which is behind the same port.
+
+        On the host bridge's own bus there are functions of several devices.
+        """
+        address = PciAddress.parse_or_none(key)
+        return next(
+            (
+                at
+                for at, hca in enumerate(self._all_hcas)
+                if address is not None
+                and hca.pci is not None
+                and (hca.pci.domain, hca.pci.bus) == (address.domain, address.bus)
+                and hca.path is not None
+                and len(hca.path.hops) > 1
+            ),
+            None,
+        )
 
     def gpu_node(self, gpu: Gpu) -> int | None:
         """Return the NUMA node of *gpu* by the topology; ``None`` where it is not known."""
@@ -192,7 +238,7 @@ class DevicePlaces:
         return any(
             self._reported.get((resource, name)) == ()
             for resource, name in _ids(container)
-            if is_gpu_resource(resource) or _key(name) in self._hcas or _RDMA.search(resource)
+            if is_gpu_resource(resource) or hca_key(name) in self._hcas or _RDMA.search(resource)
         )
 
 
@@ -203,22 +249,19 @@ def _gpu_ids(gpus: Iterable[Gpu]) -> Iterator[tuple[str, Gpu]]:
             yield instance.uuid, gpu
 
 
-def _hca_ids(hcas: Iterable[Hca]) -> Iterator[tuple[str, Hca]]:
+def _hca_ids(hcas: Sequence[Hca]) -> Iterator[tuple[str, int]]:
     """Yield the names that device plugins give to HCAs: of the device, its PCI function, its net.
 
-    The SR-IOV network device plugin names PCI addresses.
+    Positions are in *hcas*. The SR-IOV network device plugin names PCI addresses.
     """
-    for hca in hcas:
-        yield from ((netdev.name, hca) for netdev in hca.netdevs)
-    for hca in hcas:
+    for at, hca in enumerate(hcas):
+        yield from ((netdev.name, at) for netdev in hca.netdevs)
+    for at, hca in enumerate(hcas):
         if hca.pci is not None:
-            yield str(hca.pci), hca
-        yield hca.name, hca
-
-
-def _key(name: str) -> str:
-    address = PciAddress.parse_or_none(name)
-    return name if address is None else str(address)
+            yield str(hca.pci), at
+        yield hca.name, at
+    keys = hca_keys(hcas)
+    yield from ((keys[hca.name], at) for at, hca in enumerate(hcas))
 
 
 def _reported_nodes(snapshot: Snapshot) -> Mapping[tuple[str, str], Nodes]:

@@ -90,14 +90,19 @@ def _row(machine: Machine, why: Explaining, held: _Held) -> PodAlignment:
     gpu_nodes = _nodes(held.gpus, machine.snapshot)
     hca_nodes = _nodes(held.hcas, machine.snapshot)
     apart: list[Apart | None] = []
+    missing = list(_missing(why, held))
     near = gpu_nodes if held.gpus else hca_nodes
     if near is not None:
         cpus = machine.cpus_apart(near, held.cpus, why)
+        hcas = machine.hcas_apart(near, held.hcas, why) if held.gpus else None
+        if hcas is not None and (unclear := _open(why, held)):
+            missing.append(unclear)
+            hcas = None
         apart = [
             machine.gpus_apart(held.gpus, why) if held.gpus else None,
             cpus,
             machine.memory_apart(near, held.memory, cpus, why),
-            machine.hcas_apart(near, held.hcas, why) if held.gpus else None,
+            hcas,
         ]
     return PodAlignment(
         namespace=why.pod.namespace,
@@ -115,8 +120,16 @@ def _row(machine: Machine, why: Explaining, held: _Held) -> PodAlignment:
         hca_nodes=hca_nodes,
         nvlink=machine.nvlinks.span(whole) if len(whole) == len(held.gpus) else None,
         apart=tuple(part for part in apart if part is not None),
-        missing=tuple(_missing(why, held)),
+        missing=tuple(missing),
     )
+
+
+def _open(why: Explaining, held: _Held) -> MissingInput | None:
+    """Name the HCAs of which it is open whether they are all that the container was given."""
+    names = ", ".join(hca.name for hca in held.hcas if hca.is_open)
+    name = container_name(why.pod, why.container)
+    what = f"whether {name} has other HCAs of the pool than {names}"
+    return MissingInput(part=Part.HCAS, what=what) if names else None
 
 
 def _nodes(devices: Sequence[HeldGpu | HeldHca], snapshot: Snapshot) -> tuple[int, ...] | None:

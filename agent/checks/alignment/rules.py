@@ -2,6 +2,7 @@
 
 from agent.checks.alignment.devices import NvlinkSets
 from agent.checks.alignment.measure import measured
+from agent.checks.alignment.pairs import pairs
 from agent.checks.alignment.record import Part, PodAlignment
 from agent.checks.inputs import because, has_one_numa_node, missing_gpus, missing_hcas
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
@@ -146,4 +147,4 @@ def _subject(row: PodAlignment) -> str:
     return f"{row.namespace}/{row.pod} container {row.container} with {', '.join(row.gpus)}"
 
 
-RULES: tuple[Rule, ...] = (cpus, memory, hcas, gpus, nvlink)
+RULES: tuple[Rule, ...] = (cpus, memory, hcas, gpus, nvlink, pairs)

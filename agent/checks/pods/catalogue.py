@@ -10,4 +10,5 @@ RULES: tuple[Rule, ...] = (
     *isolation.RULES,
     resources.capacity,
     resources.offered_resources,
+    rdma.roce_networks,
 )

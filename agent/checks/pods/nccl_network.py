@@ -8,9 +8,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.checks.alignment.devices import DevicePlaces
 from agent.checks.gpu_pods import container_name
 from agent.checks.inputs import adapters, because, is_virtual_machine, missing_machine, unknown_of
 from agent.checks.pods.inputs import is_rdma, is_spread, listed, network_hcas, others, whole_gpus
+from agent.checks.rdma_devices import Meaning, RdmaPools, is_rdma_device
 from agent.checks.rdma_ports import ACTIVE, is_efa, roce_ports
 from agent.checks.rule import Missing
 from agent.model.digits import is_digits
@@ -384,8 +386,33 @@ def gpudirect(place: PlacedContainer) -> Remarks:
 
 def hcas(place: PlacedContainer) -> Remarks:
     """Find a list of HCAs that leaves others than it should."""
-    if _sees_hcas(place):
-        yield from wrong_hcas(place.snapshot, _list(place))
+    if not _sees_hcas(place):
+        return
+    wrong = [*wrong_hcas(place.snapshot, _list(place))]
+    yield from wrong
+    given, is_all = _given(place)
+    if not wrong and given and is_all:
+        yield f"{place.shown(_HCA)}, which leaves no HCA that it was given", listed(given)
+
+
+def _given(place: PlacedContainer) -> tuple[tuple[str, ...], bool]:
+    """Return the HCAs that *place* was given where its list leaves none, and if they are all."""
+    value, pools = _list(place), RdmaPools(place.snapshot)
+    meanings = {
+        pools.meaning(one.resource, device)
+        for one in place.container.devices or ()
+        for device in one.ids
+        if is_rdma_device(one.resource, device)
+    }
+    if not value or not meanings or not meanings.isdisjoint((Meaning.NUMBER, None)):
+        return (), False
+    chosen, known = choice(value), place.snapshot.hcas or ()
+    held = DevicePlaces(place.snapshot).hcas(place.container)
+    names = tuple(one.name for one in held)
+    given = [hca for hca in known if hca.name in names]
+    is_left = any(chosen.takes(hca, port) for hca in given for port in hca.ports)
+    is_known = len(given) == len(held) and all(hca.ports for hca in given)
+    return ((), False) if is_left or not is_known else (names, Meaning.OPEN not in meanings)
 
 
 def _list(place: PlacedContainer) -> str:
@@ -468,6 +495,10 @@ def missing(place: PlacedContainer) -> Iterator[Missing]:
         yield Missing("HCAs", because(snapshot, "rdma"))
     if _sees_hcas(place) and (silent := missing_states(snapshot, value)):
         yield Missing(f"port states of {listed(silent)}")
+    given, is_all = _given(place)
+    if _sees_hcas(place) and given and not is_all:
+        name = container_name(place.pod, place.container)
+        yield Missing(f"whether {name} has other HCAs of the pool than {listed(given)}")
     if _sees_hcas(place) is None and any(wrong_hcas(snapshot, value)):
         yield Missing("whether pods share the RDMA devices of the node")
     if _has_hcas(place):

@@ -1,7 +1,8 @@
 """Rules on RDMA for pods: jobs over several nodes have it, and may lock memory for it."""
 
+from agent.checks.alignment.devices import DevicePlaces
 from agent.checks.gpu_pods import container_name
-from agent.checks.inputs import missing_hcas
+from agent.checks.inputs import adapters, missing_hcas, no_adapters, unknown_of
 from agent.checks.pods.inputs import (
     is_rdma,
     is_spread,
@@ -15,11 +16,14 @@ from agent.checks.pods.inputs import (
     spans_nodes,
     with_gpus,
 )
+from agent.checks.rdma_ports import is_efa
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.model.hca import LinkLayer
 from agent.model.host import UNLIMITED
 from agent.model.kubernetes import size_text
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot
+from agent.rdma.cards import layer_of
 
 LOCKING = ("IPC_LOCK", "ALL")
 """Capabilities that lift the limit on locked memory (``capabilities(7)``)."""
@@ -138,6 +142,62 @@ def _may_lock(container: Container) -> bool | None:
         return True
     is_known = container.is_privileged is not None and container.capabilities is not None
     return False if is_known else None
+
+
+@rule(
+    "POD-012",
+    Severity.WARNING,
+    claim="every container with RoCE HCAs has an interface of theirs",
+    why="The addresses of a RoCE HCA belong to its network interface. In a network namespace of "
+    "its own a pod sees the HCA of the host and none of its addresses: queue pairs cannot be "
+    "connected, and NCCL fails or goes through TCP.",
+    remedy="set `hostNetwork: true`, or give the pod a second network with an interface of the HCA "
+    "(macvlan, SR-IOV or host-device, by the annotation k8s.v1.cni.cncf.io/networks)",
+    reference="https://github.com/Mellanox/k8s-rdma-shared-dev-plugin",
+)
+def roce_networks(snapshot: Snapshot) -> Judgement:
+    """Look for containers with RoCE HCAs in the network of pods alone.
+
+    Where RDMA network namespaces are exclusive, HCAs are moved into pods or not there (PLG-007).
+    """
+    kernel = snapshot.kernel
+    hcas = adapters(snapshot)
+    unread = [hca.name for hca in hcas if layer_of(hca) is None and not is_efa(hca)]
+    reason = no_adapters(snapshot)
+    if reason is None and snapshot.hcas is not None and not unread:
+        if not any(layer_of(hca) is LinkLayer.ETHERNET for hca in hcas):
+            reason = "no RoCE HCA"
+        elif kernel is not None and kernel.rdma_netns == "exclusive":
+            reason = "RDMA network namespaces are exclusive"
+    if reason:
+        yield Skip(reason)
+        return
+    yield from missing_specs(snapshot)
+    yield from missing_hcas(snapshot)
+    places, known = DevicePlaces(snapshot), snapshot.hcas or ()
+    for pod in jobs(snapshot) if known else ():
+        for container in pod.containers:
+            if not any(is_rdma(name) and "efa" not in name for name in others(container)):
+                continue
+            held = [it.at for it in places.hcas(container)]
+            given = tuple(known[at] for at in held if at is not None) or hcas
+            layers = {layer_of(hca) for hca in given}
+            ways = (pod.uses_host_network, pod.has_other_devices)
+            if True in ways or LinkLayer.INFINIBAND in layers:
+                continue
+            name = container_name(pod, container)
+            if None in layers:
+                yield from unknown_of("link layer", [it.name for it in given if not layer_of(it)])
+            elif None in ways:
+                yield Missing(f"networks of {name}")
+            elif kernel is None or kernel.rdma_netns is None:
+                yield Missing("mode of RDMA network namespaces")
+            else:
+                yield Finding(
+                    subject=name,
+                    observed=f"RoCE HCAs {listed(it.name for it in given)}, in the pods' network",
+                    expected="the host's network, or a network with an interface of an HCA",
+                )
 
 
 RULES: tuple[Rule, ...] = (spread_jobs, locked_memory)
