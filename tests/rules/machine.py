@@ -10,6 +10,7 @@ name of the machine in `tests/nodes` that both start from. Each of the two direc
 - ``pods.yaml``: Pod objects as the API server has them, ``node.yaml``: the Node object;
 - ``podresources.yaml``: ``namespace/pod`` → container → ``devices`` (resource → ids), ``cpus``
   (``0-3``) and ``memory`` (NUMA node → bytes), as the kubelet's PodResources API has them;
+- ``offer.yaml``: resource → id → NUMA nodes, what the kubelet can allocate by the same API;
 - ``configz.json`` and ``metrics.txt``: what the kubelet answers on these paths;
 - ``rights.yaml``: ``verb resource`` → whether the agent's account may.
 
@@ -30,6 +31,7 @@ import pytest
 import yaml
 
 from agent.kubeapi.pods import joined
+from agent.model.node import NodeOffer, PlacedDevice
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
 from agent.model.snapshot import Snapshot
@@ -50,6 +52,7 @@ RECORDS = (
     "pods.yaml",
     "node.yaml",
     "podresources.yaml",
+    "offer.yaml",
     "configz.json",
     "metrics.txt",
     "rights.yaml",
@@ -147,6 +150,7 @@ class Machine:
                 "node.yaml", lambda text: node_status_from_object(yaml.safe_load(text))
             ),
             agent_rights=self._parsed("rights.yaml", yaml.safe_load),
+            offer=self._parsed("offer.yaml", _offer),
             pods=None if pods is None else with_cgroups(roots.sysfs, pods),
         )
 
@@ -206,6 +210,17 @@ def _put_aside(root: Path, name: str) -> Iterator[None]:
 def _answers(text: str) -> dict[str, str]:
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return {line.partition("=")[0].strip(): line for line in lines if line}
+
+
+def _offer(text: str) -> NodeOffer:
+    document: Mapping[str, Mapping[str, list[int]]] = yaml.safe_load(text)
+    return NodeOffer(
+        devices=tuple(
+            PlacedDevice(resource=resource, id=name, numa_nodes=tuple(nodes))
+            for resource, devices in document.items()
+            for name, nodes in devices.items()
+        )
+    )
 
 
 def _given(text: str) -> tuple[Pod, ...]:

@@ -7,6 +7,7 @@ from itertools import combinations
 
 from agent.checks.gpu_pods import GPU, container_name, is_gpu_resource, missing_pods, pod_name
 from agent.checks.kubelet.inputs import is_on, place
+from agent.checks.pods.inputs import is_rdma
 from agent.checks.rule import Finding, Missing
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import MILLICORES, size_text
@@ -29,8 +30,8 @@ class Demand:
     """Resources that are placed together: a container's, or with scope ``pod`` the pod's.
 
     Attributes:
-        amounts: GPU resources; of pods that get CPUs and memory of their own also ``cpu`` in
-            whole CPUs, ``memory`` and huge pages in bytes.
+        amounts: resources for GPUs and RDMA; of pods that get CPUs and memory of their own also
+            ``cpu`` in whole CPUs, ``memory`` and huge pages in bytes.
     """
 
     subject: str
@@ -40,6 +41,11 @@ class Demand:
     def gpus(self) -> Mapping[str, int]:
         """The GPU resources among them."""
         return {name: count for name, count in self.amounts.items() if is_gpu_resource(name)}
+
+    @property
+    def rdma(self) -> Mapping[str, int]:
+        """The resources for RDMA among them."""
+        return {name: count for name, count in self.amounts.items() if is_rdma(name)}
 
 
 def wanting(snapshot: Snapshot) -> Iterator[Pod]:
@@ -76,7 +82,11 @@ def demands(pod: Pod, settings: KubeletSettings) -> tuple[Demand, ...]:
 
     def amounts(container: Container) -> Mapping[str, int]:
         asked = _asked(container) or {}
-        counted = {name: n for name, n in asked.items() if is_gpu_resource(name) and n > 0}
+        counted = {
+            name: n
+            for name, n in asked.items()
+            if n > 0 and (is_gpu_resource(name) or is_rdma(name))
+        }
         if is_pinned:
             counted |= {
                 name: size
@@ -131,6 +141,20 @@ def width(spots: Places, amount: int) -> int | None:
             if held >= amount:
                 return size
     return None
+
+
+def preferred(spots: Places, amount: int) -> frozenset[frozenset[int]]:
+    """Return the sets of NUMA nodes that the kubelet prefers for *amount* devices.
+
+    They are the smallest that have so many, on an empty node; none where no set has them.
+    """
+    size = width(spots, amount)
+    nodes = {node for spot in spots for node in spot}
+    return frozenset(
+        chosen
+        for chosen in map(frozenset, combinations(sorted(nodes), size or 0))
+        if size and sum(not chosen.isdisjoint(spot) for spot in spots) >= amount
+    )
 
 
 def most_on_one_node(spots: Places) -> int:

@@ -10,6 +10,7 @@ from agent.checks.kubelet.demand import (
     missing_widths,
     most_on_one_node,
     places,
+    preferred,
     uneven,
     wanting,
 )
@@ -156,6 +157,59 @@ def scope(snapshot: Snapshot) -> Judgement:
             )
 
 
+@rule(
+    "KUB-032",
+    Severity.ERROR,
+    claim="each pod's GPUs and RDMA devices can come from the same NUMA nodes where they must",
+    why="Under restricted and single-numa-node the kubelet admits a pod only if all its resources "
+    "prefer the same NUMA nodes: 8 GPUs of two nodes beside 1 HCA of one are always rejected.",
+    remedy="let the pod ask for so many HCAs that they need the NUMA nodes of its GPUs, or offer "
+    "them in a pool over all NUMA nodes in mode shared, which is bound to none; or set "
+    "topologyManagerPolicy: best-effort and restart the kubelet",
+    reference=f"{_DOCS}#policy-restricted",
+)
+def devices_together(snapshot: Snapshot) -> Judgement:
+    """Compare the NUMA nodes that GPUs and RDMA devices of one demand prefer on an empty node."""
+    settings = running(snapshot)
+    if reason := _other_policy(snapshot, _SINGLE, "restricted"):
+        yield Skip(reason)
+        return
+    both = [
+        demand
+        for pod in wanting(snapshot)
+        for demand in (demands(pod, settings) if settings is not None else ())
+        if demand.gpus and demand.rdma
+    ]
+    if settings is not None and not both and not any(missing_demands(snapshot)):
+        yield Skip("no pod asks for GPUs and RDMA devices")
+        return
+    yield from missing_settings_and_nodes(snapshot, settings, _POLICY, _SCOPE)
+    yield from missing_demands(snapshot)
+    unplaced = {name for demand in both for name in demand.rdma if places(snapshot, name) is None}
+    yield from (Missing(f"NUMA nodes of {name}") for name in sorted(unplaced))
+    policy = None if settings is None else settings.topology_manager_policy
+    for demand in both if policy in (_SINGLE, "restricted") else ():
+        masks = {
+            name: preferred(spots, count)
+            for name, count in {**demand.gpus, **demand.rdma}.items()
+            if (spots := places(snapshot, name))
+        }
+        if policy == _SINGLE:
+            masks = {name: frozenset(m for m in it if len(m) == 1) for name, it in masks.items()}
+        has_hcas = bool(demand.rdma.keys() & masks.keys())
+        # Too many GPUs for any NUMA node are KUB-005's.
+        fits_gpus = all(masks.get(name, True) for name in demand.gpus)
+        if has_hcas and fits_gpus and not frozenset.intersection(*masks.values()):
+            together = "one NUMA node that has so many of each"
+            if policy != _SINGLE:
+                together = "the same NUMA nodes for each, as few as so many need"
+            yield Finding(
+                subject=demand.subject,
+                observed=", ".join(f"{demand.amounts[name]} {name}" for name in masks),
+                expected=together,
+            )
+
+
 def _other_policy(snapshot: Snapshot, *policies: str) -> str | None:
     """Return why a rule on *policies* in force does not apply here."""
     return nothing_to_align(snapshot) or other_value(
@@ -263,6 +317,7 @@ RULES: tuple[Rule, ...] = (
     all_gpus_in_one_container,
     even_widths,
     scope,
+    devices_together,
     number_of_nodes,
     gaps_between_nodes,
     numbers_of_nodes,
