@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from hashlib import blake2s
 
 from agent.checks.gpu_pods import container_name
 from agent.checks.inputs import because, missing_hcas, missing_numa_nodes, one_numa_node
@@ -26,8 +27,7 @@ SHARED_PLUGIN = "k8s-rdma-shared-dp"
 _EXCLUSIVE = "exclusive"
 _NO_NODE = "-1"
 _OURS = "nodetopo-"
-"""How the names of our plugins' sockets begin; a resource's own name and a hyphen follow
-(agent.deviceplugin.sockets)."""
+"""How the names of our plugins' sockets begin (agent.deviceplugin.sockets)."""
 
 _NET_RDMA = "nvidia.com/net-rdma"
 """The kind of every specification that the shared plugin writes (its pkg/cdi/cdi.go)."""
@@ -191,7 +191,7 @@ def other_plugins(snapshot: Snapshot) -> Judgement:
     ours = [
         name
         for name in resources or ()
-        if any(socket.startswith(_socket_start(name)) for socket in sockets or ())
+        if any(socket.startswith(_socket_starts(name)) for socket in sockets or ())
     ]
     if sockets is not None and resources is not None and not ours:
         yield Skip("nodetopo advertises no RDMA devices here")
@@ -245,9 +245,13 @@ def deleted_specifications(snapshot: Snapshot) -> Judgement:
         yield Missing("CDI specifications")
 
 
-def _socket_start(resource: str) -> str:
+def _socket_starts(resource: str) -> tuple[str, str]:
+    """Return how the name of our socket for *resource* begins, and where that would be too long.
+
+    It is the resource's own name, or else six hex digits (agent.deviceplugin.sockets).
+    """
     stem = re.sub(r"[^A-Za-z0-9.-]", "_", resource.rpartition("/")[2])
-    return f"{_OURS}{stem}-"
+    return f"{_OURS}{stem}-", f"{_OURS}{blake2s(resource.encode(), digest_size=3).hexdigest()}-"
 
 
 RULES: tuple[Rule, ...] = (

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from agent.checks.plugin_rdma import SHARED_PLUGIN
 from agent.checks.rule import Verdict
+from agent.deviceplugin.sockets import MAX_PATH_BYTES, endpoint_name
 from agent.model.host import CdiSpec
 from agent.model.kubelet_state import DeviceState, HeldDevices
 from agent.model.node import NodeOffer, PlacedDevice
@@ -156,6 +158,14 @@ def test_two_plugins_for_the_shared_hcas_are_one_too_many() -> None:
         (f"program {SHARED_PLUGIN}", f"runs beside nodetopo, which advertises {SHARED}")
     ]
     assert result("PLG-010", offering(OURS, sockets=(SOCKET,))).verdict is Verdict.PASS
+
+
+def test_our_sockets_are_known_by_the_names_that_the_plugin_gives_them(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * (MAX_PATH_BYTES - len(str(tmp_path)) - 45))
+    for directory in (Path("/p"), deep):
+        name = endpoint_name(SHARED, directory)
+        both = offering(OURS, sockets=(name,), programs=(SHARED_PLUGIN,))
+        assert result("PLG-010", both).verdict is Verdict.FAIL, name
 
 
 def test_the_plugin_may_run_where_ours_gives_out_gpus_alone() -> None:
