@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from agent.probes.capture.archive import unpack
 from tests.fake_nvml import build
+from tests.probes.sysfs.hca_machine import Errors, HcaMachine
 
 NODES = Path(__file__).parent / "nodes"
 
@@ -89,3 +90,19 @@ def host_tree(tmp_path: Path) -> Callable[[str], Path]:
         return tmp_path / "host"
 
     return host
+
+
+@pytest.fixture
+def hca_machine(host_tree: Callable[[str], Path]) -> Callable[[str], HcaMachine]:
+    """Return a function from a shape to its `/sys`, which the test may change."""
+
+    def machine(shape: str) -> HcaMachine:
+        return HcaMachine(host_tree((NODES / shape / "sysfs.txt").read_text("utf-8")) / "sys")
+
+    return machine
+
+
+@pytest.fixture
+def errors(monkeypatch: pytest.MonkeyPatch) -> Errors:
+    """Return what makes files fail from now on; none does until the test says which."""
+    return Errors(monkeypatch)

@@ -17,6 +17,7 @@ from agent.daemon import logs, loops
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.components import Components
 from agent.daemon.gpu_health import configured_gpus, configured_health, health_file
+from agent.daemon.hca_health import HcaLoop, configured_hca_health
 from agent.daemon.loops import ActorGroup, Heartbeats
 from agent.daemon.plugin_plan import load_pools, load_table
 from agent.daemon.plugins import PluginSet
@@ -102,6 +103,7 @@ def run(
             ),
             overrides=overrides,
             health=health,
+            hcas=configured_hca_health(settings, wake.set),
             reloader=reloader,
         )
         components.add_events()
@@ -138,7 +140,10 @@ class Daemon:
             reload=self._reload,
             beat=lambda: self._heartbeats.beat("reconcile"),
             wake=wake,
+            hcas=components.hcas,
         )
+        if components.hcas is not None:
+            components.hcas.on_other_hcas = self._scan_loop.scan_whole
         if components.reloader is not None:
             components.reloader.on_news = wake.set
 
@@ -149,6 +154,8 @@ class Daemon:
         loops.install_signal_handlers(self._stop, self._read_everything)
         self._group.start("scan", self._scan_loop.run)
         self._group.start("reconcile", self._reconcile_loop.run)
+        if components.hcas is not None:
+            self._group.start("hcas", HcaLoop(components.hcas).run)
         is_awaited = settings.once or report is not None
         if is_awaited:
             self._start_publishers()

@@ -9,6 +9,7 @@ import structlog
 from agent.config.settings import Settings
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.gpu_health import GpuHealthMonitor
+from agent.daemon.hca_health import HcaHealthMonitor
 from agent.daemon.loops import Loop
 from agent.daemon.plugins import PluginSet
 from agent.daemon.reload import Reloader
@@ -30,7 +31,7 @@ class Components:
     Attributes:
         settings: in force now.
         overrides: of the checks.
-        health: ``None`` where GPUs are not watched.
+        health, hcas: ``None`` where GPUs, and HCAs, are not watched.
         reloader: ``None`` where settings never change.
         events, labels, zones: ``None`` where nothing of the kind is published.
         pod_loops: audit the node and follow pods; ``None`` before they do, and where no setting
@@ -43,6 +44,7 @@ class Components:
     plugins: PluginSet
     overrides: OverridesFile
     health: GpuHealthMonitor | None = None
+    hcas: HcaHealthMonitor | None = None
     reloader: Reloader | None = None
     events: EventPublisher | None = None
     labels: "LabelsLoop | None" = None

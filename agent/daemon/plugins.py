@@ -120,6 +120,12 @@ class PluginSet:
         return self._hcas.served
 
     @property
+    def offers_hcas(self) -> bool:
+        """Whether the settings name HCAs that are offered, alone or together with GPUs."""
+        plan = self._plan
+        return plan.rdma.config is not None or plan.settings.gpu_hca_resource is not None
+
+    @property
     def joint(self) -> JointPlacement:
         """What GPUs and HCAs of one container follow each other by."""
         return self._joint

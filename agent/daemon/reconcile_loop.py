@@ -11,10 +11,12 @@ from types import MappingProxyType
 import structlog
 
 from agent.daemon.gpu_health import GpuHealthMonitor
+from agent.daemon.hca_health import HcaHealthMonitor
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.hand_over import HandOver
 from agent.deviceplugin.plugin import PluginState
+from agent.health.hca import HcaHealthView
 from agent.health.notices import Notice
 from agent.health.status import HealthView
 from agent.publish.events import NodeEvent
@@ -30,6 +32,7 @@ Post = Callable[[NodeEvent], None]
 """Takes Events and never blocks."""
 
 _NOT_WATCHED: HealthView = MappingProxyType({})
+_NO_HCAS: HcaHealthView = MappingProxyType({})
 
 
 class NoticeReporter:
@@ -122,6 +125,7 @@ class ReconcileLoop(PeriodicLoop):
 
     Args:
         health: ``None`` where GPUs are not watched; a lost one is Unhealthy all the same.
+        hcas: the same for HCAs, which are watched while they are offered.
         notices: reports to people.
         reload: takes settings that have changed, if any have, and returns what to report of it.
         beat: called at each step, to show that the loop lives.
@@ -141,15 +145,17 @@ class ReconcileLoop(PeriodicLoop):
         reload: Callable[[], Iterable[Notice]],
         beat: Callable[[], None],
         wake: threading.Event,
+        hcas: HcaHealthMonitor | None = None,
     ) -> None:
         self._store = store
         self._plugins = plugins
         self._health = health
+        self._hcas = hcas
         self._notices = notices
         self._reload = reload
         self._beat = beat
         self._wake = wake
-        self._offered: tuple[Versioned, HealthView] | None = None
+        self._offered: tuple[Versioned, HealthView, HcaHealthView] | None = None
         self.failure: str | None = None
 
     def step(self) -> float | None:
@@ -163,14 +169,20 @@ class ReconcileLoop(PeriodicLoop):
         # Also a snapshot that says nothing new is offered: the host's files may have changed.
         current = self._store.current
         view = _NOT_WATCHED if self._health is None else self._health.view
+        hca_view = self._judged_hcas(current)
         before = self._offered
-        if current and not (before and before[0] is current and before[1] is view):
-            self._plugins.take(current.snapshot, view)
-            self._offered = current, view
+        if current and not (
+            before and before[0] is current and before[1] is view and before[2] is hca_view
+        ):
+            unhealthy = {key for key, health in hca_view.items() if not health.is_healthy}
+            self._plugins.take(current.snapshot, view, unhealthy)
+            self._offered = current, view, hca_view
 
         self._plugins.look_again()
         if self._health is not None:
             self._notices.report(self._health.notices())
+        if self._hcas is not None:
+            self._notices.report(self._hcas.notices())
         self._notices.report_hand_over(self._plugins.hand_over)
         self._notices.report_conflicts(self._plugins.states)
         self._notices.report_cdi(self._plugins.cdi_problem)
@@ -180,6 +192,17 @@ class ReconcileLoop(PeriodicLoop):
         elif self._health is not None and self._health.wants_fresh_container:
             self.failure = "NVML refuses this container, though the PCI bus shows GPUs"
         return TICK_S if self.failure is None else None
+
+    def _judged_hcas(self, current: Versioned | None) -> HcaHealthView:
+        """Return the verdicts on the HCAs of *current*; none while no HCA is offered."""
+        hcas = self._hcas
+        if hcas is None or current is None:
+            return _NO_HCAS
+        if not self._plugins.offers_hcas:
+            hcas.rest()
+        elif self._offered is None or self._offered[0] is not current or not hcas.known:
+            hcas.take(current.snapshot)
+        return hcas.view
 
     def wait(self, _stopping: threading.Event, seconds: float) -> None:
         """Wait for news."""

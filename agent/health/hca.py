@@ -176,11 +176,17 @@ def sightings(known: Sequence[KnownHca], snapshot: Snapshot) -> Mapping[str, Hca
 
 
 def after_sightings(
-    state: HcaState, seen: Mapping[str, HcaSighting], now: float, rules: HcaRules
+    state: HcaState, seen: Mapping[str, HcaSighting | None], now: float, rules: HcaRules
 ) -> HcaState:
-    """Return *state* after a reading that shows *seen*, which names all HCAs that are known."""
+    """Return *state* after a reading that shows *seen*, which has all HCAs that are known.
+
+    One without a sighting stays as it was; an HCA that is new has one.
+    """
     return MappingProxyType(
-        {key: _after(state.get(key), sighting, now, rules) for key, sighting in seen.items()}
+        {
+            key: state[key] if sighting is None else _after(state.get(key), sighting, now, rules)
+            for key, sighting in seen.items()
+        }
     )
 
 
@@ -278,7 +284,7 @@ def _fault(sighting: HcaSighting) -> HcaFault | None:
     if sighting.is_silent:
         return HcaFault(
             reason="HcaFirmwareError",
-            said="its firmware does not answer: the state of no port that is up can be read",
+            said="its firmware does not answer: no state of a port can be read",
         )
     if None in sighting.states or not sighting.states:
         return _UNSURE

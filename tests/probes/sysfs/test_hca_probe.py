@@ -6,19 +6,15 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.health.hca import Presence
 from agent.model.hca import HcaKind
-from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.hca_probe import COUNTERS, HcaProbe
-from agent.probes.sysfs.pcie import PciTree
-from agent.probes.sysfs.rdma import read_rdma
 from agent.probes.sysfs.rdma_ports import HARDWARE_COUNTERS, LINK_COUNTERS
 from agent.rdma.identity import KnownHca, remembered_hcas
-from tests.conftest import NODES
+from tests.probes.sysfs.hca_machine import Errors, HcaMachine
 from tests.probes.sysfs.rdma_host import IB, RdmaHost
 
 SHAPES = (
@@ -30,43 +26,18 @@ SHAPES = (
 )
 
 
-class Errors:
-    """Makes files answer with an error when they are opened, as sysfs does when they are read."""
+class Watched:
+    """A machine, and the probe with what a scan has shown of it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.by_end: dict[str, int] = {}
-        self.opened: Counter[str] = Counter()
-        self._open = os.open
-        monkeypatch.setattr(os, "open", self._refuse)
-
-    def _refuse(self, path: Any, *args: Any, **more: Any) -> int:
-        self.opened[str(path)] += 1
-        for end, code in self.by_end.items():
-            if str(path).endswith(end):
-                raise OSError(code, os.strerror(code))
-        return self._open(path, *args, **more)
-
-
-@pytest.fixture
-def errors(monkeypatch: pytest.MonkeyPatch) -> Errors:
-    """What fails from now on; nothing until it is said."""
-    return Errors(monkeypatch)
-
-
-class Machine:
-    """A tree that a test changes, with the HCAs that a scan has shown."""
-
-    def __init__(self, sysfs: Path) -> None:
-        self.sysfs = sysfs
-        self.probe = HcaProbe(sysfs)
+    def __init__(self, node: HcaMachine) -> None:
+        self.node = node
+        self.probe = HcaProbe(node.sysfs)
         self.known: tuple[KnownHca, ...] = ()
         self.scan()
 
     def scan(self) -> None:
         """Read the whole tree."""
-        reading = read_rdma(self.sysfs, PciTree(self.sysfs))
-        snapshot = Snapshot(hcas=reading.hcas, management_hcas=reading.management_hcas)
-        self.known = remembered_hcas(self.known, snapshot)
+        self.known = remembered_hcas(self.known, self.node.snapshot())
 
     def look(self) -> dict[str, tuple[str, Presence, tuple[str | None, ...]]]:
         """Return what the probe sees, by key."""
@@ -74,33 +45,11 @@ class Machine:
         assert list(seen) == [it.key for it in self.known]
         return {key: (it.name, it.presence, it.states) for key, it in seen.items()}
 
-    def place(self, name: str) -> Path:
-        """Return the real directory of an RDMA device."""
-        return (self.sysfs / "class/infiniband" / name).resolve(strict=True)
-
-    def remove(self, name: str) -> None:
-        """Take an RDMA device away, as its driver does, or a move to another namespace."""
-        shutil.rmtree(self.place(name))
-        (self.sysfs / "class/infiniband" / name).unlink()
-
-    def rename(self, name: str, to: str) -> None:
-        """Rename an RDMA device, as udev does."""
-        place = self.place(name)
-        place.rename(place.with_name(to))
-        link = self.sysfs / "class/infiniband" / name
-        target = link.readlink()
-        link.unlink()
-        link.with_name(to).symlink_to(target.with_name(to))
-
 
 @pytest.fixture
-def machine(host_tree: Callable[[str], Path]) -> Callable[[str], Machine]:
+def watched(hca_machine: Callable[[str], HcaMachine]) -> Callable[[str], Watched]:
     """Return a function from a shape to a machine that the test may change."""
-
-    def unpacked(shape: str) -> Machine:
-        return Machine(host_tree((NODES / shape / "sysfs.txt").read_text("utf-8")) / "sys")
-
-    return unpacked
+    return lambda shape: Watched(hca_machine(shape))
 
 
 @pytest.fixture
@@ -108,19 +57,19 @@ def host(tmp_path: Path) -> RdmaHost:
     return RdmaHost(tmp_path)
 
 
-def one(host: RdmaHost) -> Machine:
+def one(host: RdmaHost) -> Watched:
     """Return a machine with one HCA of one active port, on 0000:17:00.0."""
     function = host.function("17")
     host.port(host.hca("mlx5_0", function, hca_type="MT4129"), 1, IB)
     host.link(f"{function}/driver", "bus/pci/drivers/mlx5_core")
     (host.sysfs / "bus/pci/drivers/mlx5_core").mkdir(parents=True)
     host.write("module/ib_core/parameters", {"netns_mode": "Y"})
-    return Machine(host.sysfs)
+    return Watched(HcaMachine(host.sysfs))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_look_shows_what_a_scan_does(machine: Callable[[str], Machine], shape: str) -> None:
-    node = machine(shape)
+def test_a_look_shows_what_a_scan_does(watched: Callable[[str], Watched], shape: str) -> None:
+    node = watched(shape)
     assert node.known
     assert node.look() == {
         it.key: (it.hca.name, Presence.LISTED, tuple(port.state for port in it.hca.ports))
@@ -130,13 +79,13 @@ def test_a_look_shows_what_a_scan_does(machine: Callable[[str], Machine], shape:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_hca_that_is_renamed_is_recognized_under_its_new_name(
-    machine: Callable[[str], Machine], shape: str
+    watched: Callable[[str], Watched], shape: str
 ) -> None:
-    node = machine(shape)
+    node = watched(shape)
     before = node.look()
     names = [it.hca.name for it in node.known]
     for name in names:
-        node.rename(name, f"renamed_{name}")
+        node.node.rename(name, f"renamed_{name}")
     after = node.look()
     assert after == {key: (f"renamed_{name}", *rest) for key, (name, *rest) in before.items()}
     node.scan()
@@ -147,15 +96,15 @@ def test_every_hca_that_is_renamed_is_recognized_under_its_new_name(
 
 
 def test_names_that_are_exchanged_lead_to_the_same_hcas(
-    machine: Callable[[str], Machine],
+    watched: Callable[[str], Watched],
 ) -> None:
-    node = machine(SHAPES[0])
+    node = watched(SHAPES[0])
     first, second = node.known[0], node.known[1]
-    state = node.place(first.hca.name) / "ports/1/state"
+    state = node.node.place(first.hca.name) / "ports/1/state"
     state.write_text("1: DOWN\n", "ascii")
-    node.rename(first.hca.name, "other")
-    node.rename(second.hca.name, first.hca.name)
-    node.rename("other", second.hca.name)
+    node.node.rename(first.hca.name, "other")
+    node.node.rename(second.hca.name, first.hca.name)
+    node.node.rename("other", second.hca.name)
     seen = node.look()
     assert seen[first.key] == (second.hca.name, Presence.LISTED, ("DOWN",))
     assert seen[second.key] == (first.hca.name, Presence.LISTED, ("ACTIVE",))
@@ -217,7 +166,7 @@ def test_only_an_answer_of_the_firmware_that_is_missing_is_held_against_it(
 
 def test_what_has_become_of_an_hca_is_told_from_its_function(host: RdmaHost) -> None:
     node = one(host)
-    node.remove("mlx5_0")
+    node.node.remove("mlx5_0")
     assert node.look()["0000:17:00.0"] == ("mlx5_0", Presence.UNREGISTERED, ())
     host.write("module/ib_core/parameters", {"netns_mode": "N"})
     assert node.look()["0000:17:00.0"][1] is Presence.HIDDEN
@@ -231,7 +180,7 @@ def test_what_has_become_of_an_hca_is_told_from_its_function(host: RdmaHost) -> 
 
 def test_an_rdma_module_that_is_unloaded_takes_all_hcas_along(host: RdmaHost) -> None:
     node = one(host)
-    node.remove("mlx5_0")
+    node.node.remove("mlx5_0")
     (host.sysfs / "class/infiniband").rmdir()
     assert node.look()["0000:17:00.0"][1] is Presence.UNREGISTERED
 
@@ -251,21 +200,21 @@ def test_a_list_that_cannot_be_read_proves_nothing(
 
 def test_a_software_device_that_is_gone_is_missing(host: RdmaHost) -> None:
     host.port(host.hca("rxe0", None), 1, IB)
-    node = Machine(host.sysfs)
+    node = Watched(HcaMachine(host.sysfs))
     assert [it.hca.kind for it in node.known] == [HcaKind.SOFTWARE]
     assert node.look()["rxe0"] == ("rxe0", Presence.LISTED, ("ACTIVE",))
-    node.remove("rxe0")
+    node.node.remove("rxe0")
     assert node.look()["rxe0"] == ("rxe0", Presence.MISSING, ())
 
 
 def test_a_look_opens_the_states_of_ports_and_nothing_else(
-    machine: Callable[[str], Machine], errors: Errors
+    watched: Callable[[str], Watched], errors: Errors
 ) -> None:
-    node = machine(SHAPES[0])
+    node = watched(SHAPES[0])
     errors.opened.clear()
     node.look()
     expected = [
-        f"{node.sysfs}/class/infiniband/{it.hca.name}/ports/{port.number}/state"
+        f"{node.node.sysfs}/class/infiniband/{it.hca.name}/ports/{port.number}/state"
         for it in node.known
         for port in it.hca.ports
     ]
