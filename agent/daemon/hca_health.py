@@ -16,10 +16,10 @@ from agent.health.hca import (
     HcaState,
     after_sightings,
     is_unsettled,
-    notices,
     sightings,
     view,
 )
+from agent.health.hca_notices import hca_notices
 from agent.health.notices import Notice
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.hca_probe import HcaProbe, PortCounters
@@ -205,7 +205,7 @@ class HcaHealthMonitor:
     def _become(self, seen: Mapping[str, HcaSighting | None]) -> bool:
         """Make what follows from *seen* the state; return whether a verdict changed."""
         after = after_sightings(self._state, seen, self._clock(), self._rules)
-        self._notices.extend(notices(self._state, after, self._rules))
+        self._notices.extend(hca_notices(self._state, after, self._rules))
         self._state = after
         verdicts = view(after, self._rules)
         is_changed = verdicts != self._view

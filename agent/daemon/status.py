@@ -102,7 +102,7 @@ class Status:
         return checks
 
     def _with_devices(self, state: MetricsState) -> MetricsState:
-        """Add what is offered, whether it reaches pods, and the health of GPUs."""
+        """Add what is offered, whether it reaches pods, and the health of GPUs and HCAs."""
         plugins, nvml = self.components.plugins, self.components.target.machine.nvml()
         hand_over = plugins.hand_over
         states = plugins.states
@@ -142,6 +142,9 @@ class Status:
         health = self.components.health
         if health is not None:
             state = replace(state, health=health.view, xid_counts=health.counts)
+        hcas = self.components.hcas
+        if hcas is not None:
+            state = replace(state, hca_health=hcas.view, hca_counters=hcas.counters)
         return state
 
     def _unoffered(self) -> dict[str, bool]:

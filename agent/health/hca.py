@@ -15,10 +15,12 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from agent.health.notices import Notice
 from agent.model.hca import HcaPort
 from agent.model.snapshot import Snapshot
 from agent.rdma.identity import KnownHca
+
+LINK_DOWN, FIRMWARE = "HcaLinkDown", "HcaFirmwareError"
+"""Reasons of a verdict on an HCA that is listed; :class:`Presence` has the others."""
 
 ACTIVE = "ACTIVE"
 """The one port state in which data passes (kernel include/rdma/ib_verbs.h, IB_PORT_ACTIVE)."""
@@ -200,18 +202,12 @@ def view(state: HcaState, rules: HcaRules) -> HcaHealthView:
     return MappingProxyType({key: _verdict(record, rules) for key, record in state.items()})
 
 
-def notices(before: HcaState, after: HcaState, rules: HcaRules) -> tuple[Notice, ...]:
-    """Return what is new in *after*, HCA by HCA.
-
-    An HCA that was never healthy since it is known is no news: the alerts have it, and a port
-    without a cable would be an Event at each start.
-    """
-    return tuple(
-        notice
-        for key, record in after.items()
-        if key in before and record is not before[key]
-        for notice in _changes(key, before[key], record, rules)
-    )
+def said(record: HcaRecord, fault: HcaFault, rules: HcaRules) -> str:
+    """Return *fault* and what ends it as a sentence without its full stop."""
+    if fault.reason == Presence.HIDDEN.value:
+        return f"{fault.said}; it is given out again once it is back"
+    hold_s = rules.hold_s(len(record.falls))
+    return f"{fault.said}; it is given out again once it has been up for {hold_s:g} s"
 
 
 def _after(
@@ -283,14 +279,14 @@ def _fault(sighting: HcaSighting) -> HcaFault | None:
         return None
     if sighting.is_silent:
         return HcaFault(
-            reason="HcaFirmwareError",
+            reason=FIRMWARE,
             said="its firmware does not answer: no state of a port can be read",
         )
     if None in sighting.states or not sighting.states:
         return _UNSURE
     # Without the states themselves: DOWN, INIT and ARMED on the way up are one fault.
     ports = "its port is" if len(sighting.states) == 1 else "all its ports are"
-    return HcaFault(reason="HcaLinkDown", said=f"{ports} down")
+    return HcaFault(reason=LINK_DOWN, said=f"{ports} down")
 
 
 def _verdict(record: HcaRecord, rules: HcaRules) -> HcaHealth:
@@ -300,52 +296,8 @@ def _verdict(record: HcaRecord, rules: HcaRules) -> HcaHealth:
         name=record.name,
         is_healthy=False,
         reason=record.fault.reason,
-        said=_with_cure(record, record.fault, rules),
+        said=said(record, record.fault, rules),
     )
-
-
-def _with_cure(record: HcaRecord, fault: HcaFault, rules: HcaRules) -> str:
-    if fault.reason == Presence.HIDDEN.value:
-        return f"{fault.said}; it is given out again once it is back"
-    hold_s = rules.hold_s(len(record.falls))
-    return f"{fault.said}; it is given out again once it has been up for {hold_s:g} s"
-
-
-def _changes(key: str, was: HcaRecord, now: HcaRecord, rules: HcaRules) -> tuple[Notice, ...]:
-    named = f"{now.name} ({key})"
-    made = []
-    if now.fault is not None and now.fault != was.fault:
-        made.append(
-            Notice(
-                reason="HcaUnhealthy",
-                message=f"{named}: {_with_cure(now, now.fault, rules)}",
-                is_warning=True,
-                gpu=None,
-                key=f"{key} {now.fault.reason}",
-            )
-        )
-    if now.fault is None and was.fault is not None:
-        made.append(
-            Notice(
-                reason="HcaRecovered",
-                message=f"{named}: Healthy",
-                is_warning=False,
-                gpu=None,
-                key=f"{key} recovered",
-            )
-        )
-    if now.falls != was.falls and len(now.falls) >= rules.flaps:
-        made.append(
-            Notice(
-                reason="HcaFlapping",
-                message=f"{named}: it turned Unhealthy {len(now.falls)} times within "
-                f"{rules.flap_s / 3600:g} h",
-                is_warning=True,
-                gpu=None,
-                key=f"{key} flapping",
-            )
-        )
-    return tuple(made)
 
 
 def _states(ports: Sequence[HcaPort]) -> tuple[str | None, ...]:

@@ -1,7 +1,9 @@
-"""The documentation page of GPU health, generated from the tables and the default rules."""
+"""The documentation page of health, generated from the tables and the default rules."""
 
 from collections.abc import Iterator
 
+from agent.daemon.hca_health import LOOK_S, PORTS_A_LOOK, SCAN_PAUSE_S
+from agent.health.hca import FIRMWARE, LINK_DOWN, HcaRules, Presence
 from agent.health.recovery import ACTIONS, NONE
 from agent.health.rules import HealthRules
 from agent.health.status import HealthClass
@@ -12,9 +14,28 @@ NVIDIA_IGNORES = frozenset({13, 31, 43, 45, 68, 109})
 makes the GPU Unhealthy there for as long as the plugin runs."""
 
 _RULES = HealthRules()
+_HCA_RULES = HcaRules()
+
+_HCA_CAUSES = f"""\
+| reason | means | what to do |
+| --- | --- | --- |
+| `{LINK_DOWN}` | no port is ACTIVE | cable, transceiver, port of the switch; for InfiniBand the \
+subnet manager, if the port stays INIT; for RoCE the interface, if it is not up |
+| `{FIRMWARE}` | reading the state of its ports fails with EIO, ENXIO, ETIMEDOUT or EREMOTEIO | \
+`dmesg`; `devlink health`; a reset of the firmware, or a reboot |
+| `{Presence.REMOVED.value}` | its PCI function is not on the bus | `dmesg`, `lspci`; a reboot; \
+where virtual functions were removed on purpose, a restart of the daemon forgets them |
+| `{Presence.UNBOUND.value}` | its PCI function has no driver | bind the driver again |
+| `{Presence.UNREGISTERED.value}` | its driver has no RDMA device for it | load the RDMA part \
+of the driver (`mlx5_ib`); `devlink dev param show` has `enable_rdma` |
+| `{Presence.HIDDEN.value}` | the same, where each RDMA device belongs to one network namespace \
+(`rdma system` says `exclusive`) | nothing, if a pod has it: it is back at once when the pod ends |
+| `{Presence.MISSING.value}` | it is not listed, and has no PCI function, as software devices do | \
+add it again |
+"""
 
 _HEAD = f"""\
-# Health of GPUs
+# Health of GPUs and HCAs
 
 Generated from `agent/health/`.
 
@@ -137,9 +158,36 @@ the GPU Unhealthy, without a way back but its own restart, which forgets everyth
 """
 
 
+_HOLDS = ", ".join(f"{_HCA_RULES.hold_s(falls):g}" for falls in range(1, 8))
+
+_HCAS = f"""\
+## HCAs
+
+While HCAs are offered (`rdma-config`), each is Healthy as long as one of its ports is ACTIVE. The
+states of the ports are read every {LOOK_S:g} s, of more than {PORTS_A_LOOK} ports less often; \
+`health-checks`
+switches this off, too.
+
+1. A fault counts once it has lasted for {_HCA_RULES.confirm_s:g} s, over two readings at least: \
+a port that goes
+   down is out of the device list within ten seconds, a link that trains anew stays in it.
+2. An HCA that is down when the daemon starts is Unhealthy at once.
+3. A state that cannot be read keeps the verdict, as with EINVAL, which drivers answer for functions
+   that are restricted. A file that was refused is not read again before RDMA devices come or go.
+4. An HCA is Healthy again once it has been up for `recovery`. With the third fall within an hour
+   that time begins to double: {_HOLDS} s. So it changes no more
+   than fourteen times an hour, and with each change the kubelet writes its checkpoint.
+5. An HCA that is gone stays in the capacity, under its id. One that was renamed is the same HCA,
+   since its PCI function identifies it. RDMA devices that come, go or change their names ask for a
+   scan, once in {SCAN_PAUSE_S:g} s at most.
+6. Verdicts on HCAs do not survive a restart of the daemon: the ports say how they are.
+
+{_HCA_CAUSES}"""
+
+
 def page() -> str:
     """Return the whole page as Markdown."""
-    parts = (_HEAD, _actions(), _xids(), _TUNING, _differences())
+    parts = (_HEAD, _actions(), _xids(), _TUNING, _HCAS, _differences())
     return "\n".join(parts)
 
 

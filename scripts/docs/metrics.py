@@ -49,10 +49,10 @@ _SERIES = """\
 
 A node without problems has at most
 
-    {node} + {gpu} * GPUs + {resource} * resources + {hca} * HCAs
+    {node} + {gpu} * GPUs + {resource} * resources + {hca} * HCAs + {port} * ports
 
 series, `process_*` included: MIG devices and replicas add none of their own, only the resources
-that they are offered as.
+that they are offered as. HCAs have one port each in the table, and are offered.
 
 | Node | Series at most |
 | --- | --- |
@@ -98,25 +98,35 @@ def minimal_pattern() -> str:
     return f"{PREFIX}({'|'.join(names)})"
 
 
-def node_series(*, gpus: int, resources: int = 1, hcas: int = 0, trays: int = 1) -> int:
+def node_series(
+    *, gpus: int, resources: int = 1, hcas: int = 0, ports: int | None = None, trays: int = 1
+) -> int:
     """Return the most series of *trays* nodes without problems that have so much together."""
     alone = series(gpus=0, resources=resources) + PROCESS_SERIES
-    devices = series(gpus=gpus, hcas=hcas) - series(gpus=0, hcas=0)
+    devices = series(gpus=gpus, hcas=hcas, ports=ports) - series(gpus=0, hcas=0)
     return trays * alone + devices
 
 
 def _series() -> str:
     most = {
         per: sum(family.most for family in FAMILIES if family.per is per)
-        for per in (Per.NODE, Per.GPU, Per.RESOURCE, Per.HCA)
+        for per in (Per.NODE, Per.GPU, Per.RESOURCE, Per.HCA, Per.PORT)
     }
     minimal = [family for family in FAMILIES if family.is_minimal]
-    eight = {Per.NODE: 1, Per.GPU: 8, Per.RESOURCE: 1, Per.HCA: 8, Per.PROBLEM: 0}
+    eight = {
+        Per.NODE: 1,
+        Per.GPU: 8,
+        Per.RESOURCE: 1,
+        Per.HCA: 8,
+        Per.PORT: 8,
+        Per.PROBLEM: 0,
+    }
     return _SERIES.format(
         node=most[Per.NODE] + PROCESS_SERIES,
         gpu=most[Per.GPU],
         resource=most[Per.RESOURCE],
         hca=most[Per.HCA],
+        port=most[Per.PORT],
         rows="".join(f"| {text} | {node_series(**counts):,} |\n" for text, counts in NODES),
         rules=len(RULES),
         codes=MAX_CODES,

@@ -11,6 +11,7 @@ REASON = re.compile(r"((?:[A-Z][a-z]+){2,})(?::.*)?")
 """Alone, or as the beginning of a line of /readyz."""
 SPEAKERS = (
     "agent/health/notices.py",
+    "agent/health/hca_notices.py",
     "agent/health/trouble.py",
     "agent/daemon/gpu_health.py",
     "agent/daemon/alignment_loop.py",

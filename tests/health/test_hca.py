@@ -15,10 +15,10 @@ from agent.health.hca import (
     Presence,
     after_sightings,
     is_unsettled,
-    notices,
     sightings,
     view,
 )
+from agent.health.hca_notices import hca_notices
 from agent.health.notices import Notice
 from agent.model.hca import Hca, HcaPort
 from agent.model.pci import PciAddress
@@ -60,7 +60,7 @@ class Story:
         self.now += after_s
         before, was = self.state, self.reason
         self.state = after_sightings(before, what, self.now, self.rules)
-        self.told += notices(before, self.state, self.rules)
+        self.told += hca_notices(before, self.state, self.rules)
         if before and (was is None) != (self.reason is None):
             self.changes.append(self.now)
         return self

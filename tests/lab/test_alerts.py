@@ -63,6 +63,11 @@ def health(name: str, values: str | int, **more: str) -> tuple[str, str]:
     return series(f"nodetopo_gpu_{name}", values, **{**GPU, **UUID, **more})
 
 
+def port_errors(counter: str, values: str | int) -> tuple[str, str]:
+    name = "nodetopo_hca_port_errors_total"
+    return series(name, values, hca="mlx5_0", port="1", counter=counter)
+
+
 def xid(code: int, values: str | int) -> tuple[str, str]:
     return series("nodetopo_xid_events_total", values, **UUID, xid=str(code))
 
@@ -195,6 +200,25 @@ CASES = {
         ),
         labels={"hca": "mlx5_0", **NODE},
         at=16,
+    ),
+    "HcaUnhealthy": Case(
+        bad=(series("nodetopo_hca_healthy", 0, hca="mlx5_0", key="0000:18:00.0"),),
+        good=(
+            (series("nodetopo_hca_healthy", 1, hca="mlx5_0", key="0000:18:00.0"),),
+            (series("nodetopo_hca_healthy", "1x9 0x3 1x1500", hca="mlx5_0", key="a"),),
+            (),
+        ),
+        labels={"hca": "mlx5_0", "key": "0000:18:00.0", **NODE},
+    ),
+    "HcaLinkFlapping": Case(
+        bad=(port_errors("link_downed", "0+1x5 5x1500"),),
+        good=(
+            (port_errors("link_downed", "0+1x3 3x1500"),),
+            (port_errors("symbol_error", "0+9x1500"),),
+            (port_errors("link_downed", 400),),
+        ),
+        labels={"hca": "mlx5_0", "port": "1", "counter": "link_downed", **NODE},
+        at=30,
     ),
     "GpuPlacementUndone": Case(
         bad=(broken("audit", "fail"),),

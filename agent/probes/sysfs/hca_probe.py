@@ -20,18 +20,14 @@ from agent.rdma.identity import KnownHca, hca_key
 
 COUNTERS = {
     "link_downed": "counters",
-    "link_error_recovery": "counters",
     "local_ack_timeout_err": "hw_counters",
-    "local_link_integrity_errors": "counters",
     "out_of_sequence": "hw_counters",
-    "packet_seq_err": "hw_counters",
     "port_rcv_errors": "counters",
     "port_xmit_discards": "counters",
-    "rnr_nak_retry_err": "hw_counters",
     "symbol_error": "counters",
 }
 """Those of :mod:`agent.probes.sysfs.rdma_ports` that show a bad cable or a lossy fabric, and the
-directory of each."""
+directory of each: few, since each is a series of each port."""
 
 _REFUSED = (EINVAL, EOPNOTSUPP)
 """How drivers answer for what this function of a device does not have, or may not read."""

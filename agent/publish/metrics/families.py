@@ -17,6 +17,7 @@ import agent
 from agent.formats.harmless import harmless
 from agent.health.status import GpuHealth
 from agent.model.gpu import Fabric, FabricState, Gpu
+from agent.model.hca import Hca, HcaPort
 from agent.model.limits import MAX_HCAS
 from agent.model.snapshot import Snapshot
 from agent.publish.metrics.state import MetricsState
@@ -49,6 +50,8 @@ class Per(StrEnum):
     GPU = "GPU"
     RESOURCE = "resource"
     HCA = "HCA"
+    PORT = "port"
+    """Of an HCA."""
     PROBLEM = "problem"
     """Nothing on a sound node; the page of the metrics has the limits."""
 
@@ -118,6 +121,7 @@ _SOUND = GpuHealth()
 SCANNED = "the node was scanned"
 OFFERED = "the resource is offered"
 HAS_HCAS = "the node has HCAs"
+HCAS_OFFERED = "HCAs are offered"
 REMAPS = "the GPU remaps rows (from A100 on) and is not in MIG mode"
 """Conditions that several families have in common."""
 
@@ -160,6 +164,31 @@ def _is_registered(fabric: Fabric | None) -> bool | None:
     if fabric is None or fabric.state is FabricState.NOT_SUPPORTED:
         return None
     return fabric.state is FabricState.COMPLETED and not fabric.status
+
+
+PORT_STATES = {"DOWN": 1, "INIT": 2, "ARMED": 3, "ACTIVE": 4, "ACTIVE_DEFER": 5}
+"""Numbers of the kernel (include/rdma/ib_verbs.h, enum ib_port_state)."""
+
+BYTES_PER_GBIT = 1e9 / 8
+
+PORT_ERRORS = 6
+"""Counters of a port that are published: those that the look at HCAs reads."""
+
+
+def _hcas(state: MetricsState) -> tuple[Hca, ...]:
+    return (state.snapshot.hcas if state.snapshot else None) or ()
+
+
+def _each_port(value: Callable[[HcaPort], float | None]) -> Callable[[MetricsState], Samples]:
+    """Return the samples of a family with the labels ``hca`` and ``port``."""
+
+    def samples(state: MetricsState) -> Samples:
+        known = {
+            (hca.name, str(port.number)): value(port) for hca in _hcas(state) for port in hca.ports
+        }
+        return {labels: number for labels, number in known.items() if number is not None}
+
+    return samples
 
 
 AGENT_FAMILIES = (
@@ -603,10 +632,7 @@ NODE_FAMILIES = (
         labels=("hca",),
         per=Per.HCA,
         when=HAS_HCAS,
-        samples=lambda state: {
-            (hca.name,): len(hca.ports)
-            for hca in (state.snapshot.hcas if state.snapshot else None) or ()
-        },
+        samples=lambda state: {(hca.name,): len(hca.ports) for hca in _hcas(state)},
     ),
     Family(
         name="hca_ports_active",
@@ -615,8 +641,64 @@ NODE_FAMILIES = (
         per=Per.HCA,
         when=HAS_HCAS,
         samples=lambda state: {
-            (hca.name,): sum(port.state == "ACTIVE" for port in hca.ports)
-            for hca in (state.snapshot.hcas if state.snapshot else None) or ()
+            (hca.name,): sum(port.state == "ACTIVE" for port in hca.ports) for hca in _hcas(state)
+        },
+    ),
+    Family(
+        name="hca_port_state",
+        text="State of the port: 1 DOWN, 2 INIT, 3 ARMED, 4 ACTIVE, 5 ACTIVE_DEFER",
+        labels=("hca", "port"),
+        per=Per.PORT,
+        when="the driver gives the state",
+        samples=_each_port(lambda port: PORT_STATES.get(port.state or "")),
+    ),
+    Family(
+        name="hca_port_rate_bytes_per_second",
+        text="Rate of the port in one direction; one that is down states a rate too",
+        labels=("hca", "port"),
+        per=Per.PORT,
+        when="the driver gives the rate",
+        samples=_each_port(
+            lambda port: None if port.rate_gbps is None else port.rate_gbps * BYTES_PER_GBIT
+        ),
+    ),
+    Family(
+        name="hca_port_errors",
+        text="Error counters of the port, by their names in sysfs, read once a minute",
+        labels=("hca", "port", "counter"),
+        kind=MetricKind.COUNTER,
+        per=Per.PORT,
+        most=PORT_ERRORS,
+        when=f"{HCAS_OFFERED}, and the driver has the counter",
+        samples=lambda state: {
+            (hca, str(port), counter): count
+            for (hca, port), counts in state.hca_counters.items()
+            for counter, count in counts.items()
+        },
+    ),
+    Family(
+        name="hca_healthy",
+        text="Whether the kubelet may hand the RDMA adapter out, by its health; `key` is what the "
+        "ids of its devices begin with",
+        labels=("hca", "key"),
+        per=Per.HCA,
+        when=HCAS_OFFERED,
+        is_minimal=True,
+        samples=lambda state: {
+            (health.name, key): float(health.is_healthy) for key, health in state.hca_health.items()
+        },
+    ),
+    Family(
+        name="hca_health_info",
+        text="Why an RDMA adapter is not handed out; sound ones have no sample",
+        labels=("hca", "key", "reason"),
+        per=Per.HCA,
+        when="the RDMA adapter is not sound",
+        is_minimal=True,
+        samples=lambda state: {
+            (health.name, key, health.reason): 1
+            for key, health in state.hca_health.items()
+            if health.reason is not None
         },
     ),
 )
@@ -632,9 +714,19 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
-def series(*, gpus: int, resources: int = 1, hcas: int = 0) -> int:
-    """Return the most series that a node without problems has in :data:`FAMILIES`."""
-    counts = {Per.NODE: 1, Per.GPU: gpus, Per.RESOURCE: resources, Per.HCA: hcas, Per.PROBLEM: 0}
+def series(*, gpus: int, resources: int = 1, hcas: int = 0, ports: int | None = None) -> int:
+    """Return the most series that a node without problems has in :data:`FAMILIES`.
+
+    HCAs have one port each unless *ports* is given.
+    """
+    counts = {
+        Per.NODE: 1,
+        Per.GPU: gpus,
+        Per.RESOURCE: resources,
+        Per.HCA: hcas,
+        Per.PORT: hcas if ports is None else ports,
+        Per.PROBLEM: 0,
+    }
     return sum(family.most * counts[family.per] for family in FAMILIES)
 
 

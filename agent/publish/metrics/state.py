@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agent.health.hca import HcaHealthView
 from agent.health.status import HealthView
 from agent.model.snapshot import Snapshot
 from agent.publish.metrics.process import ProcessSample
@@ -30,6 +31,8 @@ class MetricsState:
         checks_broken: report → code of a broken check → ``fail`` or ``warn``.
         health: by GPU; empty where health is not watched.
         xid_counts: (GPU uuid, XID) → how often it was seen.
+        hca_health: by key; empty while no HCAs are offered, or their health is not watched.
+        hca_counters: (name of the HCA, number of the port) → counter → count.
         nvml_failures: consecutive failures to read NVML.
         strategies: how devices are handed to containers; empty while nothing is offered.
         config: name of the configuration in force; ``None`` if nothing selects one.
@@ -63,6 +66,8 @@ class MetricsState:
     checks_broken: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     health: HealthView = field(default_factory=dict)
     xid_counts: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    hca_health: HcaHealthView = field(default_factory=dict)
+    hca_counters: Mapping[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)
     nvml_failures: int = 0
     strategies: tuple[str, ...] = ()
     config: str | None = None

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.formats.harmless import harmless
+from agent.health.hca import HcaHealth
 from agent.health.rules import HealthRules
 from agent.machines.bundled import machine, names
 from agent.model.gpu import EccErrors, Fabric, FabricState, Mig, RemappedRows
@@ -15,11 +16,20 @@ from agent.model.hca import Hca, HcaPort
 from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
-from agent.publish.metrics.families import FAMILIES, LONGEST_LABEL, MOST_SERIES, Per, series
+from agent.probes.sysfs.hca_probe import COUNTERS
+from agent.publish.metrics.families import (
+    FAMILIES,
+    LONGEST_LABEL,
+    MOST_SERIES,
+    PORT_ERRORS,
+    Per,
+    series,
+)
 from agent.publish.metrics.state import MetricsState
 from scripts.docs.metrics import PROCESS_SERIES, node_series
 from tests.publish.metrics.scraped import BROKEN, fetch, served
 
+ERRORS = dict.fromkeys(COUNTERS, 0)
 VERDICTS = ("pass", "warn", "fail", "unknown", "waived", "skipped")
 HOSTILE = ('a"b', "a\\b", "a\nb 1", "{}", "# EOF", "\u202e\u0000", "x" * 300)
 
@@ -28,9 +38,14 @@ def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
     """Return *snapshot* with every GPU broken, and all that an agent may say beside it."""
     offered = [f"nvidia.com/r{number}" for number in range(resources)]
     checks = dict.fromkeys(VERDICTS, 1)
+    hcas = snapshot.hcas or ()
     return MetricsState(
         strategies=("cdi-cri",),
         snapshot=snapshot,
+        hca_health={
+            hca.name: HcaHealth(name=hca.name, is_healthy=False, reason="HcaLost") for hca in hcas
+        },
+        hca_counters={(hca.name, port.number): ERRORS for hca in hcas for port in hca.ports},
         registrations=dict.fromkeys(offered, 1),
         is_registered=dict.fromkeys(offered, True),
         devices={name: {"healthy": 1, "unhealthy": 0} for name in offered},
@@ -55,7 +70,14 @@ def test_a_bundled_machine_has_no_more_series_than_documented(name: str) -> None
     node = machine(name)
     for resources in (1, 3):
         found = sum(counted(full(node, resources)).values())
-        assert found <= series(gpus=len(node.gpus), resources=resources, hcas=len(node.hcas or ()))
+        hcas = node.hcas or ()
+        ports = sum(len(hca.ports) for hca in hcas)
+        most = series(gpus=len(node.gpus), resources=resources, hcas=len(hcas), ports=ports)
+        assert found <= most
+
+
+def test_as_many_errors_of_a_port_are_published_as_are_read() -> None:
+    assert len(COUNTERS) == PORT_ERRORS
 
 
 def test_a_node_of_which_everything_is_known_has_as_many_series_as_documented() -> None:
@@ -137,6 +159,7 @@ def test_no_label_is_of_a_pod() -> None:
     named = {label for family in FAMILIES for label in family.labels}
     assert named == {
         *("version", "strategy", "probe", "report", "verdict", "code", "outcome", "name"),
-        *("resource", "health", "node", "driver", "nvml", "machine", "hca"),
+        *("resource", "health", "node", "driver", "nvml", "machine"),
+        *("hca", "key", "port", "counter"),
         *("gpu", "uuid", "pci", "model", "numa", "class", "reason", "xid"),
     }

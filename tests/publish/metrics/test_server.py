@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.health.hca import HcaHealth
 from agent.machines.bundled import machine
 from agent.model.gpu import (
     EccErrors,
@@ -147,6 +148,40 @@ def test_ports_of_an_hca_are_counted_with_those_that_are_active() -> None:
     assert samples(of(node), "nodetopo_hca_ports_active") == {("mlx5_0",): 1.0}
 
 
+def test_a_port_has_its_state_its_rate_in_bytes_and_its_errors() -> None:
+    ports = (
+        HcaPort(number=1, state="ACTIVE", rate_gbps=400.0),
+        HcaPort(number=2, state="INIT", rate_gbps=None),
+        HcaPort(number=3, state=None, rate_gbps=2.5),
+    )
+    node = dataclasses.replace(machine("dgx-h100"), hcas=(Hca(name="mlx5_0", ports=ports),))
+    state = dataclasses.replace(
+        of(node), hca_counters={("mlx5_0", 1): {"link_downed": 3, "symbol_error": 0}}
+    )
+    one, two, three = (("mlx5_0", number) for number in "123")
+    errors = {("link_downed", *one): 3.0, ("symbol_error", *one): 0.0}  # labels by name
+    assert samples(state, "nodetopo_hca_port_state") == {one: 4.0, two: 2.0}
+    assert samples(state, "nodetopo_hca_port_rate_bytes_per_second") == {one: 5e10, three: 3.125e8}
+    assert samples(state, "nodetopo_hca_port_errors_total") == errors
+
+
+def test_an_hca_that_is_not_handed_out_has_its_reason() -> None:
+    bad = HcaHealth(name="mlx5_0", is_healthy=False, reason="HcaLinkDown", said="its port is down")
+    health = {"0000:18:00.0": bad, "0000:40:00.0": HcaHealth(name="mlx5_1")}
+    state = dataclasses.replace(of(machine("dgx-h100")), hca_health=health)
+    assert samples(state, "nodetopo_hca_healthy") == {
+        ("mlx5_0", "0000:18:00.0"): 0.0,
+        ("mlx5_1", "0000:40:00.0"): 1.0,
+    }
+    assert samples(state, "nodetopo_hca_health_info") == {
+        ("mlx5_0", "0000:18:00.0", "HcaLinkDown"): 1.0
+    }
+
+
+def test_an_hca_whose_health_is_not_watched_has_none() -> None:
+    assert samples(of(machine("dgx-h100")), "nodetopo_hca_healthy") == {}
+
+
 def test_unknown_facts_have_no_sample() -> None:
     node = machine("l40s-pcie-4")
     gpu = dataclasses.replace(node.gpus[0], recovery_action=None)
@@ -278,6 +313,8 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
         checks_broken={"audit": {"KUB-003": "fail"}},
         health={GPU0: BROKEN},
         xid_counts={(GPU0, 79): 1},
+        hca_health={"key": HcaHealth(name="mlx5_0", is_healthy=False, reason="HcaLost")},
+        hca_counters={("mlx5_0", 1): {"link_downed": 1}},
         config="a100",
         pods_measured={"aligned": 1},
         pods_misaligned={"QOS-001": 1},
