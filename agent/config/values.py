@@ -23,6 +23,10 @@ LONGEST_PREFIX = 45
 """Characters of the prefix of our labels, slash included: with the longest of their names, 18
 characters, a key has 63."""
 
+LONGEST_NAME = 63
+"""Characters of a resource's name, or a CDI class, without the domain (k8s.io/apimachinery
+``IsQualifiedName``; CDI SPEC.md, "Kind")."""
+
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
 
@@ -129,6 +133,8 @@ def resource(value: object) -> str:
     """Read an extended resource's name, or a CDI kind: both are ``domain/name``."""
     if _RESOURCE.fullmatch(text(value)) is None:
         raise ValueError("not of the form domain/name")
+    if len(text(value).rpartition("/")[2]) > LONGEST_NAME:
+        raise ValueError(f"a name of more than {LONGEST_NAME} characters")
     return text(value)
 
 

@@ -283,3 +283,8 @@ def test_print_config_shows_value_and_origin(
         ("true", "flag --once"),
         ("auto", "default"),
     )
+
+
+def test_a_name_of_a_resource_that_no_kubelet_takes_is_refused() -> None:
+    with pytest.raises(InputError, match="a name of more than 63 characters"):
+        Resolved.of(flags={"resource_name": f"nvidia.com/{'x' * 64}"}, environment={})

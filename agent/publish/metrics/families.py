@@ -591,12 +591,12 @@ KUBELET_FAMILIES = (
     ),
     Family(
         name="joint_placements",
-        text="GPUs and HCAs that were taken for one container's, as the kubelet says since: right,"
-        " wrong, or unknown",
+        text="GPUs and HCAs that were taken for one container's, as the kubelet says since: "
+        "`right`, `wrong` or `unknown`",
         labels=("outcome",),
         kind=MetricKind.COUNTER,
         most=3,
-        when="where HCAs are offered",
+        when=HCAS_OFFERED,
         samples=lambda state: by_name(state.joint),
     ),
 )

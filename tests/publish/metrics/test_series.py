@@ -55,7 +55,6 @@ def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
         check_counts={"health": checks, "audit": checks},
         health={gpu.id: BROKEN for gpu in snapshot.gpus},
         config="one",
-        joint=dict.fromkeys(("right", "wrong", "unknown"), 0),
         pods_measured=dict.fromkeys(("aligned", "misaligned", "unknown"), 0),
     )
 

@@ -315,7 +315,6 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
         xid_counts={(GPU0, 79): 1},
         hca_health={"key": HcaHealth(name="mlx5_0", is_healthy=False, reason="HcaLost")},
         hca_counters={("mlx5_0", 1): {"link_downed": 1}},
-        joint={"right": 1},
         config="a100",
         pods_measured={"aligned": 1},
         pods_misaligned={"QOS-001": 1},
