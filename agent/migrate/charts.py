@@ -314,19 +314,29 @@ OPERATOR_VALUES: Table = {
 """Of the operator's chart, and of ``spec`` of its ClusterPolicy; keys of NFD's below
 ``node-feature-discovery`` are in :data:`NFD_VALUES`."""
 
-_KEEP = "nodetopo serves no RDMA resources yet: keep the RDMA shared device plugin"
-_WITH_RDMA = _rule(Verdict.NOT_OURS, "stays with the RDMA shared device plugin, which must stay")
+_RDMA_READ = _rule(Verdict.SET, "the same in the file of rdma-config", "rdma")
 
 RDMA_CONFIG: Table = {
-    "periodicUpdateInterval": _WITH_RDMA,
-    "configList[].resourceName": _rule(
-        Verdict.NOT_SUPPORTED,
-        f"{_KEEP}. It offers $resource without NUMA nodes, so the kubelet aligns it with nothing, "
-        "and never takes it back when a port is down; nodetopo places GPUs by their HCAs, labels "
-        "the node's HCAs and checks their ports beside it",
+    "periodicUpdateInterval": _rule(
+        Verdict.IGNORED,
+        "HCAs that come and go are offered at the next scan, every scan-interval",
     ),
-    **_each("resourcePrefix rdmaHcaMax devices", _WITH_RDMA, "configList[]."),
-    **_each("vendors deviceIDs drivers ifNames linkTypes", _WITH_RDMA, "configList[].selectors."),
+    "configList[].resourceName": _rule(
+        Verdict.DIFFERS,
+        "rdma-config offers $resource with as many devices, and a container gets every HCA of it "
+        "as before. Devices are named after HCAs and taken back when a port is down; storage "
+        "cards and functions of a whole card are left out unless ifNames names them; nothing is "
+        "set up on interfaces. With `mode: chosen` in its entry they have NUMA nodes, and a "
+        "container gets those alone that are nearest to its GPUs",
+        "rdma",
+    ),
+    **_each("resourcePrefix rdmaHcaMax", _RDMA_READ, "configList[]."),
+    "configList[].devices": _rule(
+        Verdict.SET, "the same as selectors.ifNames, which is the newer name", "rdma"
+    ),
+    **_each("vendors deviceIDs drivers ifNames linkTypes", _RDMA_READ, "configList[].selectors."),
+    **_each("mode issm", _rule(Verdict.SAME, "a key of rdma-config's own"), "configList[]."),
+    "configList[].selectors.hcas": _rule(Verdict.SAME, "a key of rdma-config's own"),
 }
 
 NFD_FLAGS: Table = _each(
@@ -335,14 +345,21 @@ NFD_FLAGS: Table = _each(
     _STAYS,
 )
 RDMA_FLAGS: Table = {
-    "config-file": _WITH_RDMA,
-    "use-cdi": _rule(
-        Verdict.NOT_OURS,
-        "stays with the RDMA shared device plugin; its start and stop delete files nvidia.com* in "
-        "the CDI directories, among them other programs' (pkg/cdi/cdi.go)",
+    "config-file": _rule(
+        Verdict.SET,
+        "rdma-config names the file; the shared plugin's usual place is its default",
+        "rdma",
     ),
-    "version": _WITH_RDMA,
-    "v": _WITH_RDMA,
+    "use-cdi": _rule(
+        Verdict.SET,
+        "HCAs by names of a specification of our own kind; files of other programs stay, which "
+        "the shared plugin deletes at its start and stop (pkg/cdi/cdi.go)",
+        "rdma",
+        "cdi",
+        rdma_hand_over="cdi-cri",
+    ),
+    "version": _rule(Verdict.IGNORED, "prints a version and ends"),
+    "v": _rule(Verdict.IGNORED, "prints a version and ends"),
 }
 
 _NO_SIDECAR = _rule(Verdict.IGNORED, "nodetopo selects a configuration itself, without a sidecar")

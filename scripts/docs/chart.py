@@ -27,6 +27,7 @@ OPEN = {
     "metrics.rules.labels": "object",
     "metrics.serviceMonitor.labels": "object",
     "namedConfigs.configs": "object",
+    "rdma.config": "object",
     "networkPolicy.from": "array",
     "nodeSelector": "object",
     "podAnnotations": "object",

@@ -46,18 +46,18 @@ def test_every_documented_key_has_a_verdict_and_a_wrong_one_is_unknown(
     assert "did you mean" in finding.means
 
 
-def test_rdma_resources_are_not_served_and_the_shared_plugin_stays() -> None:
+def test_rdma_resources_are_served_from_the_same_file() -> None:
     found = _judged(RDMA_CONFIG)
-    served = {it.written: it.means for it in found if it.verdict is Verdict.NOT_SUPPORTED}
-    assert list(served) == [
+    differs = {it.written: it.means for it in found if it.verdict is Verdict.DIFFERS}
+    assert list(differs) == [
         "configList[0].resourceName: shared_a",
         "configList[1].resourceName: shared_b",
     ]
-    means = list(served.values())
-    assert all("keep the RDMA shared device plugin" in text for text in means)
+    means = list(differs.values())
     assert "example.com/shared_a" in means[0]
     assert "rdma/shared_b" in means[1]
-    assert {it.verdict for it in found} == {Verdict.NOT_SUPPORTED, Verdict.NOT_OURS}
+    assert {it.verdict for it in found} == {Verdict.DIFFERS, Verdict.SET, Verdict.IGNORED}
+    assert {it.components for it in found if it.verdict is not Verdict.IGNORED} == {("rdma",)}
 
 
 def test_lines_are_those_of_the_file_also_inside_a_config_map() -> None:
@@ -208,7 +208,7 @@ def test_the_operators_objects_are_read_as_its_values_are() -> None:
     found = {it.written: it for text in (policy, nic) for it in _judged(json.dumps(text))}
     assert found["mig.strategy: mixed"].components == ("mig-access",)
     assert found["GDS_ENABLED=true"].settings == {"gds": "true"}
-    assert found["configList[0].resourceName: shared_a"].verdict is Verdict.NOT_SUPPORTED
+    assert found["configList[0].resourceName: shared_a"].verdict is Verdict.DIFFERS
     assert found["ofedDriver"].verdict is Verdict.NOT_OURS
 
 

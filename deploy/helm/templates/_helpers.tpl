@@ -126,6 +126,15 @@ subjects:
 {{- end -}}
 {{- end }}
 
+{{/* The ConfigMap with the pools of HCAs: ours where they are given as values. */}}
+{{- define "nodetopo.rdma" -}}
+{{- if .Values.rdma.config -}}
+{{ include "nodetopo.name" . }}-rdma
+{{- else -}}
+{{ .Values.rdma.configMap }}
+{{- end -}}
+{{- end }}
+
 {{/* What the components mount of the host: name, mountPath, path, type, writable. */}}
 {{- define "nodetopo.hostMounts" -}}
 {{- $mounts := list -}}
