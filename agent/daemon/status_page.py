@@ -1,6 +1,7 @@
 """What the daemon shows on its status page."""
 
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -9,6 +10,8 @@ import agent
 from agent.checks.engine import Report
 from agent.daemon.components import Components
 from agent.daemon.status import Status
+from agent.deviceplugin.devices import PluginDevice
+from agent.deviceplugin.plugin import PluginState
 from agent.publish.page.state import PATHS, ListedPods, PageState, ResourceState
 
 if TYPE_CHECKING:  # loaded by the first request
@@ -45,7 +48,8 @@ def page_state(status: Status) -> PageState:
     settings, plugins = components.settings, components.plugins
     current, health = components.store.current, components.health
     metrics = status.state()
-    allocations = [one for served in plugins.served for one in served.plugin.recent_allocations]
+    allocations = [one for it in plugins.served for one in it.plugin.recent_allocations]
+    allocations += [one for it in plugins.pools for one in it.plugin.recent_allocations]
     labels = components.labels
     reports: dict[str, Report] = {name: found.report for name, found in status.checks().items()}
     listings = _listings(components)
@@ -82,25 +86,34 @@ def page_state(status: Status) -> PageState:
 
 
 def _resources(components: Components) -> tuple[ResourceState, ...]:
-    found = []
-    for served in components.plugins.served:
-        plugin, devices = served.plugin.state, served.resource.devices
-        healthy = sum(device.is_healthy for device in devices)
+    plugins, found = components.plugins, []
+    for served in plugins.served:
         policy, model, _ = served.plan.placement(served.resource)
-        found.append(
-            ResourceState(
-                name=served.resource.name,
-                healthy=healthy,
-                unhealthy=len(devices) - healthy,
-                is_registered=plugin.is_registered,
-                registrations=plugin.registrations,
-                endpoint=plugin.endpoint,
-                problem=plugin.conflict or plugin.last_problem,
-                placement=f"policy {policy}, bandwidth model {model}",
-                allocations=plugin.allocations,
-            )
-        )
+        said = f"policy {policy}, bandwidth model {model}"
+        resource = served.resource
+        found.append(_resource(resource.name, resource.devices, served.plugin.state, said))
+    for pool in plugins.pools:
+        hcas, mode = len(pool.resource.hcas), pool.resource.pool.mode
+        said = f"{hcas} HCAs, mode {mode}"
+        found.append(_resource(pool.resource.name, pool.resource.devices, pool.plugin.state, said))
     return tuple(found)
+
+
+def _resource(
+    name: str, devices: Sequence[PluginDevice], plugin: PluginState, placement: str
+) -> ResourceState:
+    healthy = sum(device.is_healthy for device in devices)
+    return ResourceState(
+        name=name,
+        healthy=healthy,
+        unhealthy=len(devices) - healthy,
+        is_registered=plugin.is_registered,
+        registrations=plugin.registrations,
+        endpoint=plugin.endpoint,
+        problem=plugin.conflict or plugin.last_problem,
+        placement=placement,
+        allocations=plugin.allocations,
+    )
 
 
 def _shown_settings(components: Components, config: str | None) -> list[tuple[str, str]]:

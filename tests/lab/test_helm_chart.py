@@ -13,6 +13,8 @@ import agent
 from agent.cli.main import parser
 from agent.cli.source import given
 from agent.config import Resolved
+from agent.config.rdma import parse
+from agent.config.settings import RDMA_USUAL_PLACE
 from tests.deploy.kustomize import render as kustomize
 from tests.lab.helm.chart import CHART, Object, helm, is_hook, render, template
 
@@ -92,6 +94,21 @@ def assert_same(chart: Iterable[Object], manifests: Iterable[Object]) -> None:
     assert ours.keys() == theirs.keys()
     for key, document in theirs.items():
         assert ours[key] == document, key
+
+
+def test_pools_of_hcas_given_as_values_are_the_file_that_the_agent_reads() -> None:
+    pool = {"resourceName": "a", "rdmaHcaMax": 8, "selectors": {"vendors": ["15b3"]}}
+    objects = render({"components.rdma": True, "rdma.config": {"configList": [pool]}})
+    (config,) = [one for one in objects if "config.json" in (one.get("data") or {})]
+    parsed = parse("config.json", config["data"]["config.json"])
+    assert [pool.resource for pool in parsed.pools] == ["rdma/a"]
+    (daemon,) = [one for one in objects if one["kind"] == "DaemonSet"]
+    pod = daemon["spec"]["template"]["spec"]
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
+    name = config["metadata"]["name"]
+    assert volumes["rdma-devices"]["configMap"] == {"name": name, "optional": True}
+    assert Path(mounts["rdma-devices"]) == RDMA_USUAL_PLACE.parent
 
 
 def test_the_chart_passes_helms_own_checks() -> None:

@@ -1,6 +1,7 @@
 """GPUs and HCAs of one daemon on a real kubelet."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,21 @@ def test_what_followed_each_other_is_verified_against_the_kubelet(
         lambda: outcomes(node) == wanted,
         evidence=lambda: f"{outcomes(node)}\n{node.logs()}",
     )
+
+
+def test_an_hca_without_a_link_is_not_allocatable_until_it_has_one(
+    node: Node, config: Path, tmp_path: Path
+) -> None:
+    sysfs = tmp_path / "sys"
+    shutil.copytree(node.host / "sys", sysfs, symlinks=True)
+    start(node, config, "--sysfs-root", str(sysfs))
+    state = sysfs / "class" / "infiniband" / "mlx5_3" / "ports" / "1" / "state"
+    text = state.read_text("ascii")
+    state.write_text("1: DOWN\n", "ascii")
+    node.wait_allocatable(_HCA, 28)
+    assert len(node.healthy(GPU)) == 8
+    state.write_text(text, "ascii")
+    node.wait_allocatable(_HCA, 32)
 
 
 def test_both_resources_come_back_after_a_restart_of_the_kubelet(

@@ -23,7 +23,7 @@ class ResourceState:
         registrations: that the kubelet accepted since the start.
         endpoint: file name of the socket; ``None`` while there is none.
         problem: why the last attempt to serve or register failed; ``None`` after a success.
-        placement: policy and bandwidth model, in words.
+        placement: policy and bandwidth model, or HCAs and mode, in words.
         allocations: containers that were given devices since the start.
     """
 
