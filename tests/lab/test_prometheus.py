@@ -31,6 +31,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 ABSENT = {"nodetopo_config_info", "nodetopo_pods_measured", "nodetopo_pods_misaligned"}
 """What these agents do not have: a configuration by name, and a kubelet that lists pods."""
 
+POOL = {"resourceName": "a", "rdmaHcaMax": 16, "selectors": {"vendors": ["15b3"]}}
+"""Offered by the agent of the whole machine, for the metrics of HCAs."""
+
 CONFIGURATION = """\
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: [{rules}]
@@ -50,12 +53,20 @@ def start(stack: ExitStack, directory: Path, machine: str, *arguments: str) -> D
     """Start an agent on *machine*, with a kubelet of its own."""
     directory.mkdir()
     unpack((NODES / machine / "sysfs.txt").read_text("utf-8"), directory / "root")
+    counted = hca_port(directory) / "counters"
+    counted.mkdir(exist_ok=True)
+    (counted / "link_downed").write_text("3\n", "ascii")
     (directory / "sysfs").symlink_to("root/sys")
     (directory / "procfs").symlink_to("root/proc")
     kubelet = stack.enter_context(FakeKubelet(directory))
     agent = stack.enter_context(running(directory, machine, *arguments))
     kubelet.wait_registered(120)
     return agent
+
+
+def hca_port(directory: Path) -> Path:
+    """Return the directory of an HCA's port of the machine in *directory*."""
+    return directory / "root" / "sys" / "class" / "infiniband" / "mlx5_7" / "ports" / "1"
 
 
 def with_troubles(agent: Daemon) -> None:
@@ -85,7 +96,9 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Return a Prometheus that has scraped a node with troubles and one in MIG mode."""
     home = tmp_path_factory.mktemp("p")
     with ExitStack() as stack:
-        agent = start(stack, home / "w", WHOLE)
+        pools = home / "pools.json"
+        pools.write_text(json.dumps({"configList": [POOL]}), "utf-8")
+        agent = start(stack, home / "w", WHOLE, f"--rdma-config={pools}")
         divided = start(stack, home / "d", DIVIDED, "--mig-strategy=mixed")
         targets = {
             name: urlsplit(one.url()).netloc
@@ -99,7 +112,10 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
             )
         )
         with_troubles(agent)
+        (hca_port(home / "w") / "state").write_text("1: DOWN\n", "ascii")
         for query in (
+            "nodetopo_hca_health_info",
+            "increase(nodetopo_hca_port_errors_total[1h]) >= 0",
             'nodetopo_xid_events_total{xid="95"}',
             "nodetopo_gpu_recovery_action == 1",
             "nodetopo_gpu_sram_threshold_exceeded == 1",
