@@ -114,7 +114,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         with_troubles(agent)
         (hca_port(home / "w") / "state").write_text("1: DOWN\n", "ascii")
         for query in (
-            "nodetopo_hca_health_info",
+            "count(nodetopo_hca_health_info) == 2",  # of both jobs
             "increase(nodetopo_hca_port_errors_total[1h]) >= 0",
             'nodetopo_xid_events_total{xid="95"}',
             "nodetopo_gpu_recovery_action == 1",
