@@ -20,7 +20,6 @@ from agent.rdma.pools import Pool, RdmaConfig, Selectors, SharingMode
 from agent.rdma.selection import LINK_TYPES
 
 DEFAULT_PREFIX = "rdma"
-DEFAULT_INTERVAL_S = 60.0
 
 MOST_POOLS = 64
 """Each is a device plugin with threads of its own; real files have up to one for each HCA."""
@@ -82,9 +81,8 @@ def parse(
         raise InputError(f"{name} is empty", 'write {"configList": [...]}')
     reader = _Reader(list(warnings), mode, with_issm)
     keys = reader.known(root, _KEYS)
-    interval: float | None = DEFAULT_INTERVAL_S
-    if "periodicUpdateInterval" in keys:
-        interval = float(reader.count(keys["periodicUpdateInterval"], "seconds")) or None
+    if "periodicUpdateInterval" in keys:  # the node is scanned anyway
+        reader.count(keys["periodicUpdateInterval"], "seconds")
     if "configList" not in keys or not keys["configList"].items():
         (keys.get("configList") or root).refuse("no resource is configured", _CURE)
     entries = keys["configList"].items()
@@ -104,9 +102,7 @@ def parse(
             pools.append(pool)
         else:
             reader.warnings.append(f"{entry.where}: {pool.resource} is not offered: {problem}")
-    return RdmaConfig(
-        pools=tuple(pools), update_interval_s=interval, warnings=tuple(reader.warnings)
-    )
+    return RdmaConfig(pools=tuple(pools), warnings=tuple(reader.warnings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,16 +162,18 @@ class HcaPlugins:
             registration: how the kubelet learns of a resource, and its plugins_registry.
             taken: keys of HCAs that are offered together with a GPU, and so in no pool.
         """
-        pairing = Pairing(snapshot=snapshot)
-        self._pairing = pairing
-        if plan.config is not None or taken:
+        if plan.config is None and not taken:
+            self._pairing = None
+            self._joint.rest()
+        else:
+            self._pairing = Pairing(snapshot=snapshot)
+            self._joint.take(
+                self._pairing,
+                {gpu.id: position for position, gpu in enumerate(snapshot.gpus)},
+                {one.key: position for position, one in enumerate(self._known)},
+                plan.variables,
+            )
             self._has_connection_manager = plan.answers.has_connection_manager
-        self._joint.take(
-            pairing,
-            {gpu.id: position for position, gpu in enumerate(snapshot.gpus)},
-            {one.key: position for position, one in enumerate(self._known)},
-            plan.variables,
-        )
         offered = RdmaOffer()
         if plan.config is not None:
             offered = offer_hcas(snapshot, self._known, plan.config.pools, unhealthy, taken)
@@ -305,14 +307,8 @@ class HcaPlugins:
         """Log what is new in what is offered, and in what is not."""
         log = structlog.get_logger()
         for refusal in offered.refusals:
-            if refusal in self._offer.refusals:
-                continue
-            if refusal.resource is None:
-                log.info("HCA not offered", reason=refusal.reason)
-            else:
-                log.warning(
-                    "resource not offered", resource=refusal.resource, reason=refusal.reason
-                )
+            if refusal not in self._offer.refusals:
+                log.info("HCAs not offered", reason=refusal.reason)
         names = [resource.name for resource in offered.resources]
         if names != [resource.name for resource in self._offer.resources]:
             log.info("resources offered", resources=names)

@@ -185,7 +185,7 @@ def _ready_pool(pool: ServedPool, plugins: PluginSet, target: Target) -> ReadyPo
 def _check_for_gpus(plugins: PluginSet) -> None:
     """Raise UnreadableError if the node was scanned and nothing of it is offered."""
     snapshot = plugins.taken
-    if snapshot is None or plugins.served:
+    if snapshot is None or plugins.served or plugins.pools:
         return
     if refused := [refusal.reason for refusal in plugins.refusals]:
         raise UnreadableError(

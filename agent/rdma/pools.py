@@ -70,11 +70,8 @@ class RdmaConfig:
 
     Attributes:
         pools: in the order of the file; no two have the same resource.
-        update_interval_s: ``periodicUpdateInterval``; ``None`` where the file turns it off (0).
-            The node is scanned anyway, and an HCA that appears is offered at the next scan.
         warnings: what the file says and we do not follow, a sentence each.
     """
 
     pools: tuple[Pool, ...]
-    update_interval_s: float | None = 60.0
     warnings: tuple[str, ...] = ()

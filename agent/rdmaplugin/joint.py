@@ -27,8 +27,9 @@ from agent.rdmaplugin.resources import RdmaResource, key_of, token_of
 WINDOW_S = 1.0
 """How long after an allocation a request of the other kind is taken for the same container's.
 
-Measured between two calls of one admission on the real kubelet: 2 to 30 ms, most of it for the
-checkpoint that the kubelet writes after each allocation; a slow disk makes that hundreds."""
+Between two calls of one admission the real kubelet takes 2 to 50 ms on two busy cores, most of it
+for the checkpoint that it writes after each allocation; a slow disk makes that hundreds. Pods that
+come together are admitted as close to each other, which a shorter window would not tell apart."""
 
 MOST_GUESSES = 64
 """Guesses that wait for the kubelet's word; a node admits fewer pods between two looks."""
@@ -143,6 +144,13 @@ class JointPlacement:
         assert pairing.closeness is not None  # computed now, and not during a call
         self._places = _Places(pairing=pairing, gpus=gpus, hcas=hcas, variables=tuple(variables))
 
+    def rest(self) -> None:
+        """Follow nothing, where no HCAs are offered."""
+        self._places = None
+        with self._lock:
+            self._grants.clear()
+            self._guesses.clear()
+
     def variables(
         self, gpus: Sequence[str], hcas: Sequence[str], *, are_gpus_certain: bool
     ) -> Mapping[str, str]:
@@ -175,6 +183,8 @@ class JointPlacement:
 
     def gave(self, kind: Kind, resource: str, devices: Iterable[str], parts: Iterable[str]) -> None:
         """Remember that the kubelet gave *devices* of *resource*, which stand for *parts*."""
+        if self._places is None:
+            return
         grant = Grant(
             kind=kind,
             resource=resource,

@@ -88,7 +88,8 @@ def offer_hcas(
         elif sum(tokens) > MOST_DEVICES:
             problem = f"rdmaHcaMax {sum(tokens)}: a kubelet takes {MOST_DEVICES} devices at most"
         if problem is not None:
-            refusals.append(Refusal(resource=pool.resource, reason=problem))
+            # No fault of the node: a file for a whole cluster has pools that some nodes lack.
+            refusals.append(Refusal(resource=None, reason=f"{pool.resource}: {problem}"))
             continue
         if not all(tokens):
             idle = ", ".join(

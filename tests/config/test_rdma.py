@@ -69,7 +69,6 @@ def test_the_configuration_that_the_plugin_is_deployed_with_is_read() -> None:
         }
     )
     assert config == RdmaConfig(
-        update_interval_s=300.0,
         pools=(
             Pool(
                 resource="rdma/hca_shared_devices_a",
@@ -102,14 +101,10 @@ def test_deprecated_devices_are_names_of_interfaces() -> None:
     assert "devices is deprecated" in warning
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, 60.0), (0, None), (5, 5.0)])
-def test_the_interval_has_a_default_and_0_turns_it_off(
-    given: int | None, expected: float | None
-) -> None:
+@pytest.mark.parametrize("seconds", [0, 5, 300])
+def test_the_interval_of_updates_changes_nothing(seconds: int) -> None:
     document: dict[str, Any] = {"configList": [ENTRY]}
-    if given is not None:
-        document["periodicUpdateInterval"] = given
-    assert read(document).update_interval_s == expected
+    assert read({**document, "periodicUpdateInterval": seconds}) == read(document)
 
 
 def test_our_keys_are_read_and_settings_are_their_defaults() -> None:

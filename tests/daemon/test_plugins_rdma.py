@@ -202,6 +202,24 @@ def test_unhealthy_hcas_are_not_handed_out(config: Any) -> None:
         assert [d.id for d in view(served).devices if not d.is_healthy] == [f"{key}::0"]
 
 
+def test_a_node_without_hcas_is_ready_and_says_what_it_lacks(config: Any) -> None:
+    with serving_node(rdma_config=config()) as served:
+        served.plugins.take(replace(HGX, hcas=()))
+        assert served.listed(GPU) == {GPU: 8}
+        assert list(served.plugins.states) == [GPU]
+        (refusal,) = served.plugins.refusals
+        assert refusal.reason == f"{HCA}: no HCA of this node matches it"
+        assert refusal.resource is None  # which would be a reason for not being ready
+
+
+def test_pools_are_served_on_a_node_without_gpus(config: Any) -> None:
+    with serving_node(rdma_config=config()) as served:
+        served.plugins.take(replace(HGX, gpus=()))
+        assert served.listed(HCA) == {HCA: 16}
+        chosen = served.kubelet.preferred(2, resource=HCA)
+        assert len(hca_names(HGX, chosen)) == 2
+
+
 def test_pools_come_and_go_with_the_configuration(config: Any, tmp_path: Path) -> None:
     with serving_node(rdma_config=config()) as served:
         served.plugins.take(HGX)
