@@ -97,6 +97,11 @@ def parse(
             entry.refuse(
                 f"{pool.resource} exists already, at {first.where}", "name each resource once"
             )
+        bare = pool.resource.rpartition("/")[2]
+        if any(name.rpartition("/")[2] == bare for name in seen):
+            reader.warnings.append(
+                f"{entry.where}: the shared plugin refuses {bare} under a second prefix"
+            )
         seen[pool.resource] = entry
         if (problem := _kubelets_refusal(pool.resource)) is None:
             pools.append(pool)

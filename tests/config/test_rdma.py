@@ -189,6 +189,7 @@ def test_a_name_without_a_prefix_may_come_again_under_another() -> None:
         "rdma/hca_shared_devices_a",
         "nvidia.com/hca_shared_devices_a",
     ]
+    assert "the shared plugin refuses hca_shared_devices_a" in config.warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -285,14 +285,14 @@ def _machine(snapshot: Snapshot) -> dict[str, Any]:
     return {"num_cores": 4 * len(nodes), "num_sockets": len(nodes), "topology": nodes}
 
 
-def table(pods: int, seed: int, policies: Sequence[str] = POLICIES) -> Iterator[str]:
+def table(pods: int, seed: int, alone: float) -> Iterator[str]:
     """Yield the rows of the table."""
     snapshot = machine()
     yield "| Topology Manager | plugins | pods | GPUs first | HCAs first | all | best possible |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for policy in policies:
+    for policy in POLICIES:
         for name, is_joint in (("uncoordinated", False), ("joint", True)):
-            run = play(snapshot, policy, pods, seed, is_joint=is_joint)
+            run = play(snapshot, policy, pods, seed, is_joint=is_joint, alone=alone)
             shares = (run.share(Kind.GPU), run.share(Kind.HCA), run.share(), run.best())
             cells = " | ".join(f"{share:.1%}" for share in shares)
             yield f"| {policy} | {name} | {len(run.pods)} | {cells} |"
@@ -303,8 +303,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--alone", type=float, default=0.0, help="share of pods with one kind only")
     args = parser.parse_args()
-    for row in table(args.pods, args.seed):
+    for row in table(args.pods, args.seed, args.alone):
         print(row, flush=True)
 
 

@@ -2,7 +2,12 @@
 
 import pytest
 
+from agent.model.numa import CpuSet, NumaNode
+from agent.model.pod import Container, ContainerKind, Pod
 from agent.rdmaplugin.joint import Kind
+from tests.lab.admission_case import GPU, NIC, Case, Device
+from tests.lab.admission_kubelet import outcomes
+from tests.lab.admission_machine import Core, Machine
 from tests.lab.joint_pairs import POLICIES, Run, machine, play
 
 pytestmark = pytest.mark.lab
@@ -44,3 +49,40 @@ def test_pods_that_want_one_kind_alone_make_guesses_wrong_but_cost_less_than_non
     )
     assert joint.rejected == apart.rejected == 0
     assert apart.share() < joint.share() < 1.0
+
+
+@pytest.mark.parametrize(("nodes", "is_admitted"), [((0,), False), ((0, 1), False), (None, True)])
+def test_a_shared_pool_must_not_report_nodes_of_hcas_on_several(
+    namespaces: None, nodes: tuple[int, ...] | None, is_admitted: bool
+) -> None:
+    """A pod with GPUs of both nodes and one device of the pool, under ``restricted``."""
+    del namespaces
+    machine_ = Machine(
+        nodes=tuple(
+            NumaNode(
+                id=number,
+                cpus=CpuSet.of(range(8 * number, 8 * number + 8)),
+                memory_mib=64 * 1024,
+                distances=(21, 10) if number else (10, 21),
+            )
+            for number in (0, 1)
+        ),
+        cores=tuple(
+            Core(node=number, socket=number, threads=(8 * number + at,), cache=number)
+            for number in (0, 1)
+            for at in range(8)
+        ),
+    )
+    limits = {GPU: 8, NIC: 1}
+    work = Container(name="work", kind=ContainerKind.APP, requests=limits, limits=limits)
+    case = Case(
+        machine=machine_,
+        topology="restricted",
+        devices=(
+            *(Device(GPU, f"gpu-{number}", (number // 4,)) for number in range(8)),
+            *(Device(NIC, f"token-{number}", nodes) for number in range(4)),
+        ),
+        steps=(Pod(namespace="default", name="pod", uid="pod", containers=(work,)),),
+    )
+    (outcome,) = outcomes([case])
+    assert [verdict["admit"] for verdict in outcome.verdicts] == [is_admitted]
