@@ -11,7 +11,7 @@ always available, and the kubelet's NUMA nodes come first. Every guess is kept u
 says which pod got what (PodResources), and is counted as right or wrong then.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -113,7 +113,7 @@ class JointPlacement:
         self._places: _Places | None = None  # replaced as a whole
         self._grants: deque[Grant] = deque(maxlen=MOST_GRANTS)
         self._guesses: deque[Guess] = deque()
-        self._busy: OrderedDict[str, None] = OrderedDict()  # GPUs that containers have
+        self._busy: set[str] = set()  # GPUs that containers have
         self._tally = Tally()
         self._gpu_of: dict[str, Callable[[], Mapping[str, str]]] = {}  # by resource
         self._next: tuple[Sequence[str], Prefer | None] = (), None  # replaced as a whole
@@ -194,8 +194,7 @@ class JointPlacement:
         )
         with self._lock:
             if kind is Kind.GPU:
-                for gpu in grant.parts:
-                    self._busy[gpu] = None
+                self._busy.update(grant.parts)
             for partner in self._partners(kind, resource):
                 self._guesses.append(Guess(first=partner, second=grant))
                 at = self._grants.index(partner)
@@ -255,13 +254,13 @@ class JointPlacement:
                     self._tally = replace(self._tally, right=self._tally.right + 1)
                 else:
                     self._tally = replace(self._tally, wrong=self._tally.wrong + 1)
-            busy = OrderedDict[str, None]()
+            busy = set[str]()
             for resource, device in owners:
                 if (gpu_of := self._gpu_of.get(resource)) and (gpu := gpu_of().get(device)):
-                    busy[gpu] = None
+                    busy.add(gpu)
             for grant in self._grants:
                 if grant.kind is Kind.GPU and grant.at_s > before:
-                    busy.update(dict.fromkeys(grant.parts))
+                    busy.update(grant.parts)
             self._busy = busy
 
     def hcas_for(
@@ -320,8 +319,7 @@ class JointPlacement:
         available, required, size = asked.available, asked.required, asked.size
         places = self._places
         with self._lock:
-            for device in available:
-                self._busy.pop(gpu_of.get(device, device), None)
+            self._busy.difference_update(gpu_of.get(device, device) for device in available)
         usual = prefer(available, required, size)
         hcas = [] if places is None else self._hca_positions(places, resource)
         if places is None or not hcas:
