@@ -142,3 +142,31 @@ def test_a_lost_gpu_of_unknown_place_leaves_open_which_cards_count() -> None:
     snapshot = node(STORAGE)
     lost = replace(snapshot.gpus[0], path=None, pci=None, is_lost=True)
     assert nearest_cards(replace(snapshot, gpus=(lost, *snapshot.gpus[1:]))) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "vendor"),
+    [
+        ("efa_0", HcaKind.PHYSICAL, "1d0f"),
+        ("mlx5_bond_0", HcaKind.BOND, "15b3"),
+        ("rocep24s0v1", HcaKind.VIRTUAL, "15b3"),
+        ("bnxt_re0", HcaKind.PHYSICAL, "14e4"),
+    ],
+)
+def test_hcas_of_every_vendor_and_kind_are_taken_without_umad(
+    name: str, kind: HcaKind, vendor: str
+) -> None:
+    """A virtual function whose card is in the host of this virtual machine is a card here."""
+    snapshot = node(HGX)
+    first, *others = snapshot.hcas or ()
+    assert first.function is not None
+    other = replace(
+        first,
+        name=name,
+        kind=kind,
+        parent=None,
+        function=replace(first.function, vendor=vendor),
+        char_devices=("uverbs0",),
+    )
+    changed = replace(snapshot, hcas=(other, *others))
+    assert taken(changed, pool(vendors=vendor))["rdma/a"][0] == name
