@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from agent.checks import (
+    complexes,
     gpu,
     gpudirect,
     kernel,
@@ -31,10 +32,12 @@ RULES: tuple[Rule, ...] = (
     *mig.RULES,
     *nvlink.RULES,
     *pcie.RULES,
+    *complexes.PCIE,
     *numa.RULES,
     *rdma.RULES,
     *rdma_cards.RULES,
     *gpudirect.RULES,
+    *complexes.GPUDIRECT,
     *kernel.RULES,
     *runtime.RULES,
     *policies.RULES,

@@ -28,6 +28,8 @@ from agent.model.gpu import Gpu
 from agent.model.nvlink import P2pStatus
 from agent.model.pci import PciAddress, PcieLink
 from agent.model.snapshot import Snapshot
+from agent.topology.complex_faults import Concern, concern
+from agent.topology.complexes import DIRECT_TRANSLATED, complexes
 
 REFUSALS = (
     P2pStatus.CHIPSET_NOT_SUPPORTED,
@@ -41,10 +43,6 @@ REDIRECTS: Mapping[int, str] = MappingProxyType(
 )
 """Bits of the ACS control register that turn peers away (PCI Express Base Specification, ACS
 Control Register); together they are :data:`agent.model.pci.ACS_REDIRECT_BITS`."""
-
-DIRECT_TRANSLATED = 0x40
-"""The bit that lets requests through whose addresses were translated beforehand (ATS): a node
-that sets it on purpose does not make the detour."""
 
 
 @rule(
@@ -179,10 +177,18 @@ def peer_access(snapshot: Snapshot) -> Judgement:
     reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
 )
 def access_control(snapshot: Snapshot) -> Judgement:
-    """Find bridges on the way between peers whose Access Control Services redirect requests."""
+    """Find bridges on the way between peers whose Access Control Services redirect requests.
+
+    Not those of wirings that need such bits, which PCI-008 and PCI-009 judge.
+    """
+    layout = complexes(snapshot)
+    known = (Concern.WAY, Concern.ISOLATION)
+    elsewhere = {it.address for it in layout.ports if concern(layout, it) in known}
     between: dict[PciAddress, list[str]] = {}
     for a, b in switch_pairs(snapshot):
         for port in ports_between(a, b):
+            if port in elsewhere:
+                continue
             between.setdefault(port, []).append(f"{a.label} and {b.label}")
     bridges = {bridge.address: bridge for bridge in snapshot.bridges or ()}
     unread = []

@@ -140,6 +140,9 @@ class PciFunction:
         iommu_group, iommu_type: ``None`` where the kernel uses no IOMMU.
         max_payload, max_read_request: bytes (PCI Express device control, bits 7:5 and 14:12).
         relaxed_ordering: whether the function may ask for it (device control, bit 4).
+        has_ats: whether it has Address Translation Services (extended capability 000F); ``None``
+            where config space could not be read in full (it needs CAP_SYS_ADMIN).
+        ats_enabled: bit 15 of their control register; ``None`` without them.
         is_virtual: an SR-IOV virtual function.
         vgpu_host: ``None`` for anything but an NVIDIA vGPU, and where config space hides it.
     """
@@ -157,6 +160,8 @@ class PciFunction:
     max_payload: PayloadBytes | None = None
     max_read_request: PayloadBytes | None = None
     relaxed_ordering: bool | None = None
+    has_ats: bool | None = None
+    ats_enabled: bool | None = None
     is_virtual: bool = False
     vgpu_host: VgpuHost | None = None
 
@@ -185,6 +190,8 @@ class PciBridge:
         numa_node: ``None`` where sysfs says −1.
         link: of this port; for a downstream or root port the link to the device below.
         max_payload: bytes (device control, bits 7:5).
+        acs_capability: what the bridge can do of Access Control Services, their capability
+            register; 0 for a bridge without them, ``None`` like *acs_control*.
         acs_control: the Access Control Services control register, 0 for a bridge without
             them; ``None`` where config space could not be read (it needs CAP_SYS_ADMIN).
     """
@@ -198,7 +205,15 @@ class PciBridge:
     numa_node: NumaId | None = None
     link: PcieLink | None = None
     max_payload: PayloadBytes | None = None
+    acs_capability: Annotated[int, Range(0, MAX_PCI_CONTROL)] | None = None
     acs_control: Annotated[int, Range(0, MAX_PCI_CONTROL)] | None = None
+
+    @property
+    def has_acs(self) -> bool | None:
+        """Whether the bridge has Access Control Services at all; ``None`` is unknown."""
+        if self.acs_control:  # files of older versions say no more
+            return True
+        return None if self.acs_capability is None else self.acs_capability > 0
 
     @property
     def redirects_peers(self) -> bool | None:

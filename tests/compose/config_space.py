@@ -1,7 +1,8 @@
 """The config space of a PCI function, as far as it is described; real ones are longer.
 
 Offsets and fields: PCI Local Bus Specification 3.0, 6.1, and PCI Express Base Specification,
-7.5.3 (PCI Express Capability) and 7.7.11 (Access Control Services).
+7.5.3 (PCI Express Capability), 7.7.11 (Access Control Services) and 10.5.1 (Address Translation
+Services).
 """
 
 from agent.model.pci import BridgeKind, PciBridge, PciFunction
@@ -9,26 +10,32 @@ from agent.model.pci import BridgeKind, PciBridge, PciFunction
 EXPRESS_AT = 0x40
 """Where we put the PCI Express capability: first of the list."""
 
-_EXPRESS, _ACS = 0x10, 0x000D
+_EXPRESS, _ACS, _ATS = 0x10, 0x000D, 0x000F
 _PORT_TYPES = {BridgeKind.ROOT_PORT: 4, BridgeKind.UPSTREAM: 5, BridgeKind.DOWNSTREAM: 6}
 _ENDPOINT = 0
-_ACS_CAN = 0x1F
-"""Source validation, translation blocking, request and completion redirect, upstream
-forwarding: what ports can do."""
 
 
 def of_function(function: PciFunction) -> bytes:
-    """Return 256 bytes: a header and the PCI Express capability."""
+    """Return 256 bytes: a header and the PCI Express capability.
+
+    Behind them follows what is described of address translation, which may be that there is none.
+    """
     space = _header(function.vendor, function.device, function.pci_class, is_bridge=False)
     control = _size(function.max_payload) << 5 | _size(function.max_read_request) << 12
     _express(space, _ENDPOINT, control | bool(function.relaxed_ordering) << 4)
-    return bytes(space)
+    if function.has_ats is None:
+        return bytes(space)
+    if not function.has_ats:
+        return bytes(space) + bytes(8)
+    control = bool(function.ats_enabled) << 15
+    ats = (1 << 16 | _ATS).to_bytes(4, "little") + bytes(2) + control.to_bytes(2, "little")
+    return bytes(space) + ats
 
 
 def of_bridge(bridge: PciBridge) -> bytes:
     """Return the same of a port, and behind the 256 bytes its ACS capability.
 
-    A port whose control register is 0 has no ACS in the first place. ``None`` gives the 64 bytes
+    A port that can do none of it has no such capability. ``None`` gives the 64 bytes
     that a reader without CAP_SYS_ADMIN sees.
     """
     space = _header(bridge.vendor, bridge.device, "060400", is_bridge=True)
@@ -37,8 +44,8 @@ def of_bridge(bridge: PciBridge) -> bytes:
     if bridge.acs_control is None:
         return bytes(space[:64])
     acs = bytes(4)
-    if bridge.acs_control:
-        acs = (1 << 16 | _ACS).to_bytes(4, "little") + _ACS_CAN.to_bytes(2, "little")
+    if bridge.acs_capability:
+        acs = (1 << 16 | _ACS).to_bytes(4, "little") + bridge.acs_capability.to_bytes(2, "little")
         acs += bridge.acs_control.to_bytes(2, "little")
     return bytes(space) + acs
 

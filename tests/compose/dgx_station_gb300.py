@@ -3,7 +3,8 @@
 Sources: `nvidia-smi topo -m` of such a machine in public (72 CPUs; NUMA affinity 0,2-8 of both
 GPUs; GPU NUMA ID N/A and 1; the two ports of the adapter PIX to each other; Data Direct PXB to
 the GB300, SYS to the rest); NVIDIA DGX Station page (252 GB HBM3e, 496 GB LPDDR5X, ConnectX-8) and
-development guide (memory of the GB300 is a node, that of the RTX PRO is not); `nvidia-smi -q` of
+development guide (memory of the GB300 is a node, that of the RTX PRO is not); rdma-core's
+`rdma_topo` (ACS flags; one IOMMU group below the root port of the GPU); `nvidia-smi -q` of
 GB300 in public (PCI ids, PCIe 6 x16, bus 06 of its domain).
 """
 
@@ -37,6 +38,9 @@ PORT = replace(CONNECTX_8, card=on_ethernet(CONNECTX_8), rate_gbps=400.0)
 ADAPTER_SWITCH = BridgeModel(vendor="15b3", device="197c", link=link(6))
 """The switch inside a ConnectX-8."""
 
+ISOLATED, ABOVE_BOTH, TO_DATA_DIRECT, TO_GPU = 0x1D, 0x1C, 0x19, 0x15
+"""ACS control registers: what Linux sets, and what Data Direct needs (rdma-core, rdma_topo)."""
+
 AFFINITY = (0, *range(2, 9))
 """The CPU's node, and those for MIG instances of the GB300, which are empty; 1 is its memory."""
 
@@ -46,7 +50,8 @@ C2C = C2c(is_enabled=True, links=5, speed_mbps=89_424)
 def machine() -> Machine:
     """Return the description."""
     cpus = _host()
-    tree = build(cpus, _nic(), _rtx(), _gb300(), iommu=IommuType.IDENTITY)
+    tree = build(cpus, _nic(), _rtx(), _gb300(), iommu=IommuType.IDENTITY, acs=ISOLATED)
+    tree = tree.in_one_group("dd0", "gb0")
     found = _both(tree, cpus)
     hcas = _ports(tree)
     return compose(
@@ -94,8 +99,9 @@ def _rtx() -> Root:
 
 def _gb300() -> Root:
     """Return the root of the GPU: it and Data Direct hang on the adapter's switch."""
-    gpu = switch(ADAPTER_SWITCH, leaf("gb0", GB300.card))
-    below = port(switch(ADAPTER_SWITCH, leaf("dd0", DATA_DIRECT), gpu), device=0)
+    gpu = port(switch(ADAPTER_SWITCH, leaf("gb0", GB300.card)), acs=TO_GPU)
+    direct = port(leaf("dd0", DATA_DIRECT), acs=TO_DATA_DIRECT)
+    below = port(switch(ADAPTER_SWITCH, direct, gpu), device=0, acs=ABOVE_BOTH)
     return root(0, below, model=GRACE_PORT, domain=8)
 
 

@@ -8,13 +8,16 @@ other); NVIDIA Grace tuning guide (pages of 64 KiB, PCI domains); public listing
 (GPUs at 0008:01, 0009:01, 0018:01, 0019:01; NICs at 0000:03, 0002:03, 0010:03, 0012:03).
 """
 
+from dataclasses import replace
+
 from agent.model.gpu import C2c, Fabric, FabricState
 from agent.model.nvlink import Closeness
 from agent.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import GRACE_PORT, link
 from tests.compose.gpus import GB200, gpus
-from tests.compose.hca_models import BLUEFIELD_3, CONNECTX_7, on_ethernet
+from tests.compose.hca_models import BLUEFIELD_3, on_ethernet
+from tests.compose.hca_models import CONNECTX_7 as ANY_CONNECTX_7
 from tests.compose.hcas import in_order, infiniband, roce
 from tests.compose.host import Host, host, with_memory_nodes
 from tests.compose.machine import Machine
@@ -32,6 +35,9 @@ between GPUs."""
 
 ADAPTER_SWITCH = BridgeModel(vendor="15b3", device="197b", link=link(5))
 """The switch inside a ConnectX-7 or BlueField-3."""
+
+CONNECTX_7 = replace(ANY_CONNECTX_7, card=replace(ANY_CONNECTX_7.card, has_ats=False))
+"""Without address translation, as rdma-core's `rdma_topo` demands of Grace."""
 
 FULL_HEALTH = 2 | 2 << 2 | 2 << 4 | 2 << 6
 """Health mask: bandwidth not degraded, no route recovery, no unhealthy route, no access timeout

@@ -25,6 +25,10 @@ from agent.model.pci import (
 )
 from tests.compose.host import Host
 
+ACS_CAN = 0x1F
+"""Source validation, translation blocking, request and completion redirect, upstream
+forwarding: what ports can do."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeModel:
@@ -124,6 +128,15 @@ class PciTree:
         }
         return tuple(numbered[number] for number in sorted(numbered))
 
+    def in_one_group(self, first: str, *others: str) -> "PciTree":
+        """Return the tree with *others* in the IOMMU group of *first*."""
+        group = self.places[first].function.iommu_group
+        places = dict(self.places)
+        for name in others:
+            function = replace(places[name].function, iommu_group=group)
+            places[name] = replace(places[name], function=function)
+        return replace(self, places=places)
+
     def bridges(self, paths: Iterable[PciPath | None]) -> tuple[PciBridge, ...]:
         """Return the bridges above the ends of *paths*, by address."""
         above = {hop for path in paths if path is not None for hop in path.hops[:-1]}
@@ -180,7 +193,7 @@ def build(host: Host, *roots: Root, iommu: IommuType | None = None, acs: int = 0
         roots: the host bridges.
         iommu: the type of every IOMMU group; ``None`` without an IOMMU. Each function and
             each bridge has a group of its own, as where ACS was on when the kernel started.
-        acs: the ACS control register of every bridge.
+        acs: the ACS control register of every bridge; 0: none has ACS.
     """
     builder = _Builder(host, acs)
     for one in roots:
@@ -274,6 +287,7 @@ class _Builder:
             numa_node=self._root.node,
             link=link or model.link,
             max_payload=model.max_payload,
+            acs_capability=ACS_CAN if (self._acs if acs is None else acs) else 0,
             acs_control=self._acs if acs is None else acs,
         )
 

@@ -3,7 +3,8 @@
 The kernel gives 64 bytes of config space to a reader without CAP_SYS_ADMIN
 (drivers/pci/pci-sysfs.c, pci_read_config), 256 for conventional PCI and 4096 for PCI Express.
 Offsets and fields: PCI Local Bus Specification 3.0, 6.1 and 6.7, and PCI Express Base
-Specification, 7.5.3 (PCI Express Capability) and 7.7.11 (Access Control Services).
+Specification, 7.5.3 (PCI Express Capability), 7.7.11 (Access Control Services) and 10.5.1
+(Address Translation Services).
 
 Format of VPD: PCI Local Bus Specification 3.0, appendix I. A large resource is a tag byte with
 bit 7 set, a length of two bytes and its data; a small one has its length in bits 2:0 of the tag.
@@ -23,8 +24,12 @@ STANDARD_BYTES = 256
 
 EXPRESS_CAPABILITY = 0x10
 ACS_CAPABILITY = 0x000D
-ACS_CONTROL = 6
+ACS_ABILITIES, ACS_CONTROL = 4, 6
 """From the start of the Access Control Services extended capability."""
+
+ATS_CAPABILITY = 0x000F
+ATS_CONTROL, ATS_ENABLE = 6, 1 << 15
+"""From the start of the Address Translation Services extended capability; the enable bit."""
 
 READ_ONLY = 0x90
 END = 0x78
@@ -107,24 +112,63 @@ def bridge_kind(config: bytes) -> BridgeKind | None:
     return BridgeKind.PCI_BRIDGE if _is_conventional_bridge(config) else None
 
 
-def acs_control(config: bytes) -> int | None:
-    """Return a bridge's ACS control register, 0 for a bridge without the capability.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessControl:
+    """The Access Control Services of a bridge: what it can do, and what is switched on.
 
-    ``None`` when the extended part could not be read.
+    Both are 0 for a bridge without the capability.
     """
+
+    capability: int
+    control: int
+
+
+def access_control(config: bytes) -> AccessControl | None:
+    """Return a bridge's ACS registers; ``None`` when the extended part could not be read."""
     if config[:4] == _GONE:
         return None
     if len(config) <= STANDARD_BYTES:
-        return 0 if _is_conventional_bridge(config) else None
+        is_without = _is_conventional_bridge(config)
+        return AccessControl(capability=0, control=0) if is_without else None
+    start = extended_capability(config, ACS_CAPABILITY)
+    if start is None:
+        return AccessControl(capability=0, control=0)
+    return AccessControl(
+        capability=_word(config, start + ACS_ABILITIES),
+        control=_word(config, start + ACS_CONTROL),
+    )
+
+
+def ats_enabled(config: bytes) -> bool | None:
+    """Return whether address translation is switched on; ``None`` without the capability."""
+    start = extended_capability(config, ATS_CAPABILITY)
+    return None if start is None else bool(_word(config, start + ATS_CONTROL) & ATS_ENABLE)
+
+
+def has_ats(config: bytes) -> bool | None:
+    """Return whether a function has Address Translation Services.
+
+    ``None`` when the extended part could not be read, or the function is gone.
+    """
+    if len(config) <= STANDARD_BYTES or config[:4] == _GONE:
+        return None
+    return extended_capability(config, ATS_CAPABILITY) is not None
+
+
+def extended_capability(config: bytes, wanted: int) -> int | None:
+    """Return the offset of a capability of the list that starts at 100h.
+
+    ``None`` where there is none with two words behind its header, or nothing can be seen of it.
+    """
     seen: set[int] = set()
     offset = STANDARD_BYTES
     while offset and offset not in seen and offset + 8 <= len(config):
         seen.add(offset)
         header = int.from_bytes(config[offset : offset + 4], "little")
-        if header & 0xFFFF == ACS_CAPABILITY:
-            return _word(config, offset + ACS_CONTROL)
+        if header & 0xFFFF == wanted:
+            return offset
         offset = header >> 20 & 0xFFC
-    return 0
+    return None
 
 
 def capability(config: bytes, wanted: int) -> int | None:

@@ -27,10 +27,12 @@ from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.numa import node_cpus, node_ids
 from agent.probes.sysfs.pci_config import (
     STANDARD_BYTES,
-    acs_control,
+    access_control,
+    ats_enabled,
     bridge_kind,
     capability,
     express,
+    has_ats,
     names_nvlink_management,
     parse_vpd,
 )
@@ -48,6 +50,9 @@ NVSWITCH_CLASS = "0680"
 
 DATA_DIRECT_CLASS = "0801"
 """DMA controller: the function of a ConnectX-8 that NCCL calls Data Direct (class 080100)."""
+
+BRIDGE_CLASS = "0604"
+"""PCI-to-PCI bridge: root ports and the ports of switches (PCI-SIG class codes)."""
 
 PCI_DEVICES = "bus/pci/devices"
 
@@ -155,11 +160,23 @@ class PciTree:
         )
 
     def bridges(self, paths: Iterable[PciPath]) -> tuple[PciBridge, ...]:
-        """Return the bridges above the ends of *paths*, by address."""
+        """Return the bridges above the ends of *paths*, by address.
+
+        Also the root ports of NVIDIA's CPUs and the ports of the switches inside Mellanox
+        adapters, whatever is below them: ACS on all of them counts where GPUs and HCAs are wired
+        through these (:mod:`agent.topology.complexes`).
+        """
+        ends = {path: len(path.hops) - 1 for path in paths}
+        for vendor in (NVIDIA, MELLANOX):
+            for address in self._of(vendor, (BRIDGE_CLASS,)):
+                real = self._files.real(_place(address))
+                path = None if real is None else path_of(real)
+                if path is not None:
+                    ends[path] = len(path.hops)
         above = {
             hop: PciPath(root=path.root, hops=path.hops[:depth])
-            for path in paths
-            for depth, hop in enumerate(path.hops[:-1], 1)
+            for path, bridges in ends.items()
+            for depth, hop in enumerate(path.hops[:bridges], 1)
         }
         return tuple(self._bridge(above[address]) for address in sorted(above))
 
@@ -204,6 +221,8 @@ class PciTree:
             max_payload=None if settings is None else settings.max_payload,
             max_read_request=None if settings is None else settings.max_read_request,
             relaxed_ordering=None if settings is None else settings.relaxed_ordering,
+            has_ats=has_ats(config),
+            ats_enabled=ats_enabled(config),
             is_virtual=self._is_virtual(address),
             vgpu_host=vgpu_host(config),
         )
@@ -212,7 +231,7 @@ class PciTree:
         address = path.hops[-1]
         place = _place(address)
         config = self._files.content(f"{place}/config") or b""
-        settings = express(config)
+        settings, acs = express(config), access_control(config)
         if len(config) >= STANDARD_BYTES or len(path.hops) > 1:
             kind = bridge_kind(config)
         else:  # hidden without CAP_SYS_ADMIN: decided by place and class
@@ -228,7 +247,8 @@ class PciTree:
             numa_node=self._numa_node(path.hops, self._near_cpus(place)),
             link=self._link(place),
             max_payload=None if settings is None else settings.max_payload,
-            acs_control=acs_control(config),
+            acs_capability=None if acs is None else acs.capability,
+            acs_control=None if acs is None else acs.control,
         )
 
     def _of(self, vendor: str, classes: tuple[str, ...]) -> tuple[PciAddress, ...]:

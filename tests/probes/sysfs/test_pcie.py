@@ -65,6 +65,7 @@ def test_a_function_is_read_whole(host_tree: Callable[[str], Path]) -> None:
                 max_payload=256,
                 max_read_request=4096,
                 relaxed_ordering=True,
+                has_ats=False,
             ),
         ),
         (),

@@ -34,6 +34,7 @@ def test_the_bridges_above_are_listed_once_with_what_they_are(
             numa_node=1,
             link=PcieLink(generation=5, width=16),
             max_payload=256,
+            acs_capability=0,
             acs_control=0x1D,
         ),
     )
@@ -84,3 +85,12 @@ def test_below_the_first_bridge_a_hidden_config_leaves_the_kind_unknown(
 ) -> None:
     deeper = PciPath(root="pci0000:15", hops=(PORT, GPU, PciAddress(0, 0x1C, 0, 0)))
     assert [bridge.kind for bridge in tree(TREE).bridges([deeper])] == [BridgeKind.ROOT_PORT, None]
+
+
+@pytest.mark.parametrize(("vendor", "is_listed"), [("10de", True), ("15b3", True), ("8086", False)])
+def test_ports_of_nvidia_and_mellanox_are_listed_whatever_is_below(
+    vendor: str, is_listed: bool, host_tree: Callable[[str], Path]
+) -> None:
+    sys = host_tree(TREE) / "sys"
+    (sys / PORT_PLACE / "vendor").write_text(f"0x{vendor}\n", "ascii")
+    assert bool(PciTree(sys).bridges([])) is is_listed
