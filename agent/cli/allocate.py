@@ -14,7 +14,7 @@ from agent.cli import output
 from agent.cli.files import STDIO, read_text
 from agent.cli.output import Answer, emit, note
 from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_source, load
+from agent.cli.source import add_source, files_of, load
 from agent.errors import DecodeError, InputError, UnreadableError
 from agent.health.ledger import degraded_at_a_look
 from agent.model.snapshot import Snapshot
@@ -88,7 +88,7 @@ def run(args: Namespace) -> int:
         InputError: a GPU is unknown, no set fits, or flags contradict each other.
         UnreadableError: the source names no GPU, and may leave them out.
     """
-    if args.bandwidth_table == STDIO and STDIO in (args.snapshot, args.topo_m, args.nccl_xml):
+    if args.bandwidth_table == STDIO and STDIO in files_of(args):
         raise InputError("standard input can be read only once", "name one of the two files")
     snapshot = load(args)
     if not snapshot.gpus and (reason := unknown_gpus(snapshot)) is not None:

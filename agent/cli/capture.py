@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from agent.cli.files import STDIO, check_new_directory, write_directory, write_text
 from agent.cli.output import escaped, note
 from agent.cli.parser import Parser, add_style
-from agent.cli.source import add_source, load, settings
+from agent.cli.source import add_source, files_of, load, settings
 from agent.errors import InputError
 from agent.model.codec import encode
 from agent.model.snapshot import Snapshot
@@ -59,8 +59,7 @@ def run(args: Namespace) -> int:
 
 def _run_raw(args: Namespace) -> int:
     wanted = settings(args)
-    named = (args.snapshot, args.machine, args.topo_m, args.nccl_xml)
-    if any((*named, wanted.snapshot, wanted.machine)):
+    if any((*files_of(args), args.machine, wanted.snapshot, wanted.machine)):
         raise InputError("--raw reads the live node", "give no other source with it")
     check_new_directory(args.output)
     from agent.cli import live  # noqa: PLC0415 - loads the probes

@@ -4,7 +4,7 @@ function __nodetopo_complete
   set -l path ''
   for token in $tokens
     switch "$path $token"
-      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' nccl check' ' explain' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
+      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' topo complexes' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' nccl check' ' explain' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
         set path "$path $token"
     end
   end
@@ -253,6 +253,8 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' topo matrix:--nccl-xml'
       __fish_complete_path $current
+    case ' topo matrix:--rdma-topo'
+      __fish_complete_path $current
     case ' topo matrix:--sysfs-root'
       __fish_complete_path $current
     case ' topo matrix:--procfs-root'
@@ -280,6 +282,8 @@ function __nodetopo_complete
     case ' topo tree:--topo-m'
       __fish_complete_path $current
     case ' topo tree:--nccl-xml'
+      __fish_complete_path $current
+    case ' topo tree:--rdma-topo'
       __fish_complete_path $current
     case ' topo tree:--sysfs-root'
       __fish_complete_path $current
@@ -311,6 +315,8 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' topo path:--nccl-xml'
       __fish_complete_path $current
+    case ' topo path:--rdma-topo'
+      __fish_complete_path $current
     case ' topo path:--sysfs-root'
       __fish_complete_path $current
     case ' topo path:--procfs-root'
@@ -329,6 +335,36 @@ function __nodetopo_complete
       true
     case ' topo path:--kubelet-ca-file'
       __fish_complete_path $current
+    case ' topo complexes:-o' ' topo complexes:--output'
+      printf '%s\n' table short json yaml
+    case ' topo complexes:--snapshot'
+      __fish_complete_path $current
+    case ' topo complexes:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' topo complexes:--topo-m'
+      __fish_complete_path $current
+    case ' topo complexes:--nccl-xml'
+      __fish_complete_path $current
+    case ' topo complexes:--rdma-topo'
+      __fish_complete_path $current
+    case ' topo complexes:--sysfs-root'
+      __fish_complete_path $current
+    case ' topo complexes:--procfs-root'
+      __fish_complete_path $current
+    case ' topo complexes:--host-root'
+      __fish_complete_path $current
+    case ' topo complexes:--nvml-library'
+      __fish_complete_path $current
+    case ' topo complexes:--node-name'
+      true
+    case ' topo complexes:--kubeconfig'
+      __fish_complete_path $current
+    case ' topo complexes:--pod-resources-socket'
+      __fish_complete_path $current
+    case ' topo complexes:--kubelet-url'
+      true
+    case ' topo complexes:--kubelet-ca-file'
+      __fish_complete_path $current
     case ' labels:-o' ' labels:--output'
       printf '%s\n' table short json yaml
     case ' labels:--snapshot'
@@ -338,6 +374,8 @@ function __nodetopo_complete
     case ' labels:--topo-m'
       __fish_complete_path $current
     case ' labels:--nccl-xml'
+      __fish_complete_path $current
+    case ' labels:--rdma-topo'
       __fish_complete_path $current
     case ' labels:--sysfs-root'
       __fish_complete_path $current
@@ -392,6 +430,8 @@ function __nodetopo_complete
     case ' publish:--topo-m'
       __fish_complete_path $current
     case ' publish:--nccl-xml'
+      __fish_complete_path $current
+    case ' publish:--rdma-topo'
       __fish_complete_path $current
     case ' publish:--sysfs-root'
       __fish_complete_path $current
@@ -451,6 +491,8 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' health:--nccl-xml'
       __fish_complete_path $current
+    case ' health:--rdma-topo'
+      __fish_complete_path $current
     case ' health:--sysfs-root'
       __fish_complete_path $current
     case ' health:--procfs-root'
@@ -487,6 +529,8 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' audit:--nccl-xml'
       __fish_complete_path $current
+    case ' audit:--rdma-topo'
+      __fish_complete_path $current
     case ' audit:--sysfs-root'
       __fish_complete_path $current
     case ' audit:--procfs-root'
@@ -520,6 +564,8 @@ function __nodetopo_complete
     case ' admit:--topo-m'
       __fish_complete_path $current
     case ' admit:--nccl-xml'
+      __fish_complete_path $current
+    case ' admit:--rdma-topo'
       __fish_complete_path $current
     case ' admit:--sysfs-root'
       __fish_complete_path $current
@@ -637,6 +683,8 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' allocate:--nccl-xml'
       __fish_complete_path $current
+    case ' allocate:--rdma-topo'
+      __fish_complete_path $current
     case ' allocate:--sysfs-root'
       __fish_complete_path $current
     case ' allocate:--procfs-root'
@@ -664,6 +712,8 @@ function __nodetopo_complete
     case ' capture:--topo-m'
       __fish_complete_path $current
     case ' capture:--nccl-xml'
+      __fish_complete_path $current
+    case ' capture:--rdma-topo'
       __fish_complete_path $current
     case ' capture:--sysfs-root'
       __fish_complete_path $current
@@ -698,6 +748,8 @@ function __nodetopo_complete
     case ' support:--topo-m'
       __fish_complete_path $current
     case ' support:--nccl-xml'
+      __fish_complete_path $current
+    case ' support:--rdma-topo'
       __fish_complete_path $current
     case ' support:--sysfs-root'
       __fish_complete_path $current
@@ -737,6 +789,8 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' nccl env:--nccl-xml'
       __fish_complete_path $current
+    case ' nccl env:--rdma-topo'
+      __fish_complete_path $current
     case ' nccl env:--sysfs-root'
       __fish_complete_path $current
     case ' nccl env:--procfs-root'
@@ -764,6 +818,8 @@ function __nodetopo_complete
     case ' nccl xml:--topo-m'
       __fish_complete_path $current
     case ' nccl xml:--nccl-xml'
+      __fish_complete_path $current
+    case ' nccl xml:--rdma-topo'
       __fish_complete_path $current
     case ' nccl xml:--sysfs-root'
       __fish_complete_path $current
@@ -802,6 +858,8 @@ function __nodetopo_complete
     case ' nccl check:--topo-m'
       __fish_complete_path $current
     case ' nccl check:--nccl-xml'
+      __fish_complete_path $current
+    case ' nccl check:--rdma-topo'
       __fish_complete_path $current
     case ' nccl check:--sysfs-root'
       __fish_complete_path $current
@@ -853,6 +911,8 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' simulate trace:--nccl-xml'
       __fish_complete_path $current
+    case ' simulate trace:--rdma-topo'
+      __fish_complete_path $current
     case ' simulate trace:--sysfs-root'
       __fish_complete_path $current
     case ' simulate trace:--procfs-root'
@@ -880,25 +940,27 @@ function __nodetopo_complete
         case ' run'
           printf '%s\n' -h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --rdma-config --rdma-mode --rdma-issm --no-rdma-issm --rdma-hand-over --rdma-cdi-kind --job-variables --gpu-hca-resource --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file
         case ' topo'
-          printf '%s\n' matrix tree path -h --help
+          printf '%s\n' matrix tree path complexes -h --help
         case ' topo matrix'
-          printf '%s\n' -h --help --wide --nccl -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --wide --nccl -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' topo tree'
-          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' topo path'
-          printf '%s\n' -h --help --bandwidth-table -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --bandwidth-table -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+        case ' topo complexes'
+          printf '%s\n' -h --help --virt --no-virt -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' labels'
-          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --label-prefix --mig-strategy --time-slicing --topology-levels-file
+          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --label-prefix --mig-strategy --time-slicing --topology-levels-file
         case ' publish'
-          printf '%s\n' -h --help --dry-run -o --output --strict --no-color --label-outputs --nfd-file --namespace --label-prefix --mig-strategy --time-slicing --topology-levels-file --publish-clique --topology-levels --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --dry-run -o --output --strict --no-color --label-outputs --nfd-file --namespace --label-prefix --mig-strategy --time-slicing --topology-levels-file --publish-clique --topology-levels --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' cleanup'
           printf '%s\n' -h --help --dry-run --all-nodes -o --output --strict --no-color --label-outputs --nfd-file --namespace --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' health'
-          printf '%s\n' -h --help --only --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --only --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' audit'
-          printf '%s\n' -h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' admit'
-          printf '%s\n' -h --help --manifest --policy --scope -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --manifest --policy --scope -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' export'
           printf '%s\n' -h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --label-prefix
         case ' doctor'
@@ -906,19 +968,19 @@ function __nodetopo_complete
         case ' migrate'
           printf '%s\n' -h --help --check --as --write --deploy -o --output --strict --no-color
         case ' allocate'
-          printf '%s\n' -h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' capture'
-          printf '%s\n' -h --help -o --output --raw --scrub --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help -o --output --raw --scrub --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' support'
-          printf '%s\n' -h --help -o --output --log --health-file --metrics-address --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help -o --output --log --health-file --metrics-address --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl'
           printf '%s\n' env xml check -h --help
         case ' nccl env'
-          printf '%s\n' -h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl xml'
-          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl check'
-          printf '%s\n' -h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' explain'
           printf '%s\n' -h --help -o --output --strict --no-color
         case ' simulate'
@@ -926,7 +988,7 @@ function __nodetopo_complete
         case ' simulate machines'
           printf '%s\n' -h --help -o --output --strict --no-color
         case ' simulate trace'
-          printf '%s\n' -h --help --trace --workload --jobs --load --seeds --seed --policy --model --plot -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --trace --workload --jobs --load --seeds --seed --policy --model --plot -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' completion'
           printf '%s\n' -h --help bash zsh fish
         case ' version'

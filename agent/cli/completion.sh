@@ -3,7 +3,7 @@ _nodetopo() {
   local words="" path="" at=1
   while [ "$at" -lt "$COMP_CWORD" ]; do
     case "$path ${COMP_WORDS[at]}" in
-      " run"|" topo"|" topo matrix"|" topo tree"|" topo path"|" labels"|" publish"|" cleanup"|" health"|" audit"|" admit"|" export"|" doctor"|" migrate"|" allocate"|" capture"|" support"|" nccl"|" nccl env"|" nccl xml"|" nccl check"|" explain"|" simulate"|" simulate machines"|" simulate trace"|" completion"|" version") path="$path ${COMP_WORDS[at]}" ;;
+      " run"|" topo"|" topo matrix"|" topo tree"|" topo path"|" topo complexes"|" labels"|" publish"|" cleanup"|" health"|" audit"|" admit"|" export"|" doctor"|" migrate"|" allocate"|" capture"|" support"|" nccl"|" nccl env"|" nccl xml"|" nccl check"|" explain"|" simulate"|" simulate machines"|" simulate trace"|" completion"|" version") path="$path ${COMP_WORDS[at]}" ;;
     esac
     at=$((at + 1))
   done
@@ -130,6 +130,7 @@ _nodetopo() {
     " topo matrix:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " topo matrix:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo matrix:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo matrix:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo matrix:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo matrix:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo matrix:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -144,6 +145,7 @@ _nodetopo() {
     " topo tree:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " topo tree:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo tree:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo tree:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo tree:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo tree:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo tree:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -159,6 +161,7 @@ _nodetopo() {
     " topo path:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " topo path:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo path:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -168,11 +171,27 @@ _nodetopo() {
     " topo path:--pod-resources-socket") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:--kubelet-url") words='' ;;
     " topo path:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:-o"|" topo complexes:--output") words='table short json yaml' ;;
+    " topo complexes:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " topo complexes:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:--nvml-library") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:--node-name") words='' ;;
+    " topo complexes:--kubeconfig") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:--pod-resources-socket") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " topo complexes:--kubelet-url") words='' ;;
+    " topo complexes:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:-o"|" labels:--output") words='table short json yaml' ;;
     " labels:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " labels:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " labels:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -200,6 +219,7 @@ _nodetopo() {
     " publish:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " publish:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " publish:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " publish:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " publish:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " publish:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " publish:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -229,6 +249,7 @@ _nodetopo() {
     " health:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " health:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " health:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -247,6 +268,7 @@ _nodetopo() {
     " audit:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " audit:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " audit:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " audit:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " audit:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " audit:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " audit:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -264,6 +286,7 @@ _nodetopo() {
     " admit:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " admit:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " admit:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " admit:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " admit:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " admit:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " admit:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -322,6 +345,7 @@ _nodetopo() {
     " allocate:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " allocate:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " allocate:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " allocate:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " allocate:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " allocate:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " allocate:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -336,6 +360,7 @@ _nodetopo() {
     " capture:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " capture:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " capture:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -353,6 +378,7 @@ _nodetopo() {
     " support:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " support:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " support:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " support:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " support:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " support:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " support:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -372,6 +398,7 @@ _nodetopo() {
     " nccl env:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " nccl env:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl env:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl env:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl env:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl env:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl env:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -386,6 +413,7 @@ _nodetopo() {
     " nccl xml:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " nccl xml:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl xml:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -405,6 +433,7 @@ _nodetopo() {
     " nccl check:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " nccl check:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl check:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl check:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl check:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl check:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl check:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -430,6 +459,7 @@ _nodetopo() {
     " simulate trace:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " simulate trace:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " simulate trace:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " simulate trace:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " simulate trace:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " simulate trace:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " simulate trace:--host-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -444,30 +474,31 @@ _nodetopo() {
       case "$path" in
         "") words='run topo labels publish cleanup health audit admit export doctor migrate allocate capture support nccl explain simulate completion version -h --help --version' ;;
         " run") words='-h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --rdma-config --rdma-mode --rdma-issm --no-rdma-issm --rdma-hand-over --rdma-cdi-kind --job-variables --gpu-hca-resource --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file' ;;
-        " topo") words='matrix tree path -h --help' ;;
-        " topo matrix") words='-h --help --wide --nccl -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " topo tree") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " topo path") words='-h --help --bandwidth-table -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " labels") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --label-prefix --mig-strategy --time-slicing --topology-levels-file' ;;
-        " publish") words='-h --help --dry-run -o --output --strict --no-color --label-outputs --nfd-file --namespace --label-prefix --mig-strategy --time-slicing --topology-levels-file --publish-clique --topology-levels --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " topo") words='matrix tree path complexes -h --help' ;;
+        " topo matrix") words='-h --help --wide --nccl -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " topo tree") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " topo path") words='-h --help --bandwidth-table -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " topo complexes") words='-h --help --virt --no-virt -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " labels") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --label-prefix --mig-strategy --time-slicing --topology-levels-file' ;;
+        " publish") words='-h --help --dry-run -o --output --strict --no-color --label-outputs --nfd-file --namespace --label-prefix --mig-strategy --time-slicing --topology-levels-file --publish-clique --topology-levels --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " cleanup") words='-h --help --dry-run --all-nodes -o --output --strict --no-color --label-outputs --nfd-file --namespace --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " health") words='-h --help --only --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " audit") words='-h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " admit") words='-h --help --manifest --policy --scope -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " health") words='-h --help --only --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " audit") words='-h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " admit") words='-h --help --manifest --policy --scope -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " export") words='-h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --label-prefix' ;;
         " doctor") words='-h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " migrate") words='-h --help --check --as --write --deploy -o --output --strict --no-color' ;;
-        " allocate") words='-h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " capture") words='-h --help -o --output --raw --scrub --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " support") words='-h --help -o --output --log --health-file --metrics-address --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " allocate") words='-h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " capture") words='-h --help -o --output --raw --scrub --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " support") words='-h --help -o --output --log --health-file --metrics-address --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " nccl") words='env xml check -h --help' ;;
-        " nccl env") words='-h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " nccl xml") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " nccl check") words='-h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " nccl env") words='-h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " nccl xml") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " nccl check") words='-h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " explain") words='-h --help -o --output --strict --no-color' ;;
         " simulate") words='machines trace -h --help' ;;
         " simulate machines") words='-h --help -o --output --strict --no-color' ;;
-        " simulate trace") words='-h --help --trace --workload --jobs --load --seeds --seed --policy --model --plot -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " simulate trace") words='-h --help --trace --workload --jobs --load --seeds --seed --policy --model --plot -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " completion") words='-h --help bash zsh fish' ;;
         " version") words='-h --help -o --output --strict --no-color' ;;
       esac ;;

@@ -25,7 +25,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("run", "agent.cli.run", "run the daemon of this node"),
-    Command("topo", "agent.cli.topo.command", "print the topology: matrix, tree, path"),
+    Command("topo", "agent.cli.topo.command", "print the topology: matrix, tree, path, complexes"),
     Command("labels", "agent.cli.labels", "print the labels that this node gets"),
     Command("publish", "agent.cli.publish", "publish the labels of this node once"),
     Command("cleanup", "agent.cli.cleanup", "remove what was published about this node"),

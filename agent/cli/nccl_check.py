@@ -10,7 +10,7 @@ from agent.cli import output
 from agent.cli.files import STDIO, read_text, write_text
 from agent.cli.output import Answer, clean, emit, note, warn
 from agent.cli.parser import Subparsers, add_command, add_output
-from agent.cli.source import add_settings, add_source, load
+from agent.cli.source import add_settings, add_source, files_of, load
 from agent.errors import DecodeError, InputError
 
 if TYPE_CHECKING:  # the rules and the allocator, which help and completion do without
@@ -78,7 +78,7 @@ def run(args: Namespace) -> int:
     from agent.bandwidth.log import read  # noqa: PLC0415 - same
     from agent.cli import reports  # noqa: PLC0415 - same
 
-    sources = (args.snapshot, args.topo_m, args.nccl_xml, args.bandwidth_table)
+    sources = (*files_of(args), args.bandwidth_table)
     if args.file == STDIO and STDIO in sources:
         raise InputError("standard input can be read only once", "name one of the two files")
     if args.save == STDIO:

@@ -7,7 +7,7 @@ from agent.cli import output
 from agent.cli.labels import add_places, add_rules
 from agent.cli.output import Answer, emit, note, warn
 from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_source, load, settings
+from agent.cli.source import add_source, files_of, load, settings
 from agent.errors import AgentError, InputError
 from agent.publish.labels.output import LabelChanges, LabelOutput
 
@@ -42,10 +42,8 @@ def run(args: Namespace) -> int:
 
     wanted = settings(args)
     given = (
-        args.snapshot,
+        *files_of(args),
         args.machine,
-        args.topo_m,
-        args.nccl_xml,
         wanted.snapshot,
         wanted.machine,
     )

@@ -55,10 +55,14 @@ _HARDWARE = (
 )
 """Probes, the field of a snapshot that each leaves out when it fails as a whole, and its name."""
 
+_LOOKED_AT = 64 * 1024
+"""Characters from the start; the config space of the first function comes before its place."""
+
 _FLAGS = (
     ("--snapshot", "a snapshot"),
     ("--nccl-xml", "XML"),
     ("--topo-m", "`nvidia-smi topo -m`"),
+    ("--rdma-topo", "a dump of `rdma_topo`"),
 )
 """The flags that take a file, and what they expect in it."""
 
@@ -86,6 +90,11 @@ def add_source(parser: Parser) -> None:
         "--nccl-xml",
         metavar="FILE",
         help="an NCCL topology (NCCL_TOPO_DUMP_FILE), - for stdin",
+    )
+    source.add_argument(
+        "--rdma-topo",
+        metavar="FILE",
+        help="a dump of rdma-core's rdma_topo (`rdma_topo dump`), - for stdin",
     )
     add_node(parser)
 
@@ -219,7 +228,7 @@ def _loaded(
         return _from_snapshot(args, args.snapshot)
     if args.machine is not None:
         return bundled.machine(args.machine), ()
-    if args.topo_m is not None or args.nccl_xml is not None:
+    if any(text is not None for text in (args.topo_m, args.nccl_xml, args.rdma_topo)):
         return _from_text(args), ()
     # The daemon's own variables count too, so that `kubectl exec` sees what the daemon sees.
     wanted = settings(args)
@@ -261,13 +270,18 @@ def _unread_hardware(snapshot: Snapshot) -> Iterator[Unread]:
             yield Unread("warning", f"not known: {what} ({reasons[0]})", reasons[0])
 
 
+def files_of(args: Namespace) -> tuple[str | None, ...]:
+    """Return the files that the flags of :func:`add_source` name."""
+    return args.snapshot, args.topo_m, args.nccl_xml, args.rdma_topo
+
+
 def is_live(args: Namespace) -> bool:
     """Return whether :func:`load` reads this node.
 
     Raises:
         InputError: a setting is invalid.
     """
-    if any((args.snapshot, args.machine, args.topo_m, args.nccl_xml)):
+    if any((args.snapshot, args.machine, args.topo_m, args.nccl_xml, args.rdma_topo)):
         return False
     wanted = settings(args)
     return wanted.snapshot is None and wanted.machine is None
@@ -287,14 +301,20 @@ def _from_snapshot(args: Namespace, name: str) -> tuple[Snapshot, tuple[Unread, 
 
 
 def _from_text(args: Namespace) -> Snapshot:
-    """Return the snapshot of ``--topo-m`` or ``--nccl-xml``; what it lacks is a warning."""
-    from agent.probes.importers.nccl_xml import parse_nccl_xml  # noqa: PLC0415 - only this source
-    from agent.probes.importers.topo_m import parse_topo_m  # noqa: PLC0415 - only this source
-
+    """Return the snapshot of a text that another tool wrote; what it lacks is a warning."""
+    # Each reader is loaded only if its flag is given.
     if args.topo_m is not None:
+        from agent.probes.importers.topo_m import parse_topo_m  # noqa: PLC0415 - as above
+
         flag, name, parse = "--topo-m", args.topo_m, parse_topo_m
-    else:
+    elif args.nccl_xml is not None:
+        from agent.probes.importers.nccl_xml import parse_nccl_xml  # noqa: PLC0415 - as above
+
         flag, name, parse = "--nccl-xml", args.nccl_xml, parse_nccl_xml
+    else:
+        from agent.probes.importers.rdma_topo import parse_rdma_topo  # noqa: PLC0415 - as above
+
+        flag, name, parse = "--rdma-topo", args.rdma_topo, parse_rdma_topo
     text = read_text(name)
     try:
         snapshot = parse(text)
@@ -317,6 +337,8 @@ def _unusable(name: str, text: str, error: DecodeError, flag: str) -> InputError
         suited = "--snapshot"
     elif head.startswith("<"):
         suited = "--nccl-xml"
+    elif head.startswith("[") and "realpath" in text[:_LOOKED_AT]:
+        suited = "--rdma-topo"
     elif "GPU0" in head:  # every `nvidia-smi topo -m` text holds it
         suited = "--topo-m"
     for fitting, what in _FLAGS:
@@ -335,7 +357,7 @@ def pods_of_manifest(args: Namespace) -> tuple[Pod, ...]:
     from agent.probes.pods.manifest import pods_from_manifest  # noqa: PLC0415 - loads PyYAML
 
     name: str = args.manifest
-    if name == STDIO and STDIO in (args.snapshot, args.topo_m, args.nccl_xml):
+    if name == STDIO and STDIO in files_of(args):
         raise InputError("standard input is named twice", "save one of them in a file")
     text = read_text(name)
     try:

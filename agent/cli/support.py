@@ -12,7 +12,15 @@ from agent.cli.capture import hosts, summary
 from agent.cli.files import STDIO, read_text, write_private
 from agent.cli.output import escaped, json_text, note
 from agent.cli.parser import Parser, add_style
-from agent.cli.source import add_settings, add_source, is_live, load, resolved, settings
+from agent.cli.source import (
+    add_settings,
+    add_source,
+    files_of,
+    is_live,
+    load,
+    resolved,
+    settings,
+)
 from agent.errors import AgentError, InputError
 from agent.formats.support_archive import SNAPSHOT, pack
 from agent.model.codec import encode
@@ -101,7 +109,7 @@ def run(args: Namespace) -> int:
     from agent.probes.capture.scrub import Substitutes, scrubbed  # noqa: PLC0415
     from agent.probes.capture.scrub_text import TextScrubber  # noqa: PLC0415
 
-    if args.log == STDIO and STDIO in (args.snapshot, args.topo_m, args.nccl_xml):
+    if args.log == STDIO and STDIO in files_of(args):
         raise InputError("standard input is named twice", "save one of them in a file")
     is_of_node = is_live(args)
     original = load(args, needs_gpus=False, in_full=True, pods=True)

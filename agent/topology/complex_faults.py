@@ -194,7 +194,8 @@ def _one_group(a: DataDirect | Hca, gpu: Gpu, *, must_have: bool) -> Iterator[Fa
 def _own_groups(it: Complex) -> Iterator[Fault | Unread]:
     """Yield what has no group, and what shares one."""
     members: dict[int, list[str]] = {}
-    for device in (*it.hcas, *it.gpus):
+    devices: tuple[Hca | Gpu, ...] = (*it.hcas, *it.gpus)
+    for device in devices:
         if device.function is None:
             yield Unread("IOMMU group", name_of(device))
             continue

@@ -14,6 +14,7 @@ READERS: tuple[tuple[str, ...], ...] = (
     ("topo", "matrix"),
     ("topo", "tree"),
     ("topo", "path", "GPU0", "GPU1"),
+    ("topo", "complexes"),
     ("labels",),
     ("health",),
     ("audit",),

@@ -29,7 +29,7 @@ def test_a_script_that_bash_can_read_parses(cli: Cli, shell: str) -> None:
     ("typed", "offered"),
     [
         (("heal",), ["health"]),
-        (("topo", ""), ["matrix", "tree", "path", "-h", "--help"]),
+        (("topo", ""), ["matrix", "tree", "path", "complexes", "-h", "--help"]),
         (("topo", "matrix", "--mach"), ["--machine"]),
         (("labels", "--machine", "dgx-1"), ["dgx-1v"]),
         (("audit", "--only", "qos", "-o", "js"), ["json"]),

@@ -16,6 +16,7 @@ PROMISED = (
     ("topo-matrix", ("topo", "matrix", "--nccl")),
     ("topo-tree", ("topo", "tree")),
     ("topo-path", ("topo", "path", "GPU0", "GPU1")),
+    ("topo-complexes", ("topo", "complexes")),
     ("labels", ("labels",)),
     ("checks", ("health",)),
     ("checks", ("audit",)),

@@ -215,6 +215,7 @@ READERS: Mapping[str, Reader] = {
     "snapshot": Commands("--snapshot", (*_NODE, ("nccl", "xml"))),
     "topo-m": Commands("--topo-m", _NODE),
     "nccl-xml": Commands("--nccl-xml", _NODE),
+    "rdma-topo": Commands("--rdma-topo", (*_NODE, ("topo", "complexes"))),
     "trace": Commands(
         "--trace",
         (("simulate", "trace", *_MACHINE, "--jobs", "20", "--seeds", "1", "--policy", "best"),),

@@ -12,6 +12,7 @@ from agent.machines.bundled import machine
 from agent.model.codec import encode
 from agent.topology.matrix import matrix
 from tests.bandwidth import logs
+from tests.probes.importers import rdma_topo_text
 from tests.probes.importers.nccl_xml_text import BY_HAND, DUMP
 from tests.probes.importers.topo_m_text import TEXT
 
@@ -336,6 +337,9 @@ _SEEDS: Mapping[str, Callable[[], Sequence[str]]] = {
     "snapshot": lambda: [encode(machine(name)) for name in _SNAPSHOTS],
     "topo-m": _topo_m,
     "nccl-xml": lambda: [DUMP, BY_HAND],
+    "rdma-topo": lambda: [
+        rdma_topo_text.text(it) for it in (rdma_topo_text.data_direct(), rdma_topo_text.inline())
+    ],
     "trace": lambda: _TRACES,
     "manifest": lambda: (_POD, _JOB, json.dumps(bounded_json.load('{"kind": "Pod"}'))),
     "bandwidths": lambda: (_BANDWIDTHS,),

@@ -1,1 +1,1 @@
-"""The `topo` command: matrix, tree, path and drawing of a node."""
+"""The `topo` command: matrix, tree, path, complexes and drawing of a node."""

@@ -1,6 +1,6 @@
-"""``nodetopo topo``: the matrix, the tree, and the way between two devices."""
+"""``nodetopo topo``: the matrix, the tree, the way between two devices, and complexes."""
 
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from importlib import import_module
 
 from agent.cli.parser import FORMATS, Parser, add_command, add_output
@@ -33,8 +33,18 @@ def add(parser: Parser) -> None:
         metavar="FILE",
         help="measured bandwidths, YAML or JSON, which win over the model",
     )
-    for name, reader in (("matrix", matrix), ("tree", tree), ("path", path)):
-        add_output(reader, formats=(*FORMATS, "svg"))
+    complexes = add_command(
+        what, "complexes", "print which GPUs and NICs belong together, and check their ports' ACS"
+    )
+    complexes.add_argument(
+        "--virt",
+        action=BooleanOptionalAction,
+        help="NICs and GPUs are for virtual machines, or not; default: as the NICs are set up",
+    )
+    drawn = (("matrix", matrix), ("tree", tree), ("path", path))
+    for name, reader in (*drawn, ("complexes", complexes)):
+        is_drawn = reader is not complexes
+        add_output(reader, formats=(*FORMATS, "svg") if is_drawn else FORMATS)
         add_source(reader)
         reader.set_defaults(run=run, what=name)
 

@@ -12,6 +12,7 @@ import re
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from errno import EINVAL, ENOENT
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,7 +20,8 @@ from typing import Any
 from agent.errors import DecodeError
 from agent.model.codec import load_json
 from agent.model.gpu import Gpu
-from agent.model.limits import MAX_GPUS, MAX_HCAS
+from agent.model.hca import Hca
+from agent.model.limits import MAX_GPUS, MAX_HCAS, MAX_HOPS
 from agent.model.probe_issue import GPUS, ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.pci_config import MAX_VPD_BYTES
@@ -34,6 +36,9 @@ CURE = "run `rdma_topo dump > FILE` as root on the node (rdma-core 62 or later)"
 MAX_FUNCTIONS = 65536
 """PCI functions; a domain has as many at most, and a large node some thousand in all."""
 
+MAX_UNPACKED_BYTES = 64 << 20
+"""Of all config spaces and VPDs together: those of 16,000 functions."""
+
 MAX_CONFIG_BYTES = 4096
 """Of the config space of a PCI Express function."""
 
@@ -46,13 +51,15 @@ _MODALIAS = re.compile(
 _IDS = ("vendor", "device", "subsystem_vendor", "subsystem_device")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}")
 _DEVICES = "/devices/"
+_MAX_PARTS = MAX_HOPS + 2
+"""Of a place: ``devices``, the host bridge, and a hop for each function."""
 
 
 def parse_rdma_topo(text: str) -> Snapshot:
     """Return the part of the node that a dump holds: PCI functions, GPUs and HCAs by name.
 
     GPUs are numbered by PCI address, as NVML counts. Ports, links, CPUs and NVLinks are not in
-    the file. A virtual function counts as a physical one, since the file does not say.
+    the file, nor which HCA is a virtual function.
 
     Raises:
         DecodeError: not such a dump; its path names the entry, e.g. ``[3].config``.
@@ -73,9 +80,10 @@ def parse_rdma_topo(text: str) -> Snapshot:
         )
         for index, it in enumerate(placed)
     )
-    hcas = (*(rdma.hcas or ()), *(rdma.management_hcas or ()))
-    ends = [it.path for it in (*gpus, *hcas, *(rdma.data_directs or ())) if it.path is not None]
-    bridges = pci.bridges(ends)
+    paths = [gpu.path for gpu in gpus]
+    paths += [hca.path for hca in (*(rdma.hcas or ()), *(rdma.management_hcas or ()))]
+    paths += [direct.path for direct in rdma.data_directs or ()]
+    bridges = pci.bridges(filter(None, paths))
     issues = [
         ProbeIssue(probe=PROBE, subject=it.subject, reason=it.reason)
         for it in (*pci.issues, *rdma.issues)
@@ -87,11 +95,16 @@ def parse_rdma_topo(text: str) -> Snapshot:
         pci_gpus=tuple(it.address for it in placed),
         nvswitches=pci.nvswitches(),
         bridges=bridges,
-        hcas=rdma.hcas,
+        hcas=_without_kind(rdma.hcas),
         data_directs=rdma.data_directs,
-        management_hcas=rdma.management_hcas,
+        management_hcas=_without_kind(rdma.management_hcas),
         issues=tuple(issues),
     )
+
+
+def _without_kind(hcas: tuple[Hca, ...] | None) -> tuple[Hca, ...] | None:
+    """Return *hcas*, of which the file says neither what they are nor what devices they have."""
+    return None if hcas is None else tuple(replace(hca, kind=None) for hca in hcas)
 
 
 class DumpTree(Tree):
@@ -156,8 +169,13 @@ def _entries(text: str) -> dict[str, bytes | PurePosixPath]:
     if len(document) > MAX_FUNCTIONS:
         raise DecodeError("", f"more than {MAX_FUNCTIONS} PCI functions", CURE)
     files: dict[str, bytes | PurePosixPath] = {}
+    unpacked = 0
     for position, entry in enumerate(document):
         for path, content in _files_of(f"[{position}]", entry):
+            unpacked += len(content) if isinstance(content, bytes) else 0
+            if unpacked > MAX_UNPACKED_BYTES:
+                problem = f"more than {MAX_UNPACKED_BYTES >> 20} MiB of config space and VPD"
+                raise DecodeError(f"[{position}]", problem, CURE)
             if path in files and files[path] != content and path.startswith(PCI_DEVICES):
                 raise DecodeError(f"[{position}].realpath", "stands there twice", CURE)
             files[path] = content
@@ -171,6 +189,8 @@ def _files_of(at: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, bytes | 
             raise DecodeError(f"{at}.{name}", "missing, or no text", CURE)
     _, found, below = entry["realpath"].partition(_DEVICES)
     place = PurePosixPath(f"devices/{below}")
+    if len(place.parts) > _MAX_PARTS:
+        raise DecodeError(f"{at}.realpath", f"more than {MAX_HOPS} bridges deep", CURE)
     if not found or ".." in place.parts or str(place) != f"devices/{below}":
         raise DecodeError(
             f"{at}.realpath", f"no place of a device: {entry['realpath'][:80]!r}", CURE

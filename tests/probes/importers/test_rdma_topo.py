@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.checks.catalogue import RULES
+from agent.checks.engine import evaluate
+from agent.checks.rule import Verdict
 from agent.errors import DecodeError
 from agent.model.codec import decode
 from agent.model.hca import HcaKind
@@ -28,11 +31,10 @@ def test_a_dump_holds_the_places_of_gpus_hcas_and_bridges(
 ) -> None:
     whole = decode((NODES / shape / "snapshot.json").read_text("utf-8")).snapshot
     found = parse_rdma_topo(dump(unpacked(shape)))
-    gpus = sorted((gpu for gpu in whole.gpus if gpu.path), key=lambda gpu: gpu.pci or 0)  # type: ignore[arg-type,return-value] # those with a path have one
-    known = {bridge.address for bridge in whole.bridges or ()}
-    assert [(gpu.pci, gpu.path) for gpu in found.gpus] == [(gpu.pci, gpu.path) for gpu in gpus]
+    gpus = sorted((gpu.pci, gpu.path) for gpu in whole.gpus if gpu.pci and gpu.path)
+    assert [(gpu.pci, gpu.path) for gpu in found.gpus] == gpus
     assert {it.address: it.acs_control for it in found.bridges or ()} == {
-        it.address: it.acs_control for it in whole.bridges or () if it.address in known
+        it.address: it.acs_control for it in whole.bridges or ()
     }
     # The kind is not in the file, and a bond takes its name from files that are not either.
     real = [it for it in whole.hcas or () if it.kind is not HcaKind.SOFTWARE]
@@ -58,6 +60,11 @@ def test_the_complexes_of_a_dump_are_those_of_the_node(
     ]
 
 
+def test_what_a_dump_does_not_hold_is_unknown_to_the_checks() -> None:
+    found = evaluate(parse_rdma_topo(text(data_direct())), RULES)
+    assert [it.rule.code for it in found.results if it.verdict is Verdict.FAIL] == []
+
+
 def entries(**changes: Any) -> str:
     """Return a dump whose fifth function has other values; ``...`` takes one away."""
     document = json.loads(text(data_direct()))
@@ -76,6 +83,11 @@ def entries(**changes: Any) -> str:
         (entries(realpath=...), "[4].realpath", "missing"),
         (entries(realpath="/sys/bus/x"), "[4].realpath", "no place of a device"),
         (entries(realpath="/sys/devices/../x"), "[4].realpath", "no place of a device"),
+        (
+            entries(realpath="/sys/devices/" + "pci0000:00/" * 80 + "x"),
+            "[4].realpath",
+            "bridges deep",
+        ),
         (entries(modalias="usb:v1"), "[4].modalias", "no PCI ids"),
         (entries(config=...), "[4].config", "missing"),
         (entries(config="%%%"), "[4].config", "not zlib in base64"),
@@ -107,6 +119,20 @@ def test_a_function_at_two_places_is_refused() -> None:
     )
     with pytest.raises(DecodeError, match="twice"):
         parse_rdma_topo(json.dumps(document))
+
+
+def test_a_small_file_that_unpacks_to_much_is_refused() -> None:
+    (entry, *_) = json.loads(text(data_direct()))
+    place = entry["realpath"].rpartition("/")[0]
+    many = [
+        entry | {"realpath": f"{place}/0000:{at >> 8:02x}:{at >> 3 & 31:02x}.{at & 7}", "vpd": VPD}
+        for at in range(4096)
+    ]
+    with pytest.raises(DecodeError, match="more than 64 MiB of config space and VPD"):
+        parse_rdma_topo(json.dumps(many))
+
+
+VPD = packed(bytes(1 << 15))
 
 
 def test_a_file_without_gpus_is_an_issue() -> None:

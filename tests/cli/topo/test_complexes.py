@@ -1,0 +1,53 @@
+"""`topo complexes`: which GPUs and NICs belong together, and what is wrong with their ports."""
+
+import json
+
+from tests.cli.conftest import Cli
+from tests.probes.importers.rdma_topo_text import changed, data_direct, inline, text
+
+COMMAND = ("topo", "complexes")
+
+
+def test_a_dump_of_rdma_topo_is_read_and_found_well(cli: Cli) -> None:
+    done = cli(*COMMAND, "--rdma-topo", "-", stdin=text(data_direct(count=1)))
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    first, last = lines[1].split("0008:03:00.0")
+    assert first.split() == ["0", "data-direct", "0", "GPU0", "mlx5_0"]
+    assert last.split() == ["100", "1003", "100", "no"]
+    assert "WRONG" not in done.out
+    assert "wrong:" not in done.out
+
+
+def test_a_wrong_port_is_marked_explained_and_corrected(cli: Cli) -> None:
+    machine = changed(data_direct(count=1), "0008:02:00.0", acs=0x1D)
+    done = cli(*COMMAND, "--rdma-topo", "-", stdin=text(machine))
+    (row,) = (line for line in done.out.splitlines() if line.startswith("0008:02:00.0"))
+    assert row.endswith("0011101  xx110x1   WRONG")
+    assert "wrong: ConnectX switch port 0008:02:00.0, to Data Direct: " in done.out
+    assert "to set the flags at boot: pci=config_acs=xx111x0@0008:00:00.0;" in done.out
+
+
+def test_what_the_node_is_for_can_be_said(cli: Cli) -> None:
+    machine = text(inline())
+    asked = {
+        flag: json.loads(cli(*COMMAND, *flag, "--rdma-topo", "-", "-o", "json", stdin=machine).out)
+        for flag in ((), ("--virt",), ("--no-virt",))
+    }
+    assert {flag: bool(it["faults"]) for flag, it in asked.items()} == {
+        (): False,
+        ("--virt",): True,
+        ("--no-virt",): False,
+    }
+    assert asked["--virt",]["for_virtual_machines"] is True
+
+
+def test_a_node_without_gpus_and_nics_together_says_so(cli: Cli) -> None:
+    done = cli(*COMMAND, "--machine", "l40s-pcie-4", "-o", "short")
+    assert done.out == "no GPU shares a switch or a NUMA node with an NIC\n"
+
+
+def test_another_flag_is_suggested_for_a_dump(cli: Cli) -> None:
+    done = cli(*COMMAND, "--nccl-xml", "-", stdin=text(inline()))
+    assert done.code == 2
+    assert "this looks like a dump of `rdma_topo`: use --rdma-topo" in done.err
