@@ -26,6 +26,7 @@ from agent.bandwidth.log import (
 )
 from agent.errors import DecodeError, InputError
 from agent.model.codec import load_json
+from agent.model.digits import is_digits
 
 NVBANDWIDTH = "nvbandwidth"
 P2P_TEST = "p2pBandwidthLatencyTest"
@@ -103,7 +104,7 @@ def read_nvbandwidth(text: str) -> Log:
                 matrices[-1].test = found["test"]
         elif line.startswith("Device ") and (found := _DEVICE.match(line.rstrip())):
             _add(gpus, found)
-        elif matrix is not None and line.strip()[:1].isdigit():
+        elif matrix is not None and is_digits(line.strip()[:1]):
             problem = _read_row(matrix, number, line)
             if problem is not None:
                 problems.append(problem)
@@ -136,7 +137,7 @@ def read_p2p_test(text: str) -> Log:
         elif matrix is not None and (words := line.split()):
             if words[0] == "D\\D":
                 line = line.replace("D\\D", "", 1)  # noqa: PLW2901 - the corner of the table
-            elif not words[0].isdigit():
+            elif not is_digits(words[0]):
                 continue
             problem = _read_row(matrix, number, line)
             if problem is not None:

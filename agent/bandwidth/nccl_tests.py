@@ -26,6 +26,7 @@ from agent.bandwidth.log import (
 )
 from agent.errors import DecodeError, InputError
 from agent.model.codec import load_json
+from agent.model.digits import is_digits
 
 TOOL = "nccl-tests"
 
@@ -112,7 +113,7 @@ def read(text: str) -> Log:
             if not runs:
                 runs.append(_Run(name=called, line=number))
             runs[-1].columns = tuple(stripped.lstrip("#").split())
-        elif stripped[:1].isdigit() and runs and runs[-1].columns:
+        elif is_digits(stripped[:1]) and runs and runs[-1].columns:
             problems += _row(runs[-1], number, stripped)
         elif (found := _BOUNDS.search(line)) and int(found["count"]):
             text_ = f"{int(found['count'])} values out of bounds: wrong data arrived"

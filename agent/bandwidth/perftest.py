@@ -23,6 +23,7 @@ from agent.bandwidth.log import (
     whole_in,
 )
 from agent.errors import InputError
+from agent.model.digits import is_digits
 
 TOOL = "perftest"
 
@@ -133,7 +134,7 @@ def read(text: str) -> Log:
                 runs[-1].unit = unit
         elif _TIMES.search(line) and runs:
             runs[-1].is_latency = True
-        elif runs and runs[-1].column is not None and line.strip()[:1].isdigit():
+        elif runs and runs[-1].column is not None and is_digits(line.strip()[:1]):
             problem = _row(runs[-1], number, line)
             if problem is not None:
                 problems.append(problem)

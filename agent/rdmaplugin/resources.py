@@ -12,6 +12,7 @@ from types import MappingProxyType
 from agent.allocation.shared.devices import SEPARATOR
 from agent.deviceplugin.devices import PluginDevice, with_nodes
 from agent.deviceplugin.resources import MOST_DEVICES, Refusal
+from agent.model.digits import is_digits
 from agent.model.hca import Hca
 from agent.model.snapshot import Snapshot
 from agent.rdma.identity import KnownHca
@@ -130,7 +131,7 @@ def key_of(device: str) -> str:
 def token_of(device: str) -> int:
     """Return the number of a device's token; one that is none sorts last."""
     number = device.rpartition(SEPARATOR)[2]
-    return int(number) if number.isdecimal() else MOST_DEVICES
+    return int(number) if is_digits(number) else MOST_DEVICES
 
 
 def _tokens(pool: Pool, hcas: int) -> Iterator[int]:
