@@ -7,6 +7,7 @@ import pytest
 
 from agent.deviceplugin import settings
 from agent.deviceplugin.settings import Deadlines
+from agent.rdmaplugin import joint
 
 PATIENCE_S = 60.0
 """Seconds; no test waits this long unless it fails."""
@@ -34,6 +35,7 @@ def generous_deadlines() -> Iterator[None]:
     """Make them the default, for tests in which the daemon makes plugins and kubelets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "DEADLINES", GENEROUS)
+        patch.setattr(joint, "WINDOW_S", PATIENCE_S)
         yield
 
 

@@ -24,7 +24,7 @@ from agent.rdma.pairing import Pairing
 from agent.rdma.pools import SharingMode
 from agent.rdmaplugin.resources import RdmaResource, key_of, token_of
 
-WINDOW_S = 1.0
+WINDOW_S = 2.0
 """How long after an allocation a request of the other kind is taken for the same container's.
 
 Between two calls of one admission the real kubelet takes 2 to 50 ms on two busy cores, most of it
@@ -106,9 +106,9 @@ class JointPlacement:
     *clock* returns seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic, window_s: float = WINDOW_S) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._window_s = window_s
+        self._window_s = WINDOW_S
         self._lock = Lock()  # guards all below but the places
         self._places: _Places | None = None  # replaced as a whole
         self._grants: deque[Grant] = deque(maxlen=MOST_GRANTS)
@@ -378,12 +378,16 @@ class JointPlacement:
         return prefer(among, (), min(size, len(among))) if among else ()
 
     def _partners(self, kind: Kind, resource: str) -> list[Grant]:
-        """Return the grants of the other kind that belong to a container's request now."""
+        """Return the grants of the other kind that belong to a container's request now.
+
+        Of each resource only the latest can: what was given before it was another container's.
+        """
         since = self._clock() - self._window_s
+        latest = {grant.resource: grant for grant in self._grants if grant.kind is not kind}
         return [
             grant
-            for grant in self._grants
-            if grant.kind is not kind and grant.at_s >= since and resource not in grant.followed_by
+            for grant in latest.values()
+            if grant.at_s >= since and resource not in grant.followed_by
         ]
 
 

@@ -14,6 +14,7 @@ from agent.nccl.job import JobVariable
 from tests.daemon.plugin_sets import WAIT_S, ServedNode, serving_node
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import node
+from tests.generous_deadlines import PATIENCE_S
 
 GPU, HCA = "nvidia.com/gpu", "rdma/hca_shared_devices_a"
 HGX = node("h100x8-nvswitch-2numa-8cx7")
@@ -146,7 +147,7 @@ def test_containers_that_ask_for_one_kind_alone_are_not_led_by_old_ones(config: 
         served.plugins.take(HGX)
         served.listed(GPU, HCA)
         served.kubelet.allocate([HGX.gpus[7].id])
-        now[0] = 5.0
+        now[0] = 2 * PATIENCE_S
         alone = served.kubelet.preferred(1, resource=HCA)
         assert hca_names(HGX, alone) != ["mlx5_7"]
 

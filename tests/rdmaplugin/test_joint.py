@@ -106,6 +106,14 @@ def test_a_second_container_does_not_follow_what_the_first_one_got() -> None:
     assert sorted(node.gpus(2)) == [2, 3]
 
 
+def test_only_the_latest_of_a_resource_can_be_the_same_containers() -> None:
+    node = Admissions()
+    node.gpus(1, within=(7,))  # of a container that wants no HCA
+    node.gpus(1, within=(2,))
+    assert node.hcas(1) == [2]
+    assert node.joint.partners(Kind.HCA, HCA) == ()
+
+
 def test_after_the_window_nothing_is_followed() -> None:
     node = Admissions()
     node.gpus(1, within=(7,))
