@@ -1,10 +1,11 @@
 """GPUs and HCAs of one daemon on a real kubelet."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -194,21 +195,12 @@ def test_both_resources_come_back_after_a_restart_of_the_kubelet(
 
 
 def outcomes(node: Node) -> dict[str, float]:
-    """Return the agent's metric of guesses, by outcome."""
-    text = scrape(node)
-    found: dict[str, float] = {}
-    for line in text.splitlines():
-        if line.startswith("nodetopo_joint_placements_total{"):
-            labels, _, value = line.partition("} ")
-            found[labels.split('outcome="')[1].rstrip('"')] = float(value)
-    return found
-
-
-def scrape(node: Node) -> str:
-    from urllib.request import urlopen  # noqa: PLC0415 - of this helper alone
-
+    """Return the agent's metric of guesses, by outcome; nothing before metrics are served."""
     lines = [json.loads(line) for line in node.agent.log_since_start().splitlines()]
-    urls: list[Any] = [line["url"] for line in lines if line["event"] == "metrics served"]
-    with urlopen(urls[-1], timeout=10) as answer:
+    urls: list[str] = [line["url"] for line in lines if line["event"] == "metrics served"]
+    if not urls:
+        return {}
+    with urlopen(urls[-1], timeout=60) as answer:
         text: str = answer.read().decode()
-    return text
+    found = re.findall(r'nodetopo_joint_placements_total\{outcome="(\w+)"\} (\S+)', text)
+    return {outcome: float(value) for outcome, value in found}
