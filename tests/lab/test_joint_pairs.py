@@ -42,9 +42,13 @@ def test_plugins_apart_leave_pairs_far(runs: tuple[Run, Run]) -> None:
 
 
 def test_pods_that_want_one_kind_alone_make_guesses_wrong_but_cost_less_than_none() -> None:
-    """The worst case: a third of the pods, and no time between any two."""
+    """The worst case: a third of the pods, and no time between any two.
+
+    So many that the random order of requests does not decide: the share of one run differs from
+    the mean of 0.66 by some 0.03, and plugins apart have 0.48.
+    """
     joint, apart = (
-        play(machine(), "none", 200, _SEED, is_joint=is_joint, alone=1 / 3)
+        play(machine(), "none", 2 * _PODS, _SEED, is_joint=is_joint, alone=1 / 3)
         for is_joint in (True, False)
     )
     assert joint.rejected == apart.rejected == 0
