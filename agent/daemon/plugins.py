@@ -36,6 +36,7 @@ from agent.errors import InputError
 from agent.health.status import HealthView
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
+from agent.rdma.pairing import Pairing
 from agent.rdma.pools import RdmaConfig
 from agent.rdmaplugin.answers import JointGpuAnswers
 from agent.rdmaplugin.composite import PairAnswers, Pairs, paired, with_pairs
@@ -271,7 +272,8 @@ class PluginSet:
         offered = Offer(resources=())
         if plan.settings.offer_gpus == "always":
             offered = offer(known, plan.rules, minors, self._health)
-        offered = self._with_pairs(plan, known, offered)
+        pairing = Pairing(snapshot=self._hcas.remember(known))
+        offered = self._with_pairs(plan, pairing, offered)
         self._log_changes(offered)
         plan = self._handing_over(plan, snapshot, offered)
         # Before a container may need them.
@@ -303,21 +305,20 @@ class PluginSet:
             now[resource.name] = self._serve(plan, resource, snapshot, kept.get(resource.name))
         self._served = MappingProxyType(now)
         self._offer = offered
-        self._serve_hcas(plan, known)
+        self._serve_hcas(plan, pairing)
 
-    def _with_pairs(self, plan: PluginPlan, known: Snapshot, offered: Offer) -> Offer:
+    def _with_pairs(self, plan: PluginPlan, pairing: Pairing, offered: Offer) -> Offer:
         """Return *offered* with GPUs together with HCAs, where the settings ask for it."""
         resource = plan.settings.gpu_hca_resource
         if resource is None:
             self._pairs = Pairs(hcas=MappingProxyType({}))
             return offered
-        snapshot = self._hcas.remember(known)
         gpus = [one.id for offer in offered.resources if offer.is_whole for one in offer.devices]
-        self._pairs = paired(snapshot, self._hcas.known, gpus, self._pairs.hcas, resource)
+        self._pairs = paired(pairing, self._hcas.known, gpus, self._pairs.hcas, resource)
         lost = {one.key for one in self._hcas.known if one.is_lost}.union(self._unhealthy_hcas)
         return with_pairs(offered, resource, self._pairs, lambda key: key not in lost)
 
-    def _serve_hcas(self, plan: PluginPlan, known: Snapshot) -> None:
+    def _serve_hcas(self, plan: PluginPlan, pairing: Pairing) -> None:
         """Offer the pools, which follow the GPUs of the first resource that has whole ones."""
         for name, served in self._served.items():
             if served.resource.is_whole and name != plan.settings.gpu_hca_resource:
@@ -329,8 +330,7 @@ class PluginSet:
             self._joint.expect((), None)
         way = plan.registration(self._socket_dir), plan.settings.plugins_registry_dir
         taken = frozenset(self._pairs.hcas.values())
-        snapshot = self._hcas.remember(known)
-        self._hcas.take(plan.rdma, snapshot, self._unhealthy_hcas, way, taken)
+        self._hcas.take(plan.rdma, pairing, self._unhealthy_hcas, way, taken)
 
     def _handing_over(self, plan: PluginPlan, snapshot: Snapshot, offered: Offer) -> PluginPlan:
         """Return *plan* with the way to hand over what is *offered*, and log a new one."""

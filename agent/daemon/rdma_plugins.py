@@ -148,27 +148,28 @@ class HcaPlugins:
     def take(
         self,
         plan: RdmaPlan,
-        snapshot: Snapshot,
+        pairing: Pairing,
         unhealthy: Collection[str],
         registration: tuple[Registration, Path],
         taken: Collection[str] = (),
     ) -> None:
-        """Offer the HCAs of *snapshot*, which :meth:`remember` returned.
+        """Offer the HCAs of a snapshot that :meth:`remember` returned.
 
         Args:
             plan: what is offered, and how.
-            snapshot: with lost GPUs too, so that their HCAs stay theirs.
+            pairing: of that snapshot, with lost GPUs too, so that their HCAs stay theirs.
             unhealthy: keys of HCAs.
             registration: how the kubelet learns of a resource, and its plugins_registry.
             taken: keys of HCAs that are offered together with a GPU, and so in no pool.
         """
+        snapshot = pairing.snapshot
         if plan.config is None and not taken:
             self._pairing = None
             self._joint.rest()
         else:
-            self._pairing = Pairing(snapshot=snapshot)
+            self._pairing = pairing
             self._joint.take(
-                self._pairing,
+                pairing,
                 {gpu.id: position for position, gpu in enumerate(snapshot.gpus)},
                 {one.key: position for position, one in enumerate(self._known)},
                 plan.variables,
@@ -179,14 +180,12 @@ class HcaPlugins:
             offered = offer_hcas(snapshot, self._known, plan.config.pools, unhealthy, taken)
             self._log_changes(offered)
         offered = self._with_specification(plan, offered, taken)
-        names = {resource.name for resource in offered.resources}
+        modes = {resource.name: resource.pool.mode for resource in offered.resources}
         kept = {}
         for name, served in self._served.items():
-            if name not in names:
+            if name not in modes:
                 served.plugin.retire()
-            elif served.settings != plan.answers or (
-                served.resource.pool.mode is not self._mode(offered, name)
-            ):
+            elif (served.settings, served.resource.pool.mode) != (plan.answers, modes[name]):
                 served.plugin.stop()
             else:
                 kept[name] = served
@@ -202,10 +201,6 @@ class HcaPlugins:
             now[resource.name] = self._serve(plan, resource, kept.get(resource.name), registration)
         self._served = MappingProxyType(now)
         self._offer = offered
-
-    @staticmethod
-    def _mode(offered: RdmaOffer, name: str) -> SharingMode | None:
-        return next((one.pool.mode for one in offered.resources if one.name == name), None)
 
     def _serve(
         self,

@@ -117,11 +117,8 @@ def job_hcas(snapshot: Snapshot) -> tuple[int, ...]:
     Without software devices, and without functions of a card that the node has as a whole: those
     come and go with pods.
     """
-    return tuple(
-        position
-        for position in range(len(snapshot.hcas or ()))
-        if position not in dict(_no_cards(snapshot))
-    )
+    parts = dict(_no_cards(snapshot))
+    return tuple(at for at in range(len(snapshot.hcas or ())) if at not in parts)
 
 
 def nearest_cards(snapshot: Snapshot) -> tuple[frozenset[int], ...] | None:

@@ -15,7 +15,6 @@ from agent.deviceplugin.resources import Offer, Refusal, Resource
 from agent.deviceplugin.service import Answers
 from agent.deviceplugin.settings import NumaReport
 from agent.model.nvlink import Closeness
-from agent.model.snapshot import Snapshot
 from agent.rdma.identity import KnownHca
 from agent.rdma.pairing import Pairing
 from agent.rdma.pools import Pool, SharingMode
@@ -36,7 +35,7 @@ class Pairs:
 
 
 def paired(
-    snapshot: Snapshot,
+    pairing: Pairing,
     known: Sequence[KnownHca],
     gpus: Sequence[str],
     before: Mapping[str, str],
@@ -45,19 +44,18 @@ def paired(
     """Return an HCA of its own for each of *gpus* that can have one.
 
     Args:
-        snapshot: with the HCAs of *known*, in the same order.
+        pairing: of a snapshot with the HCAs of *known*, in the same order.
         gpus: ids of the GPUs that are offered whole.
         before: pairs that exist already; they stay, whatever became of the two.
         resource: which the pairs are offered as.
     """
-    keys = [one.key for one in known]
+    snapshot, keys = pairing.snapshot, [one.key for one in known]
     pool = Pool(resource=resource, most=len(keys), mode=SharingMode.EXCLUSIVE)
     selection = select(snapshot, [pool])
     at = {gpu.id: position for position, gpu in enumerate(snapshot.gpus)}
     kept = {gpu: key for gpu, key in before.items() if gpu in at and key in keys}
     free_gpus = [at[gpu] for gpu in gpus if gpu in at and gpu not in kept]
     free_hcas = [one for one in selection.hcas[resource] if keys[one] not in kept.values()]
-    pairing = Pairing(snapshot=snapshot)
     chosen = pairing.gpus_for(free_hcas, free_gpus, min(len(free_hcas), len(free_gpus)))
     near = {
         snapshot.gpus[pair.gpu].id: keys[pair.hca]

@@ -91,15 +91,6 @@ class _Places:
     variables: tuple[JobVariable, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request of the kubelet for a preferred set."""
-
-    available: tuple[str, ...]
-    required: tuple[str, ...]
-    size: int
-
-
 class JointPlacement:
     """What is remembered of one admission; every method may be called from many threads.
 
@@ -274,7 +265,8 @@ class JointPlacement:
         places, tokens = self._places, _by_hca(available)
         if resource.pool.mode is SharingMode.SHARED or places is None:
             return tuple(available[:size])  # a container gets all HCAs anyway
-        kept = [device for device in required if device in set(available)]
+        offered = set(available)
+        kept = [device for device in required if device in offered]
         held = dict.fromkeys(key_of(device) for device in kept)
         for device in kept:
             tokens[key_of(device)].remove(device)
@@ -308,21 +300,31 @@ class JointPlacement:
         self._gpu_of[resource] = gpu_of
 
         def choose(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
-            asked = Asked(tuple(available), tuple(required), size)
-            return self._gpus_for(resource, gpu_of(), prefer, asked)
+            return self._gpus_for(
+                prefer, available, required, size, resource=resource, gpu_of=gpu_of()
+            )
 
         return choose
 
     def _gpus_for(
-        self, resource: str, gpu_of: Mapping[str, str], prefer: Prefer, asked: Asked
+        self,
+        prefer: Prefer,
+        available: Sequence[str],
+        required: Sequence[str],
+        size: int,
+        *,
+        resource: str,
+        gpu_of: Mapping[str, str],
     ) -> Sequence[str]:
-        available, required, size = asked.available, asked.required, asked.size
         places = self._places
         with self._lock:
             self._busy.difference_update(gpu_of.get(device, device) for device in available)
         usual = prefer(available, required, size)
-        hcas = [] if places is None else self._hca_positions(places, resource)
-        if places is None or not hcas:
+        if places is None:
+            return usual
+        keys = self.partners(Kind.GPU, resource)
+        hcas = [places.hcas[key] for key in keys if key in places.hcas]
+        if not hcas:
             return usual
         at = {
             device: places.gpus[gpu_of[device]]
@@ -345,12 +347,8 @@ class JointPlacement:
             best = prefer(among, required, size)
             if distance(best) <= least or not _is_whole(gpu_of):
                 return best
-        matched = [device for device in available if at.get(device) in set(nearest)]
+        matched = [device for device in available if at.get(device) in nearest]
         return tuple(dict.fromkeys((*required, *matched)))[:size]
-
-    def _hca_positions(self, places: _Places, resource: str) -> list[int]:
-        keys = self.partners(Kind.GPU, resource)
-        return [places.hcas[key] for key in keys if key in places.hcas]
 
     def _next_gpus(
         self, places: _Places, tokens: Mapping[str, Sequence[str]], size: int
