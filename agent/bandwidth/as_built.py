@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from agent.bandwidth.expected import port_rate
-from agent.model.hca import HcaPort
+from agent.model.hca import ACTIVE, HcaPort
 from agent.model.nvlink import P2pStatus, PeerAccess
 from agent.model.pci import PcieLink
 from agent.model.snapshot import Snapshot
@@ -61,7 +61,7 @@ def sound(snapshot: Snapshot) -> Snapshot:
 
 
 def _sound_port(port: HcaPort, rate: float | None) -> HcaPort:
-    state = None if port.state is None else "ACTIVE"
+    state = None if port.state is None else ACTIVE
     return replace(port, state=state, rate_gbps=rate if rate is not None else port.rate_gbps)
 
 

@@ -18,7 +18,7 @@ from agent.checks.inputs import virtual_machine
 from agent.drawing.devices import link_of
 from agent.drawing.hops import gb_per_s, hops, joined
 from agent.model.gpu import Gpu
-from agent.model.hca import Hca
+from agent.model.hca import ACTIVE, Hca
 from agent.model.nvlink import Closeness, P2pStatus, PeerAccess, PeerKind
 from agent.model.pci import PciAddress, PcieLink
 from agent.model.snapshot import Snapshot
@@ -479,7 +479,7 @@ class Model:
 
 def port_rate(hca: Hca) -> float | None:
     """Return the Gb/s of the fastest port of *hca*, among the active ones if any is."""
-    active = [port.rate_gbps for port in hca.ports if port.state in (None, "ACTIVE")]
+    active = [port.rate_gbps for port in hca.ports if port.state in (None, ACTIVE)]
     rates = [rate for rate in active or [port.rate_gbps for port in hca.ports] if rate]
     return max(rates, default=None)
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from agent.checks.gpu_pods import container_name
 from agent.checks.inputs import because, missing_numa_nodes, one_numa_node
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.model.kubelet_state import OUR_SOCKETS
 from agent.model.pod import Container
 from agent.model.snapshot import Snapshot
 
@@ -15,9 +16,6 @@ _NO_NODE = "-1"
 
 _SLOW_SHARE = 0.01
 """Above it the 99th percentile of ``Allocate`` is longer than a second."""
-
-_OURS = "nodetopo-"
-"""How the names of our plugin's sockets begin (agent.deviceplugin.sockets)."""
 
 _MANAGER = "nodetopo"
 """Our field manager (agent.kubeapi.apply)."""
@@ -193,7 +191,7 @@ def slow_plugins(snapshot: Snapshot) -> Judgement:
 def other_plugins(snapshot: Snapshot) -> Judgement:
     """Find programs and containers of other plugins for GPUs."""
     sockets = snapshot.kubelet_state.plugin_sockets if snapshot.kubelet_state else None
-    if sockets is not None and not any(name.startswith(_OURS) for name in sockets):
+    if sockets is not None and not any(name.startswith(OUR_SOCKETS) for name in sockets):
         yield Skip("nodetopo's device plugin does not run here")
         return
     if sockets is not None:

@@ -1,8 +1,6 @@
 """Rules on device plugins for RDMA: what pods get of the HCAs that they advertise."""
 
-import re
 from collections import Counter
-from hashlib import blake2s
 
 from agent.checks.gpu_pods import container_name
 from agent.checks.inputs import because, missing_hcas, missing_numa_nodes, one_numa_node
@@ -19,6 +17,7 @@ from agent.checks.rdma_devices import (
     rdma_devices,
 )
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.model.kubelet_state import socket_stems
 from agent.model.snapshot import Snapshot
 
 SHARED_PLUGIN = "k8s-rdma-shared-dp"
@@ -26,9 +25,6 @@ SHARED_PLUGIN = "k8s-rdma-shared-dp"
 
 _EXCLUSIVE = "exclusive"
 _NO_NODE = "-1"
-_OURS = "nodetopo-"
-"""How the names of our plugins' sockets begin (agent.deviceplugin.sockets)."""
-
 _NET_RDMA = "nvidia.com/net-rdma"
 """The kind of every specification that the shared plugin writes (its pkg/cdi/cdi.go)."""
 
@@ -188,11 +184,11 @@ def other_plugins(snapshot: Snapshot) -> Judgement:
     sockets = snapshot.kubelet_state.plugin_sockets if snapshot.kubelet_state else None
     programs = snapshot.host.peer_programs if snapshot.host else None
     resources = rdma_devices(snapshot)
-    ours = [
-        name
-        for name in resources or ()
-        if any(socket.startswith(_socket_starts(name)) for socket in sockets or ())
-    ]
+    ours = []
+    for name in resources or ():
+        starts = tuple(f"{stem}-" for stem in socket_stems(name))
+        if any(socket.startswith(starts) for socket in sockets or ()):
+            ours.append(name)
     if sockets is not None and resources is not None and not ours:
         yield Skip("nodetopo advertises no RDMA devices here")
         return
@@ -243,15 +239,6 @@ def deleted_specifications(snapshot: Snapshot) -> Judgement:
         yield Missing("programs that run on the host")
     if specs is None:
         yield Missing("CDI specifications")
-
-
-def _socket_starts(resource: str) -> tuple[str, str]:
-    """Return how the name of our socket for *resource* begins, and where that would be too long.
-
-    It is the resource's own name, or else six hex digits (agent.deviceplugin.sockets).
-    """
-    stem = re.sub(r"[^A-Za-z0-9.-]", "_", resource.rpartition("/")[2])
-    return f"{_OURS}{stem}-", f"{_OURS}{blake2s(resource.encode(), digest_size=3).hexdigest()}-"
 
 
 RULES: tuple[Rule, ...] = (

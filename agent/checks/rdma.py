@@ -16,7 +16,6 @@ from agent.checks.inputs import (
     virtual_machine,
 )
 from agent.checks.rdma_ports import (
-    ACTIVE,
     active_ports,
     link_errors,
     missing_states,
@@ -26,7 +25,7 @@ from agent.checks.rdma_ports import (
     roce_mtu,
 )
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
-from agent.model.hca import Hca, HcaPort, LinkLayer
+from agent.model.hca import ACTIVE, Hca, HcaPort, LinkLayer
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import hca_closeness, nearest_hcas

@@ -13,12 +13,9 @@ from agent.checks.inputs import (
     virtual_machine,
 )
 from agent.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
-from agent.model.hca import Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
+from agent.model.hca import ACTIVE, Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
 from agent.model.pci import PcieLink, PciFunction
 from agent.model.snapshot import Snapshot
-
-ACTIVE = "ACTIVE"
-"""The word of sysfs ``state`` for a port that carries traffic (ib_verbs.h ``ib_port_state``)."""
 
 LINK_ERRORS = (
     "excessive_buffer_overrun_errors",

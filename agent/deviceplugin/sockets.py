@@ -6,12 +6,12 @@ import socket
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from hashlib import blake2s
 from pathlib import Path
 from secrets import token_hex
 from time import time_ns
 
 from agent.errors import InputError
+from agent.model.kubelet_state import OUR_SOCKETS, socket_stems
 
 KUBELET_SOCKET = "kubelet.sock"
 """Where the kubelet serves Registration, next to the plugins' own sockets."""
@@ -23,15 +23,8 @@ HIDDEN = "."
 """Prefix of a socket that a kubelet must not see yet: it skips such files in plugins_registry
 (1.36 pkg/kubelet/pluginmanager/pluginwatcher)."""
 
-OURS = "nodetopo-"
-"""Prefix of all our sockets, whichever the resource, process or version."""
-
 _LONGEST_SUFFIX = "-4194304-00000000.sock"
 """4194304 is the largest process id (PID_MAX_LIMIT, linux/threads.h)."""
-
-_DIGEST_BYTES = 3
-"""Of what stands for the name of a resource that is too long: six hex digits for a handful of
-resources."""
 
 SETTLED_NS = 100_000_000
 """Ten times the longest kernel tick (CONFIG_HZ=100)."""
@@ -142,7 +135,7 @@ def foreign(directory: Path) -> tuple[Path, ...]:
     return tuple(
         path
         for path in _sockets(directory)
-        if path.name != KUBELET_SOCKET and not path.name.startswith((OURS, HIDDEN))
+        if path.name != KUBELET_SOCKET and not path.name.startswith((OUR_SOCKETS, HIDDEN))
     )
 
 
@@ -167,10 +160,9 @@ def _sockets(directory: Path) -> tuple[Path, ...]:
 
 def _stem(resource: str, directory: Path) -> str:
     """Return how the names of sockets for *resource* in *directory* begin."""
-    stem = OURS + re.sub(r"[^A-Za-z0-9.-]", "_", resource.rpartition("/")[2])
-    if len(os.fsencode(_longest_path(stem, directory))) <= MAX_PATH_BYTES:
-        return stem
-    return OURS + blake2s(resource.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    stem, shortened = socket_stems(resource)
+    fits = len(os.fsencode(_longest_path(stem, directory))) <= MAX_PATH_BYTES
+    return stem if fits else shortened
 
 
 def _longest_path(stem: str, directory: Path) -> Path:

@@ -15,15 +15,12 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from agent.model.hca import HcaPort
+from agent.model.hca import ACTIVE, HcaPort
 from agent.model.snapshot import Snapshot
 from agent.rdma.identity import KnownHca
 
 LINK_DOWN, FIRMWARE = "HcaLinkDown", "HcaFirmwareError"
 """Reasons of a verdict on an HCA that is listed; :class:`Presence` has the others."""
-
-ACTIVE = "ACTIVE"
-"""The one port state in which data passes (kernel include/rdma/ib_verbs.h, IB_PORT_ACTIVE)."""
 
 
 class Presence(Enum):

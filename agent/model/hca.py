@@ -8,6 +8,9 @@ from typing import Annotated
 from agent.model.limits import MAX_PORTS, Count, NumaId, PortNumber
 from agent.model.pci import PciAddress, PciFunction, PciPath
 
+ACTIVE = "ACTIVE"
+"""The word of sysfs ``state`` for a port that carries traffic (ib_verbs.h ``ib_port_state``)."""
+
 
 class LinkLayer(StrEnum):
     """What the port speaks (sysfs ``link_layer``)."""
@@ -122,7 +125,7 @@ class Hca:
     def is_down(self) -> bool:
         """Whether no port carries data. A port without a state counts as active, as for NCCL."""
         states = [port.state for port in self.ports]
-        return bool(states) and all(state not in (None, "ACTIVE") for state in states)
+        return bool(states) and all(state not in (None, ACTIVE) for state in states)
 
     @property
     def pci_order(self) -> tuple[bool, PciAddress, str]:

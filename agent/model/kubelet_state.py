@@ -5,11 +5,20 @@ holds by its uid (kubernetes 1.36 pkg/kubelet/cm/{cpumanager,memorymanager}/stat
 pkg/kubelet/cm/devicemanager/checkpoint).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2s
 
 from agent.model.limits import Amount, NumaId, NumaIds
 from agent.model.numa import CpuSet
+
+OUR_SOCKETS = "nodetopo-"
+"""Prefix of the sockets of our device plugins, whichever the resource, process or version."""
+
+_DIGEST_BYTES = 3
+"""Of what stands for the name of a resource that is too long: six hex digits for a handful of
+resources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,3 +116,10 @@ class KubeletState:
     memory: MemoryState | None = None
     devices: DeviceState | None = None
     plugin_sockets: tuple[str, ...] | None = None
+
+
+def socket_stems(resource: str) -> tuple[str, str]:
+    """Return how the names of our sockets for *resource* begin, and where that is too long."""
+    stem = re.sub(r"[^A-Za-z0-9.-]", "_", resource.rpartition("/")[2])
+    digest = blake2s(resource.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{OUR_SOCKETS}{stem}", f"{OUR_SOCKETS}{digest}"

@@ -33,7 +33,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from agent.model.gpu import Gpu
-from agent.model.hca import Hca, HcaKind, LinkLayer
+from agent.model.hca import ACTIVE, Hca, HcaKind, LinkLayer
 from agent.model.nvlink import Closeness
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
@@ -47,9 +47,6 @@ NIC_SELECTION = "VLLM_NIC_SELECTION_VARS"
 MOST_HCAS = 32
 """Entries of a list that every reader takes: NCCL 32 (``MAX_IB_DEVS``; 16 up to 2.18.3),
 NVSHMEM 48 (``MAX_NUM_HCAS``; 16 up to 3.2). What is beyond would be left out silently."""
-
-ACTIVE = "ACTIVE"
-"""The word of sysfs ``state`` for a port that carries data."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 """A name that means itself to every reader: 64 bytes are room for a name (NCCL ``struct netIf``,

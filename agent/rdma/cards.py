@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from agent.model.hca import Hca, LinkLayer
+from agent.model.hca import ACTIVE, Hca, LinkLayer
 from agent.model.snapshot import Snapshot
-from agent.rdma.selection import ACTIVE, job_hcas, nearest_cards
+from agent.rdma.selection import job_hcas, nearest_cards
 
 PROTOCOLS: Mapping[LinkLayer, str] = {LinkLayer.INFINIBAND: "ib", LinkLayer.ETHERNET: "roce"}
 """What jobs speak through a port of that layer."""

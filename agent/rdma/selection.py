@@ -16,13 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from agent.model.hca import Hca, HcaKind, LinkLayer
+from agent.model.hca import ACTIVE, Hca, HcaKind, LinkLayer
 from agent.model.snapshot import Snapshot
 from agent.rdma.pools import Pool, Selectors, SharingMode
 from agent.topology.affinity import hca_closeness
-
-ACTIVE = "ACTIVE"
-"""The word of sysfs ``state`` for a port that carries traffic (ib_verbs.h ``ib_port_state``)."""
 
 LINK_TYPES: Mapping[LinkLayer, str] = MappingProxyType(
     {LinkLayer.ETHERNET: "ether", LinkLayer.INFINIBAND: "infiniband"}

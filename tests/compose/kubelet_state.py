@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 
 from agent.deviceplugin.resources import MigStrategy, Resource, Rules, offer
-from agent.deviceplugin.sockets import OURS
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import (
+    OUR_SOCKETS,
     CpuState,
     DeviceState,
     KubeletState,
@@ -69,7 +69,7 @@ def kubelet_state(snapshot: Snapshot) -> KubeletState:
             registered={it.name: healthy_ids(snapshot, it) for it in _by_name(offered)}
         ),
         plugin_sockets=tuple(
-            f"{OURS}{it.name.rpartition('/')[2]}-7-{at:08x}.sock"
+            f"{OUR_SOCKETS}{it.name.rpartition('/')[2]}-7-{at:08x}.sock"
             for at, it in enumerate(_by_name(offered), 0x5EED)
         ),
     )

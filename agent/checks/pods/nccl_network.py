@@ -13,10 +13,10 @@ from agent.checks.gpu_pods import container_name
 from agent.checks.inputs import adapters, because, is_virtual_machine, missing_machine, unknown_of
 from agent.checks.pods.inputs import is_rdma, is_spread, listed, network_hcas, others, whole_gpus
 from agent.checks.rdma_devices import Meaning, RdmaPools, is_rdma_device
-from agent.checks.rdma_ports import ACTIVE, is_efa, roce_ports
+from agent.checks.rdma_ports import is_efa, roce_ports
 from agent.checks.rule import Missing
 from agent.model.digits import is_digits
-from agent.model.hca import Hca, HcaPort
+from agent.model.hca import ACTIVE, Hca, HcaPort
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot
 from agent.nccl.paths import GDR_LIMIT, NcclPath

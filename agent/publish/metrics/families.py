@@ -17,7 +17,7 @@ import agent
 from agent.formats.harmless import harmless
 from agent.health.status import GpuHealth
 from agent.model.gpu import Fabric, FabricState, Gpu
-from agent.model.hca import Hca, HcaPort
+from agent.model.hca import ACTIVE, Hca, HcaPort
 from agent.model.limits import MAX_HCAS
 from agent.model.snapshot import Snapshot
 from agent.publish.metrics.state import MetricsState
@@ -641,7 +641,7 @@ NODE_FAMILIES = (
         per=Per.HCA,
         when=HAS_HCAS,
         samples=lambda state: {
-            (hca.name,): sum(port.state == "ACTIVE" for port in hca.ports) for hca in _hcas(state)
+            (hca.name,): sum(port.state == ACTIVE for port in hca.ports) for hca in _hcas(state)
         },
     ),
     Family(
