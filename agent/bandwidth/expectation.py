@@ -42,6 +42,21 @@ def unknown(reason: str) -> Expected:
     return Expected(reason=reason)
 
 
+def of_figure(
+    figure: float, *, gate: float, over: str, assumes: str, source: str | None
+) -> Expected:
+    """Return the expectation of one figure."""
+    return Expected(
+        low=figure,
+        high=figure,
+        default=figure,
+        gate=gate,
+        over=over,
+        assumes=assumes,
+        source=source,
+    )
+
+
 def to_plain(one: Expected) -> dict[str, object]:
     """Return *one* in JSON's own types."""
 

@@ -13,7 +13,14 @@ from agent.allocation.bandwidth import ring_bandwidth
 from agent.allocation.facts import NVLINK_OF_ARCHITECTURE, Facts, facts
 from agent.allocation.measured import Measured
 from agent.bandwidth import published
-from agent.bandwidth.expectation import Expected, beyond_switch, of_links, of_payload, unknown
+from agent.bandwidth.expectation import (
+    Expected,
+    beyond_switch,
+    of_figure,
+    of_links,
+    of_payload,
+    unknown,
+)
 from agent.checks.inputs import virtual_machine
 from agent.drawing.devices import link_of
 from agent.drawing.hops import gb_per_s, hops, joined
@@ -113,10 +120,8 @@ class Model:
             gate = wire.gate
             if "H200" in (gpu.product or "") and port_rate(hca) == 400:
                 gate = published.NIC_GATE_H200 / 8
-        return Expected(
-            low=base,
-            high=base,
-            default=base,
+        return of_figure(
+            base,
             gate=gate,
             over=over,
             assumes=assumes,
@@ -141,10 +146,8 @@ class Model:
             over = f"PCIe at {link:g} GB/s"
             assumes = f"{published.PCIE:g} of {link:g} GB/s on PCIe, which is less than the port"
             gate = wire * published.GATE_SHARE
-        return Expected(
-            low=wire,
-            high=wire,
-            default=wire,
+        return of_figure(
+            wire,
             gate=gate,
             over=over,
             assumes=assumes,
@@ -184,10 +187,8 @@ class Model:
             ),
             figure * published.GATE_SHARE,
         )
-        return Expected(
-            low=figure,
-            high=figure,
-            default=figure,
+        return of_figure(
+            figure,
             gate=gate,
             over=f"PCIe at {link:g} GB/s",
             assumes=f"{published.PCIE:g} of it",
@@ -236,10 +237,8 @@ class Model:
 
     def _of_table(self, tenths: int) -> Expected:
         figure = tenths / 10
-        return Expected(
-            low=figure,
-            high=figure,
-            default=figure,
+        return of_figure(
+            figure,
             gate=figure * published.TABLE_GATE_SHARE,
             over="measured",
             assumes="the node is as it was when it was measured",
@@ -289,10 +288,8 @@ class Model:
         source = f"{_SPEC}; {published.NVBANDWIDTH}"
         if distance >= Closeness.PHB:
             return beyond_switch(distance, base, over, assumes, source)
-        return Expected(
-            low=base,
-            high=base,
-            default=base,
+        return of_figure(
+            base,
             gate=base * published.GATE_SHARE,
             over=over,
             assumes=assumes,
