@@ -24,8 +24,7 @@ from agent.model.hca import Hca, LinkLayer
 from agent.model.nvlink import Closeness
 from agent.model.pci import PciFunction
 from agent.model.snapshot import Snapshot
-from agent.rdma.cards import layer_of
-from agent.rdma.selection import nearest_by_gpu, rates
+from agent.rdma.selection import layer_of, nearest_by_gpu, rates
 from agent.topology.affinity import hca_closeness
 
 DIRECTORY = "/dev/infiniband"

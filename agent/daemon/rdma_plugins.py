@@ -19,7 +19,7 @@ from agent.deviceplugin.plugin import DevicePlugin
 from agent.deviceplugin.registration import Registration
 from agent.deviceplugin.resources import Refusal
 from agent.deviceplugin.settings import NumaReport
-from agent.errors import InputError, UnreadableError
+from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 from agent.nccl.job import JobVariable
 from agent.rdma.identity import KnownHca, remembered_hcas
@@ -35,6 +35,7 @@ from agent.rdmaplugin.answers import (
     cdi_name,
     device_nodes,
     hca_response,
+    present_hcas,
 )
 from agent.rdmaplugin.joint import JointPlacement
 from agent.rdmaplugin.resources import RdmaOffer, RdmaResource, key_of, offer_hcas
@@ -126,15 +127,8 @@ class HcaPlugins:
         Raises:
             UnreadableError: one of them has no device nodes any more.
         """
-        by_key = {one.key: one.hca for one in self._known}
-        given = {key: by_key[key] for key in keys if key in by_key}
-        if lost := [key for key in keys if key not in given or not given[key].char_devices]:
-            raise UnreadableError(
-                f"{lost[0]} has no devices in /dev/{DIRECTORY} any more",
-                "see `nodetopo health` for what became of the HCA",
-            )
         return hca_response(
-            given,
+            present_hcas({one.key: one.hca for one in self._known}, keys),
             plan.answers,
             with_issm=False,
             has_connection_manager=self._has_connection_manager,

@@ -109,14 +109,11 @@ class Status:
         taken = conflicts(states)
         is_registered = {name: plugin.is_registered for name, plugin in states.items()}
         devices = {}
-        for served in plugins.served:
-            healthy = sum(device.is_healthy for device in served.resource.devices)
-            unhealthy = len(served.resource.devices) - healthy
-            devices[served.resource.name] = {"healthy": healthy, "unhealthy": unhealthy}
-        for pool in plugins.pools:
-            healthy = sum(device.is_healthy for device in pool.resource.devices)
-            unhealthy = len(pool.resource.devices) - healthy
-            devices[pool.resource.name] = {"healthy": healthy, "unhealthy": unhealthy}
+        offered = [(it.resource.name, it.resource.devices) for it in plugins.served]
+        offered += [(it.resource.name, it.resource.devices) for it in plugins.pools]
+        for name, listed in offered:
+            healthy = sum(device.is_healthy for device in listed)
+            devices[name] = {"healthy": healthy, "unhealthy": len(listed) - healthy}
         joint = {} if not plugins.pools else asdict(plugins.joint.tally)
         state = replace(
             state,

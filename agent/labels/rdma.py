@@ -11,8 +11,7 @@ from collections import Counter
 from agent.labels.label import LabelEntry
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
-from agent.rdma.cards import PROTOCOLS, layer_of, network_cards
-from agent.rdma.selection import job_hcas, nearest_by_gpu, rates
+from agent.rdma.selection import PROTOCOLS, job_hcas, layer_of, nearest_by_gpu, network_cards, rates
 from agent.topology.affinity import hca_closeness
 from agent.topology.matrix import word
 

@@ -12,6 +12,7 @@ Always left out are the HCAs through which Fabric Manager configures NVSwitches,
 which no program can send: ``/dev/infiniband`` has no uverbs device of them.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,6 +27,9 @@ LINK_TYPES: Mapping[LinkLayer, str] = MappingProxyType(
 )
 """What netlink calls the encapsulation of a port's interface (iproute2 ``ip link``), which is
 what the shared plugin compares."""
+
+PROTOCOLS: Mapping[LinkLayer, str] = {LinkLayer.INFINIBAND: "ib", LinkLayer.ETHERNET: "roce"}
+"""What jobs speak through a port of that layer."""
 
 _PARTS = {HcaKind.VIRTUAL, HcaKind.SUBFUNCTION}
 
@@ -147,6 +151,32 @@ def nearest_by_gpu(snapshot: Snapshot) -> Mapping[int, frozenset[int]] | None:
         if group:
             nearest[gpu.index] = frozenset(group)
     return nearest
+
+
+def network_cards(snapshot: Snapshot) -> tuple[int, ...] | None:
+    """Return the positions of the cards that GPUs reach other nodes through; ``None``: unknown.
+
+    They are nearest to some GPU, and of one link layer: the one that more GPUs have nearest, then
+    InfiniBand. Where no distance is known, all cards of one layer count.
+    """
+    nearest = nearest_cards(snapshot)
+    if nearest is None:
+        return None
+    hcas = snapshot.hcas or ()
+    groups = nearest or (frozenset(job_hcas(snapshot)),)
+    votes = Counter(layer for group in groups for layer in {layer_of(hcas[at]) for at in group})
+    if not votes:
+        return ()
+    chosen = max(votes, key=lambda layer: (votes[layer], layer is LinkLayer.INFINIBAND))
+    return tuple(at for at in sorted(set().union(*groups)) if layer_of(hcas[at]) is chosen)
+
+
+def layer_of(hca: Hca) -> LinkLayer | None:
+    """Return what *hca* speaks, by its active ports if any are; ``None`` where it is not known."""
+    layers = [port.layer for port in hca.ports if port.state == ACTIVE] or [
+        port.layer for port in hca.ports
+    ]
+    return next((layer for layer in PROTOCOLS if layer in layers), None)
 
 
 def rates(hca: Hca) -> list[int]:

@@ -212,15 +212,24 @@ def given_hcas(resource: RdmaResource, devices: Sequence[PluginDevice]) -> dict[
     if resource.pool.mode is SharingMode.SHARED:
         healthy = {key_of(device.id) for device in resource.devices if device.is_healthy}
         wanted = {key for key in resource.hcas if key in healthy or key in wanted}
-    given = {key: hca for key, hca in resource.hcas.items() if key in wanted}
-    for key in sorted(wanted):
-        if key not in given or not given[key].char_devices:
-            name = given[key].name if key in given else key
+    present_hcas(resource.hcas, sorted(wanted))
+    return {key: hca for key, hca in resource.hcas.items() if key in wanted}
+
+
+def present_hcas(hcas: Mapping[str, Hca], keys: Sequence[str]) -> dict[str, Hca]:
+    """Return those of *hcas* that *keys* name, in their order.
+
+    Raises:
+        UnreadableError: one is not among them, or has no device nodes any more.
+    """
+    for key in keys:
+        if key not in hcas or not hcas[key].char_devices:
+            name = hcas[key].name if key in hcas else key
             raise UnreadableError(
                 f"{name} has no devices in /dev/{DIRECTORY} any more",
                 "see `nodetopo health` for what became of the HCA",
             )
-    return given
+    return {key: hcas[key] for key in keys}
 
 
 def device_nodes(hca: Hca, *, with_issm: bool) -> tuple[str, ...]:

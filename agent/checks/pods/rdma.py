@@ -23,7 +23,7 @@ from agent.model.host import UNLIMITED
 from agent.model.kubernetes import size_text
 from agent.model.pod import Container, Pod
 from agent.model.snapshot import Snapshot
-from agent.rdma.cards import layer_of
+from agent.rdma.selection import layer_of
 
 LOCKING = ("IPC_LOCK", "ALL")
 """Capabilities that lift the limit on locked memory (``capabilities(7)``)."""
