@@ -35,6 +35,11 @@ class Access:
     credentials: Callable[[], Mapping[str, str]]
 
 
+def is_known(kubeconfig: Path | None) -> bool:
+    """Return whether there is an API server to ask: that of *kubeconfig*, or of the own pod."""
+    return kubeconfig is not None or bool(os.environ.get(_HOST))
+
+
 def access(kubeconfig: Path | None, context: str | None = None) -> Access:
     """Return the way that *kubeconfig* describes, or else that of the pod this runs in.
 

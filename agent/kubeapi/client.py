@@ -21,6 +21,9 @@ FORBIDDEN = 403
 
 NOT_FOUND = 404
 
+INVALID = 422
+"""HTTP status of a query that the API server understands and does not take."""
+
 GONE = 410
 """HTTP status of a watch from a version, or a page of a list, that the API server has forgotten."""
 
@@ -60,6 +63,14 @@ class Unreachable(ApiUnavailable):
 
 class Refused(ApiUnavailable):
     """The account lacks the right: asking again is of no use before somebody grants it."""
+
+
+class NotServed(Refused):
+    """There is nothing at this path: the API server is older than what is asked for."""
+
+
+class Invalid(ApiUnavailable):
+    """The API server does not take such a query: a feature of it may be off."""
 
 
 class Expired(Exception):  # noqa: N818 - a state of the watch
@@ -206,7 +217,8 @@ class Api:
 
         Raises:
             ApiUnavailable: no stream came, with the pause that the server asked for, if any.
-            Refused: the account may not watch them.
+            Refused: the account may not watch them, or NotServed: there is no such path.
+            Invalid: the API server takes no such query.
             Expired: the server no longer has the version in *query*.
         """
         return self._watch(path, query, _JSON, silence_s, MAX_OBJECT)
@@ -229,10 +241,14 @@ class Api:
         if refusal.status == GONE:
             raise Expired(refusal.problem)
         problem = f"watch {self.host}{path}: {refusal.problem}"
+        if refusal.status == NOT_FOUND:
+            cure = "the cluster may be older than what is watched"
+            raise NotServed(problem, cure, retry_after_s=refusal.retry_after_s)
         if refusal.status == FORBIDDEN:
             cure = f"grant `watch` on {path.rpartition('/')[2]} to the account"
             raise Refused(problem, cure, retry_after_s=refusal.retry_after_s)
-        raise ApiUnavailable(problem, LATER, retry_after_s=refusal.retry_after_s)
+        error = Invalid if refusal.status == INVALID else ApiUnavailable
+        raise error(problem, LATER, retry_after_s=refusal.retry_after_s)
 
     def _send(
         self,

@@ -8,9 +8,11 @@ from urllib.parse import quote
 
 from agent.errors import ApiUnavailable, DecodeError
 from agent.formats.responses import part, parts
-from agent.kubeapi.client import Api, Unreachable, following_page, pages
+from agent.kubeapi.client import NOT_FOUND, Api, Unreachable, following_page, pages
+from agent.model.dra import SLICES, PublishedDevice
 from agent.model.node import NodeStatus
 from agent.model.pod import Container, Pod
+from agent.probes.dra import devices_of
 from agent.probes.pods.manifest import pods_from_manifest
 from agent.probes.pods.objects import node_status_from_object, pod_from_object
 
@@ -88,6 +90,22 @@ class ApiServer:
             if number == MAX_PAGES and following_page(body):
                 raise ApiUnavailable(f"more than {MAX_PAGES * PAGE_SIZE} pods on node {node!r}")
         return tuple(pods)
+
+    def published(self, node: str) -> tuple[PublishedDevice, ...]:
+        """Return the devices that DRA drivers publish for *node*, as :func:`devices_of` does.
+
+        None where the API server has no DRA.
+
+        Raises:
+            ApiUnavailable: no answer, or it is refused or malformed.
+        """
+        answer = self._api.get(SLICES, {"fieldSelector": f"spec.nodeName={node}"})
+        if answer.status == NOT_FOUND:
+            return ()
+        if answer.status != 200:
+            cure = "allow `list` on resourceslices to this account"
+            raise ApiUnavailable(f"GET {self._api.host}{SLICES}: {answer.problem}", cure)
+        return devices_of(parts(answer.body, "items"))
 
     def node(self, name: str) -> NodeStatus:
         """Return the status of the Node *name*.
@@ -228,7 +246,13 @@ def joined(api_pods: Iterable[Pod], assigned_pods: Iterable[Pod]) -> tuple[Pod, 
             containers.append(
                 container
                 if given is None
-                else replace(container, devices=given.devices, cpus=given.cpus, memory=given.memory)
+                else replace(
+                    container,
+                    devices=given.devices,
+                    cpus=given.cpus,
+                    memory=given.memory,
+                    claimed=given.claimed,
+                )
             )
         known.append(replace(pod, containers=(*containers, *by_name.values())))
     return (*known, *assigned.values())

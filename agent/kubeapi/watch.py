@@ -95,6 +95,9 @@ class Watch(ABC):
             ApiUnavailable: *found* is no such object.
         """
 
+    def take_bookmark(self, metadata: Mapping[str, Any]) -> None:  # noqa: B027 - most need none
+        """Take the *metadata* of a bookmark, which says how far the stream has come."""
+
     def run(self, stopping: threading.Event) -> None:
         """Follow until *stopping* is set; an open stream then ends at once."""
 
@@ -171,6 +174,8 @@ class Watch(ABC):
         metadata = part(found, "metadata")
         if kind in ("ADDED", "MODIFIED", "DELETED"):
             self.take(str(kind), found)
+        elif kind == "BOOKMARK":
+            self.take_bookmark(metadata)
         self._version = str(metadata.get("resourceVersion") or self._version)
 
     def _wait_after(self, error: ApiUnavailable, stopping: threading.Event) -> None:

@@ -3,9 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agent.model.dra import ClaimedDevice
 from agent.model.limits import Amount, NumaIds
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedMemory
+
+REPLICA = "::"
+"""Between the id of a shared device and the number of the replica (k8s-device-plugin v0.19.0,
+internal/rm/devices.go, AnnotatedID)."""
+
+
+def unshared(device: str) -> str:
+    """Return the id of the device that *device* is a replica of, or *device* itself."""
+    return device.partition(REPLICA)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +61,7 @@ class PodHolding:
     Attributes:
         devices: by resource and id; each once.
         memory: one entry for each container and kind, as the Memory Manager pinned it.
+        claimed: what its containers have by ResourceClaims.
     """
 
     namespace: str
@@ -58,6 +69,7 @@ class PodHolding:
     devices: tuple[PlacedDevice, ...] = ()
     cpus: CpuSet = field(default_factory=CpuSet)
     memory: tuple[AssignedMemory, ...] = ()
+    claimed: tuple[ClaimedDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

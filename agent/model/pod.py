@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agent.model.dra import ClaimedDevice
 from agent.model.limits import Amount, NumaIds
 from agent.model.numa import CpuSet
 
@@ -56,6 +57,8 @@ class Container:
             unit (bytes, devices). ``None`` where the source does not have the spec.
         devices, cpus, memory: what the kubelet assigned. *cpus* holds exclusive CPUs only,
             empty when the container shares; ``None`` everywhere means not reported.
+        claims: the pod's claims that it uses (``resources.claims``), each once, in their order.
+        claimed: the devices that it has by ResourceClaims, by claim, then as the driver lists them.
         image: as the spec names it.
         environment: variables whose names begin with ``NCCL_``, ``NVIDIA_``, ``CUDA_`` or
             ``UCX_``, in their order; the value is ``None`` where it comes from another
@@ -77,6 +80,8 @@ class Container:
     devices: tuple[AssignedDevices, ...] | None = None
     cpus: CpuSet | None = None
     memory: tuple[AssignedMemory, ...] | None = None
+    claimed: tuple[ClaimedDevice, ...] | None = None
+    claims: tuple[str, ...] | None = None
     image: str | None = None
     environment: Mapping[str, str | None] | None = None
     has_hidden_environment: bool | None = None

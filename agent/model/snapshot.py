@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 from agent import model
+from agent.model.dra import PublishedDevice
 from agent.model.gpu import ConfidentialCompute, Gpu, NvidiaDriver
 from agent.model.hca import DataDirect, Hca
 from agent.model.host import HostSettings
@@ -89,6 +90,7 @@ class Snapshot:
         kubelet: the settings that it runs with; from its files where it did not answer itself.
         kubelet_on_disk: the settings in its files and flags, with which it would start next.
         offer: what the kubelet can allocate (PodResources GetAllocatableResources).
+        published: the devices that DRA drivers publish for this node (ResourceSlices).
         agent_rights: ``verb resource`` → whether the agent's account may, e.g.
             ``get nodes/proxy``.
     """
@@ -123,4 +125,5 @@ class Snapshot:
     agent_rights: Mapping[str, bool] | None = None
     pods: tuple[Pod, ...] | None = None
     offer: NodeOffer | None = None
+    published: tuple[PublishedDevice, ...] | None = None
     issues: tuple[ProbeIssue, ...] = ()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from agent.model.codec import decode, encode
+from agent.model.dra import DRIVER, NVIDIA_DRIVER, STANDARD, ClaimedDevice, PublishedDevice
 from agent.model.host import HostSettings
 from agent.model.kubelet_state import KubeletState
 from agent.model.node import NodeStatus
@@ -17,6 +18,7 @@ from agent.model.pod import Container, Pod
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.substitutes import LEAST, Substitutes
+from agent.topology.published import uuids_of
 
 __all__ = ["NODE", "Substitutes", "command_line", "learn_hosts", "scrubbed", "without"]
 
@@ -64,7 +66,14 @@ PUBLIC_LABELS = ("nvidia.com/", "kubernetes.io/arch", "kubernetes.io/os", "node.
 PUBLIC_SOCKETS = ("nvidia", "nodetopo", "rdma", "sriov", "amd", "intel", "gpu", "hami", "volcano")
 """Prefixes of the sockets of known device plugins."""
 
-_NETWORK_PROBES = ("pods", "podresources", "node", "rights", "kubelet")
+PUBLIC_DRIVERS = (DRIVER, NVIDIA_DRIVER)
+"""DRA drivers whose devices, attributes, counters and taints describe hardware."""
+
+PLACES = ("uuid", "parentUUID", "pciBusID", "pciAddress", "numaNode", "type")
+"""Attributes of other drivers that say which device it is and where; the rest may be a network's
+names and addresses (dranet's ``ifName``, ``ipv4``, and a cloud's project)."""
+
+_NETWORK_PROBES = ("pods", "podresources", "slices", "node", "rights", "kubelet")
 """Probes whose issues may hold the addresses and names of a network's answers."""
 
 _LEFT_OUT = "…"
@@ -140,6 +149,9 @@ def scrubbed(
         kubelet_state=_state(snapshot.kubelet_state, substitutes),
         node_status=_node_status(snapshot.node_status, substitutes),
         pods=None if pods is None else tuple(_pod(pod, substitutes) for pod in pods),
+        published=None
+        if snapshot.published is None
+        else tuple(_published(device, substitutes) for device in snapshot.published),
         issues=tuple(_issue(issue, pods or ()) for issue in snapshot.issues),
     )
     text = encode(named)
@@ -251,12 +263,55 @@ def _container(container: Container, substitutes: Substitutes) -> Container:
     return replace(
         container,
         name=substitutes.counted("container", container.name),
+        claims=None
+        if container.claims is None
+        else tuple(substitutes.counted("claim", name) for name in container.claims),
+        claimed=None
+        if container.claimed is None
+        else tuple(_claimed(device, substitutes) for device in container.claimed),
         image=None if image is None else _unless(PUBLIC_IMAGES, "image", image, substitutes),
         environment=environment
         and {
             name: None if value is None else variable(value) for name, value in environment.items()
         },
     )
+
+
+def _claimed(device: ClaimedDevice, substitutes: Substitutes) -> ClaimedDevice:
+    """Return *device* with invented names; of its CDI names the UUIDs of GPUs stay, as others."""
+    return replace(
+        device,
+        pool=substitutes.counted("pool", device.pool),
+        name=_device_name(device, substitutes),
+        namespace=substitutes.counted("namespace", device.namespace),
+        claim=substitutes.counted("claim", device.claim),
+        cdi_devices=tuple(f"gpu={uuid}" for uuid in uuids_of(device)),
+    )
+
+
+def _published(device: PublishedDevice, substitutes: Substitutes) -> PublishedDevice:
+    """Return *device* with an invented pool, and of a driver that is not known only its place."""
+    named = replace(device, pool=substitutes.counted("pool", device.pool))
+    if device.driver in PUBLIC_DRIVERS:
+        return named
+    kept = {f"{device.driver}/{name}" for name in PLACES}
+    taints = (re.sub("=.*:", f"={_LEFT_OUT}:", taint) for taint in device.taints)
+    return replace(
+        named,
+        name=_device_name(device, substitutes),
+        attributes={
+            name: value
+            for name, value in device.attributes.items()
+            if name in kept or name.startswith(f"{STANDARD}/")
+        },
+        counters=(),
+        taints=tuple(taints),
+    )
+
+
+def _device_name(device: PublishedDevice | ClaimedDevice, substitutes: Substitutes) -> str:
+    is_public = device.driver in PUBLIC_DRIVERS or _PLAIN_ID.fullmatch(device.name)
+    return device.name if is_public else substitutes.counted("device", device.name)
 
 
 def _state(state: KubeletState | None, substitutes: Substitutes) -> KubeletState | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import UnreadableError
+from agent.model.dra import ClaimedDevice
 from agent.model.node import NodeOffer, PlacedDevice, PodHolding
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
@@ -165,7 +166,37 @@ def _container(message: Any) -> Container:
         ),
         cpus=CpuSet.of(message.cpu_ids),
         memory=_memory(message.memory),
+        claimed=_claimed(message.dynamic_resources) or None,
     )
+
+
+def _claimed(messages: Iterable[Any]) -> tuple[ClaimedDevice, ...]:
+    """Return the devices of claims, by claim and driver, then as the driver listed them.
+
+    The kubelet goes over drivers in the order of a Go map, and gives each device the CDI names of
+    those before it of the same driver and claim, too (kubernetes 1.36
+    pkg/kubelet/cm/container_manager_linux.go GetDynamicResources): these are taken off.
+    """
+    found = []
+    for claim in messages:
+        before: dict[str, tuple[str, ...]] = {}
+        for device in claim.claim_resources:
+            names = tuple(cdi.name for cdi in device.cdi_devices)
+            earlier = before.get(device.driver_name, ())
+            before[device.driver_name] = names
+            found.append(
+                ClaimedDevice(
+                    driver=device.driver_name,
+                    pool=device.pool_name,
+                    name=device.device_name,
+                    namespace=claim.claim_namespace,
+                    claim=claim.claim_name,
+                    cdi_devices=(
+                        names[len(earlier) :] if names[: len(earlier)] == earlier else names
+                    ),
+                )
+            )
+    return tuple(sorted(found, key=lambda it: (it.namespace, it.claim, it.driver)))
 
 
 def _holding(message: Any) -> PodHolding:
@@ -178,6 +209,7 @@ def _holding(message: Any) -> PodHolding:
         devices=_placed(device for it in containers for device in it.devices),
         cpus=CpuSet.of((*message.cpu_ids, *(cpu for it in containers for cpu in it.cpu_ids))),
         memory=_memory(memory),
+        claimed=tuple(device for it in containers for device in _claimed(it.dynamic_resources)),
     )
 
 

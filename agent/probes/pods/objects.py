@@ -179,11 +179,20 @@ def _container(
         has_hidden_environment=has_hidden_environment,
         is_privileged=is_privileged,
         capabilities=tuple(it.upper().removeprefix("CAP_") for it in added),
+        claims=tuple(dict.fromkeys(_claims(item, at))) or None,
         shared_memory=memory,
         shared_memory_bytes=memory_bytes,
         unhealthy_devices=status.unhealthy,
         id=status.id,
     )
+
+
+def _claims(item: Object, at: str) -> Iterator[str]:
+    """Yield the names of the pod's ResourceClaims that the container uses."""
+    place = f"{at}.resources"
+    for where, claim in items(object_at(item, "resources", at), "claims", place):
+        if name := text_at(claim, "name", where):
+            yield name
 
 
 def _environment(item: Object, at: str) -> dict[str, str | None]:

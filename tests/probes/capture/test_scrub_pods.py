@@ -4,6 +4,8 @@ from dataclasses import fields, replace
 
 import pytest
 
+from agent.model.codec import encode
+from agent.model.dra import ClaimedDevice, PublishedDevice
 from agent.model.host import HostSettings, SwapArea
 from agent.model.kubelet_state import (
     CpuState,
@@ -166,6 +168,82 @@ def test_a_pod_without_anything_stays_without() -> None:
     assert replace(pod.containers[0], name="c") == bare.containers[0]
 
 
+def test_claims_keep_their_gpus_and_lose_their_names() -> None:
+    claimed = ClaimedDevice(
+        driver="nodetopo.io",
+        pool="gpu.bigbank.example",
+        name="gpu-1b",
+        namespace="bigbank",
+        claim="ledger-claim",
+        cdi_devices=(f"device-plugin.nodetopo.io/gpu={GPU}", "k8s.io/claim=bigbank-1"),
+    )
+    published = PublishedDevice(driver="nodetopo.io", pool="gpu.bigbank.example", name="gpu-1b")
+    with_claim = replace(CONTAINER, claims=("ledger",), claimed=(claimed,))
+    pods = (replace(POD, containers=(with_claim,)),)
+    after, _ = scrubbed(replace(SNAPSHOT, pods=pods, published=(published,)), Substitutes())
+    assert "bigbank" not in encode(after)
+    assert "ledger" not in encode(after)
+    (container,) = (after.pods or ())[0].containers
+    (kept,) = container.claimed or ()
+    assert kept.cdi_devices == (f"gpu={(container.devices or ())[0].ids[0]}",)
+    assert [device.key for device in after.published or ()] == [kept.key]
+
+
+def published(driver: str, name: str, taints: tuple[str, ...] = (), **own: str) -> PublishedDevice:
+    attributes = {f"{driver}/{attribute}": value for attribute, value in own.items()}
+    attributes["resource.kubernetes.io/numaNode"] = "1"
+    return PublishedDevice(
+        driver=driver,
+        pool="n",
+        name=name,
+        attributes=attributes,
+        counters=(f"{name}-counters/memory",),
+        taints=taints,
+    )
+
+
+def test_what_another_driver_publishes_is_kept_as_far_as_it_says_where_a_device_is() -> None:
+    network = published(
+        "dra.net",
+        "bigbank-vlan",
+        ("dra.net/owner=bigbank:NoSchedule",),
+        ifName="bigbank-vlan",
+        ipv4="10.23.45.67/24",
+        cloudNetwork="projects/bigbank/networks/ledger",
+        pciAddress="0000:0c:00.0",
+    )
+    holder = ClaimedDevice(
+        driver="dra.net", pool="n", name="bigbank-vlan", namespace="ml", claim="c"
+    )
+    pods = (replace(POD, containers=(replace(CONTAINER, claimed=(holder,)),)),)
+    after, _ = scrubbed(replace(SNAPSHOT, pods=pods, published=(network,)), Substitutes())
+    text = encode(after)
+    assert [secret for secret in (*SECRETS, "vlan") if secret in text] == []
+    (kept,) = after.published or ()
+    assert kept.attributes == {
+        "dra.net/pciAddress": "0000:0c:00.0",
+        "resource.kubernetes.io/numaNode": "1",
+    }
+    assert kept.counters == ()
+    assert kept.taints == ("dra.net/owner=…:NoSchedule",)
+    assert [kept.key] == [it.key for it in (after.pods or ())[0].containers[0].claimed or ()]
+
+
+@pytest.mark.parametrize("driver", ["gpu.nvidia.com", "nodetopo.io"])
+def test_what_known_drivers_of_gpus_publish_is_kept(driver: str) -> None:
+    device = published(
+        driver, "gpu-0", (f"{driver}/unhealthy=xid-79:NoSchedule",), productName="H100", type="gpu"
+    )
+    after, _ = scrubbed(replace(SNAPSHOT, published=(device,)), Substitutes())
+    assert after.published == (replace(device, pool="pool-0"),)
+
+
+def test_the_api_server_s_refusal_of_slices_names_no_host() -> None:
+    refused = replace(SNAPSHOT.issues[0], probe="slices")
+    after, _ = scrubbed(replace(SNAPSHOT, issues=(refused,)), Substitutes())
+    assert [secret for secret in SECRETS if secret in str(after.issues)] == []
+
+
 @pytest.mark.parametrize(
     ("value", "is_kept"),
     [
@@ -203,6 +281,7 @@ KEPT = {
 CHANGED = {
     *("name", "image", "environment", "devices", "unhealthy_devices", "id", "namespace", "uid"),
     *("containers", "status_message", "hostname", "runtime_class", "node_selector"),
+    *("claims", "claimed"),
 }
 
 

@@ -149,3 +149,84 @@ def test_a_kubelet_that_does_not_answer_ends_the_wait(serve: Serve) -> None:
 
     with pytest.raises(UnreadableError, match="DEADLINE_EXCEEDED"):
         assigned(serve(hanging), timeout_s=0.1)
+
+
+def test_a_container_has_the_devices_of_its_claims(serve: Serve) -> None:
+    def resource(driver: str, name: str, *cdi: str) -> pb.ClaimResource:
+        return pb.ClaimResource(
+            driver_name=driver,
+            pool_name="n",
+            device_name=name,
+            cdi_devices=[pb.CDIDevice(name=each) for each in cdi],
+        )
+
+    claims = [
+        pb.DynamicResource(
+            claim_name="nics", claim_namespace="ml", claim_resources=[resource("dra.net", "nic")]
+        ),
+        pb.DynamicResource(
+            claim_name="gpus",
+            claim_namespace="ml",
+            claim_resources=[resource("d", "2", "k/gpu=2"), resource("d", "1")],
+        ),
+    ]
+    container = pb.ContainerResources(name="c", dynamic_resources=claims)
+    listed = pb.PodResources(name="a", namespace="ml", containers=[container])
+    (pod,) = assigned(serve(answering(listed)))
+    found = pod.containers[0].claimed or ()
+    assert [(it.claim, it.name, it.cdi_devices) for it in found] == [
+        ("gpus", "2", ("k/gpu=2",)),
+        ("gpus", "1", ()),
+        ("nics", "nic", ()),
+    ]
+    with closing(PodResources(serve(answering(listed)))) as kubelet:
+        (holding,) = kubelet.held()
+    assert holding.claimed == found
+
+
+def test_a_claim_s_devices_do_not_have_those_before_them_nor_the_kubelet_s_order(
+    serve: Serve,
+) -> None:
+    """The kubelet goes over drivers in the order of a Go map, and adds up the CDI names of each."""
+
+    def resource(driver: str, name: str, *cdi: str) -> pb.ClaimResource:
+        names = [pb.CDIDevice(name=each) for each in cdi]
+        return pb.ClaimResource(
+            driver_name=driver, pool_name="n", device_name=name, cdi_devices=names
+        )
+
+    gpus = [
+        resource("gpu.example", "gpu-0", "g=0"),
+        resource("gpu.example", "mig-1", "g=0", "g=MIG-1"),
+        resource("gpu.example", "gpu-2", "g=0", "g=MIG-1", "g=2"),
+    ]
+    nic = resource("dra.net", "nic", "n=0")
+    for listed in ([*gpus, nic], [nic, *gpus]):
+        claim = pb.DynamicResource(claim_name="c", claim_namespace="ml", claim_resources=listed)
+        container = pb.ContainerResources(name="c", dynamic_resources=[claim])
+        (pod,) = assigned(
+            serve(answering(pb.PodResources(name="a", namespace="ml", containers=[container])))
+        )
+        found = pod.containers[0].claimed or ()
+        assert [(it.name, it.cdi_devices) for it in found] == [
+            ("nic", ("n=0",)),
+            ("gpu-0", ("g=0",)),
+            ("mig-1", ("g=MIG-1",)),
+            ("gpu-2", ("g=2",)),
+        ]
+
+
+def test_devices_with_cdi_names_of_their_own_keep_them(serve: Serve) -> None:
+    names = ("g=1", "g=0", "g=2")
+    listed = [
+        pb.ClaimResource(
+            driver_name="d", pool_name="n", device_name=name, cdi_devices=[pb.CDIDevice(name=name)]
+        )
+        for name in names
+    ]
+    claim = pb.DynamicResource(claim_name="c", claim_namespace="ml", claim_resources=listed)
+    container = pb.ContainerResources(name="c", dynamic_resources=[claim])
+    (pod,) = assigned(
+        serve(answering(pb.PodResources(name="a", namespace="ml", containers=[container])))
+    )
+    assert [it.cdi_devices for it in pod.containers[0].claimed or ()] == [(it,) for it in names]
