@@ -31,6 +31,7 @@ from agent.model.numa import CpuSet
 from agent.model.pod import Pod
 from agent.model.qos import PodLevel, asks_as_a_pod, class_of, pod_level
 from agent.model.snapshot import Snapshot
+from agent.topology.published import ClaimedGpus
 
 SCHEMA = "nodetopo/admit/v1"
 """Of an admission as JSON; docs/reference/schema/admit.json describes it."""
@@ -132,12 +133,18 @@ def admit(
         missing = error.args
     if sum(len(pod.containers) for pod in pods) > MOST_CONTAINERS:
         missing += (f"an answer for more than {MOST_CONTAINERS} containers at once",)
+
+    def nodes_of_cpus(cpus: CpuSet) -> tuple[int, ...]:
+        return tuple(sorted(it.id for it in snapshot.numa_nodes or () if len(it.cpus & cpus)))
+
     answers: list[PodAdmission] = []
     most = most_replicas(pods)
     for number, pod in enumerate(classified):
         unknown = (*missing, *_unknown_of(snapshot, pod))
         if node is not None and not unknown:
-            answer, node = _answer(node, pod, uid_of(pod, number), prefer, most)
+            found = admit_replicas(node, pod, uid_of(pod, number), prefer, most)
+            claims = tuple(explain.of_claims(found.first, nodes_of_cpus, _claimed(snapshot, pod)))
+            answer, node = _answer(pod, found, claims), found.node
         else:
             answer = PodAdmission(
                 namespace=pod.namespace,
@@ -252,20 +259,37 @@ def _unknown_of(snapshot: Snapshot, pod: Pod) -> Iterator[str]:
         yield f"an answer for resources of a whole pod under {_POD_MANAGERS}, not worked out"
 
 
-def _answer(
-    node: NodeManagers, pod: Pod, uid: str, prefer: Preference, most: int
-) -> tuple[PodAdmission, NodeManagers]:
-    """Return the answer for *pod*, and the managers as they are afterwards.
+def _claimed(snapshot: Snapshot, pod: Pod) -> dict[str, tuple[int, ...]]:
+    """Return the NUMA nodes of the GPUs that a running pod has by claims, by container.
+
+    A container is missing where they are not known.
+    """
+    places = ClaimedGpus(snapshot)
+    found = {}
+    for running in snapshot.pods or ():
+        if (running.namespace, running.name) != (pod.namespace, pod.name):
+            continue
+        for container in running.containers:
+            claimed = [places.gpus(device) for device in container.claimed or ()]
+            gpus = [snapshot.gpus[at] for positions in claimed for at in positions or ()]
+            nodes = {gpu.numa_node for gpu in gpus}
+            known = {node for node in nodes if node is not None}
+            if gpus and known == nodes and None not in claimed:
+                found[container.name] = tuple(sorted(known))
+    return found
+
+
+def _answer(pod: Pod, found: Replicas, claims: tuple[str, ...]) -> PodAdmission:
+    """Return the answer for *pod*; *claims* are sentences on what it has by claims.
 
     A rejected pod is given nothing, whatever the managers had set aside for its first containers.
     """
-    found = admit_replicas(node, pod, uid, prefer, most)
     outcome = found.first
     refusal = outcome.refusal
-    why = [*explain.of_pod(pod, outcome)]
+    why = [*explain.of_pod(pod, outcome), *claims]
     if refusal is None and found.refusal is not None:
         why.append(f"the next replica is rejected: {found.refusal.reason}: {found.refusal.words}")
-    answer = PodAdmission(
+    return PodAdmission(
         namespace=pod.namespace,
         name=pod.name,
         qos=pod.qos_class,
@@ -289,7 +313,6 @@ def _answer(
         replicas=pod.replicas,
         admitted_replicas=found.admitted if pod.replicas else None,
     )
-    return answer, found.node
 
 
 def _plain_container(container: ContainerAdmission) -> dict[str, Any]:

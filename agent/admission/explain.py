@@ -3,7 +3,7 @@
 They have no full stop.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from agent.admission.errors import TOPOLOGY_AFFINITY_ERROR
 from agent.admission.hints import Hint, narrowness, nodes_of
@@ -11,8 +11,12 @@ from agent.admission.merge import SINGLE
 from agent.admission.requests import amount_text, unit_of
 from agent.admission.scope import ContainerOutcome, PodOutcome
 from agent.admission.snapshot import NodeManagers
+from agent.model.numa import CpuSet
 from agent.model.pod import Pod
 from agent.model.qos import QosClass, asks_as_a_pod
+
+Nodes = tuple[int, ...]
+"""NUMA nodes, ascending."""
 
 _OF_MEMORY = "[memorymanager]"
 """In the kubelet's messages."""
@@ -53,6 +57,42 @@ def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
     where = "come from one and the same NUMA node" if is_single else "prefer the same NUMA nodes"
     yield f"under policy {node.topology.policy} all resources of {who} must {where}"
     yield from _disagreement(node, failed, is_single=is_single)
+
+
+def of_claims(
+    outcome: PodOutcome, nodes: Callable[[CpuSet], Nodes], near: Mapping[str, Nodes]
+) -> Iterator[str]:
+    """Yield what ResourceClaims mean for the alignment of the pod.
+
+    DRA does not feed the Topology Manager: devices are prepared after admission, which aligns the
+    rest without them (kubernetes 1.36 pkg/kubelet/cm/dra/manager.go PrepareResources; website issue
+    56232).
+
+    Args:
+        nodes: returns the NUMA nodes of CPUs.
+        near: those of the GPUs that claims were allocated already, by container.
+    """
+    for each in outcome.containers:
+        container = each.container
+        if not container.claims:
+            continue
+        names = ", ".join(container.claims)
+        who = f"container {container.name} gets devices by the claim {names}"
+        if len(container.claims) > 1:
+            who = f"container {container.name} gets devices by the claims {names}"
+        yield f"{who}: the Topology Manager does not see them, and a verdict says nothing of them"
+        if not each.exclusive_cpus or outcome.refusal is not None:
+            continue
+        numa = nodes(each.cpus)
+        pinned = f"its {each.exclusive_cpus} CPUs would be of NUMA {'+'.join(map(str, numa))}"
+        there = near.get(container.name)
+        if there is None:
+            yield f"{pinned}, wherever the claim's GPUs are"
+        elif set(there) == set(numa):
+            yield f"{pinned}, where the claim's GPUs are: by chance"
+        else:
+            at = "+".join(map(str, there))
+            yield f"{pinned}, while the claim's GPUs are on NUMA {at}: not aligned"
 
 
 def of_container(outcome: ContainerOutcome) -> Iterator[str]:

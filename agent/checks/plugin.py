@@ -7,8 +7,10 @@ from agent.checks.gpu_pods import container_name
 from agent.checks.inputs import because, missing_numa_nodes, one_numa_node
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.kubelet_state import OUR_SOCKETS
+from agent.model.node import unshared
 from agent.model.pod import Container
 from agent.model.snapshot import Snapshot
+from agent.topology.published import published_gpus
 
 _NO_NODE = "-1"
 """The checkpoint's key of devices whose plugin reported no NUMA node
@@ -229,6 +231,45 @@ def other_writers(snapshot: Snapshot) -> Judgement:
         yield Missing("writers of the Node's labels", _no_node(snapshot))
 
 
+@rule(
+    "PLG-012",
+    Severity.ERROR,
+    claim="every GPU is given out by one program: a device plugin, or one DRA driver",
+    why="The kubelet counts a device plugin's GPUs, the scheduler those of DRA drivers, each "
+    "without the others: a GPU that two give out ends up in two pods.",
+    remedy="let nodetopo step back with offer-gpus: auto, or take the other device plugin or DRA "
+    "driver off this node",
+    reference="https://kubernetes.io/docs/concepts/scheduling-eviction/"
+    "dynamic-resource-allocation/",
+)
+def one_way_out(snapshot: Snapshot) -> Judgement:
+    """Look for GPUs that a DRA driver publishes and a device plugin, or another driver, offers."""
+    if snapshot.published is None:
+        reason = because(snapshot, "slices") or because(snapshot, "pods")
+        yield Missing("ResourceSlices of the node", reason)
+        return
+    published = published_gpus(snapshot.published, snapshot)
+    if published and snapshot.offer is None:
+        yield Missing("what the kubelet offers", because(snapshot, "podresources"))
+    offered: dict[str, set[str]] = {}
+    for device in () if snapshot.offer is None else snapshot.offer.devices:
+        offered.setdefault(unshared(device.id), set()).add(device.resource)
+    for at, devices in published.items():
+        gpu = snapshot.gpus[at]
+        drivers = sorted({device.driver for device in devices})
+        instances = gpu.mig.instances if gpu.mig is not None else ()
+        names = {gpu.uuid, *(instance.uuid for instance in instances)}
+        resources = sorted({it for name in names if name for it in offered.get(name, ())})
+        if len(drivers) + bool(resources) > 1:
+            by_plugin = [f"offered as {', '.join(resources)}"] if resources else []
+            said = [f"published by {driver}" for driver in drivers]
+            yield Finding(
+                subject=gpu.name,
+                observed=" and ".join([*by_plugin, *said]),
+                expected="one of them",
+            )
+
+
 RULES: tuple[Rule, ...] = (
     empty_resources,
     unhealthy_devices,
@@ -236,6 +277,7 @@ RULES: tuple[Rule, ...] = (
     slow_plugins,
     other_plugins,
     other_writers,
+    one_way_out,
 )
 
 

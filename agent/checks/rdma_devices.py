@@ -12,12 +12,12 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from agent.allocation.shared.devices import SEPARATOR
 from agent.checks.gpu_pods import is_gpu_resource
 from agent.checks.inputs import because
 from agent.checks.pods.inputs import is_rdma
 from agent.checks.rule import Missing
 from agent.model.digits import is_digits
+from agent.model.node import REPLICA
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
 from agent.rdma.identity import hca_keys
@@ -49,7 +49,7 @@ class RdmaPools:
         self._has_nodes = any(map(is_gpu_resource, self._placed))
         self._members: dict[str, set[int]] = {}
         for one in devices:
-            at = self._at.get(hca_key(one.id)) if SEPARATOR in one.id else None
+            at = self._at.get(hca_key(one.id)) if REPLICA in one.id else None
             if at is not None:
                 self._members.setdefault(one.resource, set()).add(at)
 
@@ -62,7 +62,7 @@ class RdmaPools:
         if is_digits(device):
             return Meaning.NUMBER
         key = hca_key(device)
-        if SEPARATOR not in device:
+        if REPLICA not in device:
             return None if PciAddress.parse_or_none(key) is None else Meaning.ONE
         if key not in self._at and PciAddress.parse_or_none(key) is None:
             return None
@@ -81,7 +81,7 @@ class RdmaPools:
 
 def hca_key(device: str) -> str:
     """Return the HCA that an id names: its key, or its PCI address as sysfs writes it."""
-    name = device.rpartition(SEPARATOR)[0] or device
+    name = device.rpartition(REPLICA)[0] or device
     address = PciAddress.parse_or_none(name)
     return name if address is None else str(address)
 
@@ -91,13 +91,13 @@ def is_rdma_device(resource: str, device: str) -> bool:
 
     Operators choose the names of resources.
     """
-    is_token = SEPARATOR in device and PciAddress.parse_or_none(hca_key(device)) is not None
+    is_token = REPLICA in device and PciAddress.parse_or_none(hca_key(device)) is not None
     return is_token or is_rdma(resource)
 
 
 def is_of_the_host(device: str) -> bool:
     """Return whether a container gets HCAs for *device* that stay where they are in the host."""
-    return is_digits(device) or SEPARATOR in device
+    return is_digits(device) or REPLICA in device
 
 
 def rdma_devices(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]] | None:

@@ -97,8 +97,8 @@ def _now() -> datetime:
 def with_pods(snapshot: Snapshot, settings: Settings) -> Snapshot:
     """Return *snapshot* with pods and their cgroups, what is on offer, and the kubelet's answers.
 
-    Each question that fails is an issue, of the probes ``podresources``, ``pods``, ``node``,
-    ``rights`` and ``kubelet``.
+    Each question that fails is an issue, of the probes ``podresources``, ``pods``, ``slices``,
+    ``node``, ``rights`` and ``kubelet``.
     """
     from agent.probes.pods.cgroups import with_cgroups  # noqa: PLC0415
     from agent.probes.pods.uids import uids_by_holdings  # noqa: PLC0415
@@ -137,6 +137,7 @@ def with_pods(snapshot: Snapshot, settings: Settings) -> Snapshot:
         found = replace(
             found,
             pods=ask("pods", "API server", lambda: server.pods(name)),
+            published=ask("slices", "API server", lambda: server.published(name)),
             node_status=ask("node", "API server", lambda: server.node(name)),
             agent_rights=ask(
                 "rights", "API server", lambda: server.agent_rights(name, AUDITED_RIGHTS)

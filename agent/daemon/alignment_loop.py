@@ -12,7 +12,7 @@ from agent.checks.alignment.record import Alignment, PodAlignment
 from agent.config.settings import Settings
 from agent.daemon.logs import LastProblem, Outage
 from agent.daemon.loops import PeriodicLoop
-from agent.daemon.running_pods import RunningPods, listed_pods
+from agent.daemon.running_pods import Published, RunningPods, listed_pods
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
 from agent.publish.events import PodEvent
@@ -72,6 +72,7 @@ class AlignmentLoop(PeriodicLoop):
         *,
         post: Post | None,
         read: Callable[[Snapshot], Snapshot] | None = None,
+        published: Callable[[], Published] = lambda: None,
     ) -> None:
         """Measure nothing yet.
 
@@ -80,9 +81,10 @@ class AlignmentLoop(PeriodicLoop):
             store: where the machine comes from.
             post: takes Events; ``None`` where none are wanted.
             read: puts the pods into a snapshot; ``None`` for those of *settings*.
+            published: returns what DRA drivers publish for the node.
         """
         self._store = store
-        self._pods = RunningPods(settings)
+        self._pods = RunningPods(settings, published)
         self._read = read or self._pods.read_with_offer
         self._bug = LastProblem()
         self._outage = Outage(OUTAGE_ATTEMPTS)

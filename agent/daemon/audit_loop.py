@@ -9,7 +9,7 @@ from agent.config.settings import Settings, roots
 from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
 from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
-from agent.daemon.running_pods import RunningPods, kubelet_issue, listed_pods
+from agent.daemon.running_pods import Published, RunningPods, kubelet_issue, listed_pods
 from agent.errors import UnreadableError
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import with_audit_facts
@@ -39,6 +39,7 @@ class AuditLoop(PeriodicLoop):
         overrides: OverridesFile,
         *,
         read: Callable[[Snapshot], Snapshot] | None = None,
+        published: Callable[[], Published] = lambda: None,
     ) -> None:
         """Audit nothing yet.
 
@@ -47,11 +48,12 @@ class AuditLoop(PeriodicLoop):
             store: where the machine comes from.
             overrides: severities and waivers.
             read: completes a snapshot by what only audits need; ``None``: from *settings*.
+            published: returns what DRA drivers publish for the node.
         """
         self._roots = roots(settings)
         self._store = store
         self._overrides = overrides
-        self._pods = RunningPods(settings)
+        self._pods = RunningPods(settings, published)
         self._read = read or self.with_audit_inputs
         self._problem = LastProblem()
         self.found: CheckSummary | None = None

@@ -11,6 +11,7 @@ from agent.daemon.audit_loop import AuditLoop
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.loops import Loop
 from agent.daemon.rejections_loop import Absences, RejectionsLoop, no_absences
+from agent.daemon.running_pods import Published
 from agent.publish.events import PodEventPublisher
 from agent.store import SnapshotStore
 
@@ -51,11 +52,12 @@ def pod_loops(
     absences: Absences = no_absences,
     *,
     expect: Callable[[Ends], None],
+    published: Callable[[], Published] = lambda: None,
 ) -> PodLoops:
     """Return the loops that *settings* ask for; the machine comes from *store*.
 
     *absences* says when the device plugin of a resource was down; *expect* takes when the devices
-    in use are expected to be free.
+    in use are expected to be free; *published* returns what DRA drivers publish for the node.
     """
     writes = settings.publish_pod_events or settings.explain_rejections
     events = PodEventPublisher(settings.kubeconfig, settings.node_name) if writes else None
@@ -67,8 +69,12 @@ def pod_loops(
 
         run_times = RunTimesLoop(settings, expect)
     return PodLoops(
-        audit=AuditLoop(settings, store, overrides) if settings.audit_node else None,
-        alignment=AlignmentLoop(settings, store, post=post) if measures else None,
+        audit=AuditLoop(settings, store, overrides, published=published)
+        if settings.audit_node
+        else None,
+        alignment=AlignmentLoop(settings, store, post=post, published=published)
+        if measures
+        else None,
         rejections=(
             RejectionsLoop(settings, store, post=events.post, absences=absences)
             if events is not None and settings.explain_rejections

@@ -4,14 +4,17 @@ The kubelet's PodResources API lists what it allocated, its own files name the p
 cgroups hold what is in force.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 import structlog
 
 from agent.config.settings import Settings
 from agent.daemon.logs import LastProblem
 from agent.errors import UnreadableError
+from agent.model.dra import PublishedDevice
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.podresources import PodResources
@@ -19,6 +22,9 @@ from agent.probes.kubelet.state import read_kubelet_state
 from agent.probes.pods.cgroups import with_cgroups
 from agent.probes.pods.uids import uids_by_holdings
 from agent.publish.page.state import ListedPods
+
+Published: TypeAlias = tuple[PublishedDevice, ...] | None
+"""The devices that DRA drivers publish for the node; ``None`` where they are not known."""
 
 
 class RunningPods:
@@ -28,8 +34,11 @@ class RunningPods:
     is unknown: the snapshot has an issue that says so, and the log says it once.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """Read nothing yet."""
+    def __init__(
+        self, settings: Settings, published: Callable[[], Published] = lambda: None
+    ) -> None:
+        """Read nothing yet; *published* returns what DRA drivers publish for the node."""
+        self._published = published
         self._sysfs = settings.sysfs_root
         self._host = settings.host_root
         self._kubelet = PodResources(settings.pod_resources_socket)
@@ -86,7 +95,8 @@ class RunningPods:
         if self._offer_problem.is_new(cause) and cause is not None:
             problem = str(self._offer_error)
             structlog.get_logger().warning("kubelet's offer not read", problem=problem)
-        return replace(snapshot, pods=pods, offer=offer, issues=issues)
+        published = self._published()
+        return replace(snapshot, pods=pods, offer=offer, issues=issues, published=published)
 
     def _identified(self, snapshot: Snapshot) -> Snapshot:
         """Return *snapshot* with the uids of its pods, and with what their cgroups say."""

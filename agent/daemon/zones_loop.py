@@ -2,8 +2,9 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -16,14 +17,18 @@ from agent.kubeapi.backoff import RETRY_S, RetryPause
 from agent.kubeapi.watch import NodeWatch
 from agent.model.kubelet import KubeletSettings
 from agent.model.node import NodeOffer, PodHolding
-from agent.model.numa import NumaNode
+from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.podresources import PodResources
 from agent.publish.labels.pacing import RECHECK_S, Clock, Spread, at_once
 from agent.publish.zones import NodeZonesPublisher, ObservedPlacementPublisher, Pod
 from agent.store import SnapshotStore
+from agent.topology.published import ClaimedGpus
 from agent.zones.node_resource_topology import attributes, content
 from agent.zones.observed import observed_placement
 from agent.zones.zones import SteadyOffer, SteadyPods, zones
+
+if TYPE_CHECKING:  # loads more than this thread needs
+    from agent.daemon.running_pods import Published
 
 LOOK_S = 2.0
 """How often the kubelet is asked what it gave. It notifies nobody; it answers from memory, and
@@ -49,16 +54,20 @@ Node owned."""
 
 
 def configured_zones_loop(
-    settings: Settings, store: SnapshotStore, watch: NodeWatch | None = None
+    settings: Settings,
+    store: SnapshotStore,
+    watch: NodeWatch | None = None,
+    published: "Callable[[], Published]" = lambda: None,
 ) -> "ZonesLoop":
     """Return the loop that publishes zones, placements or both, as *settings* ask.
 
     With a *watch* of the Node, zones that went with it are back soon after it was created again.
+    *published* returns what DRA drivers publish for the node.
     """
     connect, node = connection(settings.kubeconfig), settings.node_name
     zones = NodeZonesPublisher(connect, node) if settings.publish_zones else None
     placements = ObservedPlacementPublisher(connect, node) if settings.annotate_pods else None
-    loop = ZonesLoop(settings, store, zones=zones, placements=placements)
+    loop = ZonesLoop(settings, store, zones=zones, placements=placements, published=published)
     if watch is not None:
         watch.subscribe(loop.note_node)
     return loop
@@ -95,6 +104,7 @@ class ZonesLoop(PeriodicLoop):
         *,
         zones: NodeZonesPublisher | None,
         placements: ObservedPlacementPublisher | None,
+        published: "Callable[[], Published]" = lambda: None,
         kubelet: Kubelet | None = None,
         clock: Clock = time.monotonic,
         spread: Spread = random.uniform,
@@ -105,6 +115,7 @@ class ZonesLoop(PeriodicLoop):
             settings: where the kubelet is.
             store: where the machine's NUMA nodes and the kubelet's policies come from.
             zones, placements: what to publish; ``None`` for not.
+            published: returns what DRA drivers publish for the node.
             kubelet: ``None`` for the one of *settings*.
             clock: for pauses.
             spread: random; with ``settings.once`` nothing waits.
@@ -113,6 +124,7 @@ class ZonesLoop(PeriodicLoop):
         self._store = store
         self._zones = zones
         self._placements = placements
+        self._published = published
         self._kubelet = kubelet or PodResources(settings.pod_resources_socket)
         self._clock = clock
         self._zone_writer: PacedWriter[Mapping[str, Any]] | None = None
@@ -168,7 +180,6 @@ class ZonesLoop(PeriodicLoop):
         current = self._store.current
         if current is None or not current.snapshot.numa_nodes:
             return LOOK_S  # nothing was read yet, or the machine has no NUMA nodes to name
-        numa_nodes = current.snapshot.numa_nodes
         # A scan that could not read them does not change the kubelet's policies.
         self._policies = current.snapshot.kubelet or self._policies
         log = structlog.get_logger()
@@ -186,7 +197,7 @@ class ZonesLoop(PeriodicLoop):
             log.info("pod resources read again")
         now = self._clock()
         self._take(
-            numa_nodes,
+            current.snapshot,
             self._offer.take(offer, now),
             self._pods.take(held, self._kubelet.start, now),
         )
@@ -206,16 +217,19 @@ class ZonesLoop(PeriodicLoop):
         """Close the connection to the kubelet; what is published stays."""
         self._kubelet.close()
 
-    def _take(
-        self, numa_nodes: Sequence[NumaNode], offer: NodeOffer, held: tuple[PodHolding, ...]
-    ) -> None:
+    def _take(self, machine: Snapshot, offer: NodeOffer, held: tuple[PodHolding, ...]) -> None:
         """Compute what to publish, where anything has changed."""
-        seen = (numa_nodes, offer, held, self._policies)
+        numa_nodes = machine.numa_nodes or ()
+        claims = any(pod.claimed for pod in held)
+        published = self._published() if claims else None
+        gpus = machine.gpus if claims else ()
+        seen = (numa_nodes, offer, held, self._policies, published, gpus)
         if seen == self._seen:
             return
         self._seen = seen
+        claimed = ClaimedGpus(replace(machine, published=published))
         self._zones_wanted = content(
-            zones(numa_nodes, offer, held), attributes(self._policies, held)
+            zones(numa_nodes, offer, held, claimed.uuids), attributes(self._policies, held)
         )
         # A pod that was away in between counts as another one than before.
         self._takes += 1

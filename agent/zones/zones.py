@@ -1,11 +1,13 @@
 """The NUMA nodes of a machine as zones: what each has, lets pods have, and has left."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.model.node import NodeOffer, PodHolding
+from agent.model.dra import ClaimedDevice
+from agent.model.node import NodeOffer, PodHolding, unshared
 from agent.model.numa import CpuSet, NumaNode
 from agent.model.pod import AssignedMemory
+from agent.topology.published import uuids_of
 
 CPU = "cpu"
 
@@ -61,18 +63,25 @@ def zone_name(numa_node: int) -> str:
 
 
 def zones(
-    numa_nodes: Sequence[NumaNode], offer: NodeOffer, pods: Iterable[PodHolding]
+    numa_nodes: Sequence[NumaNode],
+    offer: NodeOffer,
+    pods: Iterable[PodHolding],
+    uuids: Callable[[ClaimedDevice], Collection[str]] = uuids_of,
 ) -> tuple[Zone, ...]:
     """Return the zones, ascending, of a machine that offers *offer* and has given *pods* parts.
 
     A NUMA node that has neither CPUs nor anything to give is no zone: a GB200 tray has 32 of
     them, and a scheduler that tries every combination of zones would not finish.
 
+    A GPU that a pod has by a ResourceClaim is not free for device plugins either: *uuids* returns
+    those of a claimed device, by default the ones in its CDI names.
+
     A device that is near several nodes counts in each, in what is available too: the kubelet
     aligns with any of them (kubernetes 1.36 pkg/kubelet/cm/devicemanager/topology_hints.go).
     """
     held = tuple(pods)
     given = {(device.resource, device.id) for pod in held for device in pod.devices}
+    claimed = {uuid for pod in held for device in pod.claimed for uuid in uuids(device)}
     taken = frozenset(cpu for pod in held for cpu in pod.cpus)
 
     # Allocatable and available amounts by NUMA node and resource.
@@ -81,7 +90,8 @@ def zones(
         for node in device.numa_nodes:
             here = amounts.setdefault(node, {})
             total, free = here.get(device.resource, (0, 0))
-            is_free = (device.resource, device.id) not in given
+            is_claimed = unshared(device.id) in claimed
+            is_free = (device.resource, device.id) not in given and not is_claimed
             here[device.resource] = total + 1, free + is_free
     for (node, kind), sizes in _memory(offer.memory, held).items():
         amounts.setdefault(node, {})[kind] = sizes

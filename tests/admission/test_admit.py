@@ -6,6 +6,8 @@ import pytest
 
 from agent.admission.admit import admit
 from agent.admission.hints import Hint
+from agent.model.dra import ClaimedDevice
+from agent.model.gpu import Gpu
 from agent.model.kubelet_state import CpuState
 from agent.model.node import NodeStatus, PlacedDevice
 from agent.model.numa import CpuSet
@@ -329,3 +331,33 @@ def test_replicas_without_end_are_not_counted() -> None:
     idle = replace(pod("idle", container()), replicas=10**6)
 
     assert admit(node(), [idle]).pods[0].admitted_replicas is None
+
+
+def test_a_claim_is_not_seen_and_its_cpus_are_predicted_all_the_same() -> None:
+    asked = replace(container(cpus=4, gib=8), claims=("gpus",))
+    found = ask(node(), asked)
+    assert found.admitted
+    unseen, cpus = found.why[-2:]
+    assert unseen.startswith("container work gets devices by the claim gpus: the Topology Manager")
+    assert cpus == "its 4 CPUs would be of NUMA 0, wherever the claim's GPUs are"
+
+
+@pytest.mark.parametrize(
+    ("numa", "said"),
+    [(0, "where the claim's GPUs are: by chance"), (1, "GPUs are on NUMA 1: not aligned")],
+)
+def test_cpus_are_compared_with_the_gpus_that_a_claim_has(numa: int, said: str) -> None:
+    asked = replace(container(cpus=4, gib=8), claims=("gpus",))
+    claimed = ClaimedDevice(
+        driver="nodetopo.io",
+        pool="n",
+        name="g",
+        namespace="default",
+        claim="c",
+        cdi_devices=("k/gpu=GPU-a",),
+    )
+    running = pod("job", replace(asked, claimed=(claimed,)))
+    gpus = (Gpu(index=0, uuid="GPU-a", numa_node=numa),)
+    snapshot = replace(node(), gpus=gpus, pods=(running,))
+    found = ask(snapshot, asked)
+    assert found.why[-1].endswith(said)

@@ -71,7 +71,7 @@ def test_the_server_s_pods_get_their_cgroups_and_the_kubelet_its_version(tmp_pat
     rights = [{"status": {"allowed": allowed}} for allowed in (True, False, True, False)]
     me = {"status": {"userInfo": {"username": "system:serviceaccount:nodetopo:nodetopo"}}}
     agent: dict[str, list[object]] = {"items": []}
-    answers = [json.dumps(each).encode() for each in (pods, node, me, agent, *rights)]
+    answers = [json.dumps(it).encode() for it in (pods, {"items": []}, node, me, agent, *rights)]
     unified(tmp_path / "sys", {f"kubepods/pod{UID}/{APP}": group("2-3", "0")})
     with serving(*((200, answer) for answer in answers)) as server:
         config = kubeconfig(tmp_path, server.server_port)

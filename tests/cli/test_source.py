@@ -55,7 +55,7 @@ def test_every_command_of_a_node_takes_the_same_flags(command: tuple[str, ...]) 
 
 def test_no_command_takes_some_of_them_only() -> None:
     # The daemon has every setting; the cluster's commands reach the API server and no node.
-    alone = {" run", " export"}
+    alone = {" run", " export", " explain-claim"}
     partial = {
         one.path: FLAGS & flags(one.parser)
         for one in levels(parser())

@@ -42,6 +42,7 @@ def with_answers(found: Snapshot) -> Snapshot:
         agent_rights=RIGHTS,
         offer=_offer(found, on_disk),
         pods=(),
+        published=(),
     )
 
 
@@ -59,6 +60,7 @@ def without_answers(snapshot: Snapshot) -> Snapshot:
         agent_rights=None,
         offer=None,
         pods=None,
+        published=None,
     )
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from agent.daemon.zones_loop import GAP_S, KUBELET_RETRY_S, LOOK_S, START_S
 from agent.kubeapi.backoff import RETRY_S
+from agent.model.dra import ClaimedDevice, PublishedDevice
+from agent.model.gpu import Gpu
 from agent.publish.labels.pacing import RECHECK_S
 from agent.zones.node_resource_topology import fingerprint
 from agent.zones.zones import ABSENCE_S
@@ -255,3 +257,25 @@ def test_the_loop_ends_when_it_is_told_to_and_leaves_what_it_published(
     stopping.set()
     thread.join(120)
     assert (thread.is_alive(), kubelet.is_closed, ZONES in api.objects) == (False, True, True)
+
+
+def test_gpus_by_claim_are_taken_as_soon_as_the_slices_say_which_they_are(
+    agent: SimulatedAgent, kubelet: FakeKubelet, api: FakeObjects
+) -> None:
+    claimed = ClaimedDevice(
+        driver="gpu.nvidia.com", pool="gpu-1", name="gpu-0", namespace="ml", claim="c"
+    )
+    agent.store.publish(replace(MACHINE, gpus=(Gpu(index=0, uuid="GPU-2"),)))
+    kubelet.pods = (replace(pod("a"), claimed=(claimed,)),)
+    agent.run(GAP_S)
+    assert free_gpus(api) == [2, 2]
+    agent.published = (
+        PublishedDevice(
+            driver="gpu.nvidia.com",
+            pool="gpu-1",
+            name="gpu-0",
+            attributes={"gpu.nvidia.com/uuid": "GPU-2"},
+        ),
+    )
+    agent.run(GAP_S)
+    assert free_gpus(api) == [2, 1]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from agent.config.settings import Settings
+from agent.daemon.running_pods import Published
 from agent.daemon.zones_loop import ZonesLoop
 from agent.errors import UnreadableError
 from agent.model.kubelet import KubeletSettings
@@ -75,6 +76,7 @@ class SimulatedAgent:
         has_zones: bool = True,
     ) -> None:
         self.now = 0.0
+        self.published: Published = None
         self.settings = Settings(node_name="gpu-1", once=once)
         self.store = SnapshotStore()
         self.store.publish(MACHINE)
@@ -83,6 +85,7 @@ class SimulatedAgent:
             self.store,
             zones=NodeZonesPublisher(lambda: api, "gpu-1") if has_zones else None,
             placements=ObservedPlacementPublisher(lambda: api, "gpu-1"),
+            published=lambda: self.published,
             kubelet=kubelet,
             clock=lambda: self.now,
             spread=spread,

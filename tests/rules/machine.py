@@ -11,6 +11,7 @@ name of the machine in `tests/nodes` that both start from. Each of the two direc
 - ``podresources.yaml``: ``namespace/pod`` → container → ``devices`` (resource → ids), ``cpus``
   (``0-3``) and ``memory`` (NUMA node → bytes), as the kubelet's PodResources API has them;
 - ``offer.yaml``: resource → id → NUMA nodes, what the kubelet can allocate by the same API;
+- ``slices.yaml``: ResourceSlices of the node;
 - ``configz.json`` and ``metrics.txt``: what the kubelet answers on these paths;
 - ``rights.yaml``: ``verb resource`` → whether the agent's account may.
 
@@ -37,6 +38,7 @@ from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.archive import Entry, parse, unpack
 from agent.probes.discover import Roots, discover
+from agent.probes.dra import devices_of
 from agent.probes.kubelet.api import settings_from_configz
 from agent.probes.kubelet.metrics import metrics_from_text
 from agent.probes.nvml.record import NvmlReading
@@ -53,6 +55,7 @@ RECORDS = (
     "node.yaml",
     "podresources.yaml",
     "offer.yaml",
+    "slices.yaml",
     "configz.json",
     "metrics.txt",
     "rights.yaml",
@@ -151,6 +154,7 @@ class Machine:
             ),
             agent_rights=self._parsed("rights.yaml", yaml.safe_load),
             offer=self._parsed("offer.yaml", _offer),
+            published=self._parsed("slices.yaml", lambda text: devices_of(yaml.safe_load(text))),
             pods=None if pods is None else with_cgroups(roots.sysfs, pods),
         )
 

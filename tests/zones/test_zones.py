@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from agent.model.dra import ClaimedDevice
 from agent.model.node import NodeOffer, PlacedDevice, PodHolding
 from agent.model.numa import CpuSet, NumaNode
 from agent.zones.zones import MAX_ID, Zone, ZoneResource, hugepages_name, zones
@@ -49,6 +50,30 @@ def test_what_a_pod_was_given_is_not_available() -> None:
     assert amounts(found, GPU) == [(2, 2, 2), (2, 2, 1)]
     assert amounts(found, "memory")[1] == (64 * GIB, 62 * GIB, 52 * GIB)
     assert amounts(found, "hugepages-2Mi")[1] == (2 * GIB, 2 * GIB, GIB)
+
+
+def test_a_gpu_that_a_pod_has_by_claim_is_not_available() -> None:
+    name = next(device.id for device in OFFER.devices if device.numa_nodes == (1,))
+    offered = replace(OFFER, devices=tuple(replace(it, id=f"GPU-{it.id}") for it in OFFER.devices))
+    claimed = ClaimedDevice(
+        driver="nodetopo.io",
+        pool="n",
+        name="g",
+        namespace="ml",
+        claim="c",
+        cdi_devices=(f"k/gpu=GPU-{name}",),
+    )
+    held = replace(pod("a"), claimed=(claimed,))
+    assert amounts(zones(NODES, offered, [held]), GPU) == [(2, 2, 2), (2, 2, 1)]
+
+
+def test_a_claim_without_uuids_takes_the_gpus_that_the_slices_say() -> None:
+    claimed = ClaimedDevice(
+        driver="gpu.nvidia.com", pool="n", name="gpu-7", namespace="ml", claim="c"
+    )
+    held = replace(pod("a"), claimed=(claimed,))
+    found = zones(NODES, OFFER, [held], lambda it: {"GPU-2"} if it is claimed else set())
+    assert amounts(found, GPU) == [(2, 2, 2), (2, 2, 1)]
 
 
 def test_memory_over_several_nodes_empties_the_lowest_first() -> None:

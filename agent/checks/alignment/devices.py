@@ -10,11 +10,13 @@ from agent.checks.gpu_pods import is_gpu_resource
 from agent.checks.rdma_devices import Meaning, RdmaPools, hca_key
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca
+from agent.model.node import unshared
 from agent.model.pci import PciAddress
 from agent.model.pod import Container
 from agent.model.snapshot import Snapshot
 from agent.rdma.identity import hca_keys
 from agent.topology.links import Pair, usable_nvlinks_between
+from agent.topology.published import ClaimedGpus
 
 
 class NvlinkSets:
@@ -68,11 +70,6 @@ class NvlinkSets:
         return sorted(unique.values(), reverse=True)
 
 
-REPLICA = "::"
-"""Between the id of what is shared and the number of the replica (k8s-device-plugin v0.19.0,
-internal/rm/devices.go, AnnotatedID)."""
-
-
 _RDMA = re.compile("rdma|hca|infiniband|roce|mlnx|mellanox", re.IGNORECASE)
 """Names of resources of the RDMA shared device plugin (``rdma/…``) and, as operators choose them,
 of the SR-IOV network device plugin."""
@@ -94,12 +91,14 @@ class HeldGpu:
         gpu: ``None`` for such a one.
         is_whole: neither a MIG device nor a replica.
         node: its NUMA node; ``None`` where it is not known.
+        claim: the ResourceClaim by which it came; ``None`` for a device plugin's.
     """
 
     name: str
     gpu: Gpu | None
     is_whole: bool
     node: int | None
+    claim: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +133,9 @@ class DevicePlaces:
         # Firmware seldom states the node of a device where there is only one.
         self._only: Nodes = tuple(self._cpu_nodes) if len(self._cpu_nodes) == 1 else ()
         self._gpus = dict(_gpu_ids(snapshot.gpus))
+        self._all_gpus = snapshot.gpus
         self._all_hcas = snapshot.hcas or ()
+        self._claimed = ClaimedGpus(snapshot)
         self._hcas = dict(_hca_ids(self._all_hcas))
         self._pools = RdmaPools(snapshot)
         self._reported = _reported_nodes(snapshot)
@@ -143,7 +144,7 @@ class DevicePlaces:
         """Return the GPUs of *container*, each once, by index; unknown ones last."""
         held: dict[str, HeldGpu] = {}
         for resource, name in _ids(container):
-            original = name.partition(REPLICA)[0]
+            original = unshared(name)
             gpu = self._gpus.get(original)
             if gpu is None and not is_gpu_resource(resource):
                 continue
@@ -157,6 +158,21 @@ class DevicePlaces:
                 is_whole=is_whole and (before is None or before.is_whole),
                 node=self.reported(resource, name) if node is None else node,
             )
+        for claimed in container.claimed or ():
+            positions = self._claimed.gpus(claimed)
+            if positions is None:
+                held[claimed.name] = HeldGpu(
+                    name=claimed.name, gpu=None, is_whole=False, node=None, claim=claimed.claim
+                )
+            for at in positions or ():
+                gpu = self._all_gpus[at]
+                held[gpu.name] = HeldGpu(
+                    name=gpu.name,
+                    gpu=gpu,
+                    is_whole=not self._claimed.is_part(claimed),
+                    node=self.gpu_node(gpu),
+                    claim=claimed.claim,
+                )
         return tuple(
             sorted(
                 held.values(),
@@ -193,6 +209,11 @@ class DevicePlaces:
                 at=at,
                 is_open=meaning is Meaning.OPEN,
             )
+        for claimed in container.claimed or ():
+            at = self._claimed.hca(claimed)
+            if at is not None:
+                hca = self._all_hcas[at]
+                held[hca.name] = HeldHca(name=hca.name, node=hca.numa_node, at=at)
         return tuple(held[name] for name in sorted(held))
 
     def _card_of(self, key: str) -> int | None:

@@ -46,6 +46,7 @@ def measured(snapshot: Snapshot) -> tuple[PodAlignment, ...]:
             continue
         for container in pod.containers:
             devices += sum(len(each.ids) for each in container.devices or ())
+            devices += len(container.claimed or ())
             if len(rows) >= MAX_ROWS or devices > MAX_DEVICES:
                 name = container_name(pod, container)
                 what = f"{name} and all after it, which are too many to look at"

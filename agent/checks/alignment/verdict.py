@@ -69,6 +69,13 @@ SHARES = Cause(
 )
 
 
+BY_CLAIM = Cause(
+    code="by-claim",
+    text="the GPUs came by a ResourceClaim, which the Topology Manager does not see: CPUs and "
+    "memory were chosen without them",
+)
+
+
 NO_NODE = Cause(
     code="device-without-node", text="a device plugin told the kubelet no NUMA node of its device"
 )
@@ -108,6 +115,7 @@ KNOWN: tuple[Cause, ...] = (
     NOT_WHOLE,
     POD_LEVEL,
     SHARES,
+    BY_CLAIM,
     NO_NODE,
     UNKNOWN_NODE,
     PACKED,
@@ -149,7 +157,8 @@ class Explaining:
         cpuset = self.container.cpuset
         if cpuset is not None and not cpuset <= self.container.cpus:
             return (UNEXPLAINED,)
-        if is_packed and self._policy != NONE:
+        is_by_claim = any(one.claim for one in self.places.gpus(self.container))
+        if is_packed and self._policy != NONE and not is_by_claim:
             return (PACKED,)
         return self.placed()
 
@@ -164,6 +173,8 @@ class Explaining:
     def placed(self) -> Causes:
         """Explain what the Topology Manager should have brought together."""
         held = self.places.gpus(self.container)
+        if any(one.claim is not None for one in held):
+            return (BY_CLAIM,)
         if any(one.gpu is not None and one.gpu.numa_node is None for one in held):
             return (UNKNOWN_NODE,)
         unreported = (NO_NODE,) if self.places.lacks_node(self.container) else ()

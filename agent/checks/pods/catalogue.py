@@ -1,6 +1,6 @@
 """All rules on pods, by code."""
 
-from agent.checks.pods import isolation, nccl, rdma, resources
+from agent.checks.pods import claims, isolation, nccl, rdma, resources
 from agent.checks.rule import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -11,4 +11,5 @@ RULES: tuple[Rule, ...] = (
     resources.capacity,
     resources.offered_resources,
     rdma.roce_networks,
+    claims.cpus_beside_claims,
 )

@@ -7,6 +7,7 @@ import pytest
 
 from agent.checks.alignment.measure import MAX_DEVICES, MAX_ROWS, measured
 from agent.checks.alignment.record import Alignment, NvlinkSpan, Part, PodAlignment, to_plain
+from agent.model.dra import ClaimedDevice
 from agent.model.kubelet_state import CpuState, KubeletState
 from agent.model.node import NodeOffer
 from agent.model.numa import CpuSet
@@ -266,3 +267,31 @@ def test_more_than_can_be_looked_at_is_unknown_and_takes_no_longer() -> None:
     swarm = with_devices(TOGETHER, GPU, *(f"GPU-{number}" for number in range(MAX_DEVICES + 1)))
     (found,) = measured(placed(H100, swarm))
     assert (found.gpus, found.verdict) == ((), Alignment.UNKNOWN)
+
+
+def with_claim(container: Container, *positions: int) -> Container:
+    """Return *container* with GPUs by claim in place of those of a device plugin."""
+    names = tuple(f"device-plugin.nodetopo.io/gpu={H100.gpus[at].uuid}" for at in positions)
+    claimed = ClaimedDevice(
+        driver="nodetopo.io", pool="n", name="set", namespace="ml", claim="c", cdi_devices=names
+    )
+    return replace(container, devices=(), claimed=(claimed,))
+
+
+def test_gpus_by_claim_are_measured_as_those_of_a_device_plugin_are() -> None:
+    together = row(placed(H100, with_claim(worker(H100, cpus="0-15", memory={0: GIB}), 0, 1)))
+    assert (together.gpus, together.verdict) == (("GPU0", "GPU1"), Alignment.ALIGNED)
+    found = row(placed(H100, with_claim(worker(H100, cpus="56-71", memory={1: GIB}), 0, 1)))
+    assert found.verdict is Alignment.MISALIGNED
+    assert {part.part for part in found.apart} == {Part.CPUS, Part.MEMORY}
+    assert {cause.code for cause in found.causes} == {"by-claim"}
+
+
+def test_a_claim_whose_gpus_are_not_known_is_unknown() -> None:
+    claimed = ClaimedDevice(
+        driver="gpu.nvidia.com", pool="n", name="gpu-0", namespace="m", claim="c"
+    )
+    container = replace(worker(H100, cpus="0-15", memory={0: GIB}), claimed=(claimed,), devices=())
+    found = row(placed(H100, container))
+    assert found.verdict is Alignment.UNKNOWN
+    assert any("gpu-0" in missing.what for missing in found.missing)
