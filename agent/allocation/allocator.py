@@ -216,6 +216,47 @@ class Allocator:
         later = later_masks(self._in_use(ends, free))
         return self._names(self._engine.best(free=free, required=kept, size=size, later=later))
 
+    def bandwidth_gb_s(self, chosen: Collection[str]) -> float | None:
+        """Return the modelled bandwidth of *chosen*; ``None`` for one GPU, or one that is lost."""
+        if len(chosen) < 2 or not self._usable.issuperset(chosen):
+            return None
+        return self._terms.modelled_bandwidth(self._mask(chosen)) / 10
+
+    def best_sets(
+        self, available: Collection[str], size: int, count: int
+    ) -> tuple[tuple[str, ...], ...]:
+        """Return the *count* best sets of *size*, best first; fewer where there are fewer.
+
+        The caller makes sure that there is one, as for :meth:`best`.
+        """
+        free = self._mask(available)
+        masks = self._engine.ranked(free=free, required=0, size=size, count=count)
+        return tuple(self._names(mask) for mask in masks)
+
+    def sorted_sets(
+        self,
+        sets: Iterable[Collection[str]],
+        available: Collection[str],
+        degraded: Collection[str] = (),
+    ) -> tuple[tuple[str, ...], ...]:
+        """Return *sets*, which are all of one size, as :meth:`allocate` prefers them, best first.
+
+        Each is a set of ids that lies within *available*, the ids that are free. So the first is
+        what :meth:`allocate` chooses, if it is among *sets*.
+        """
+        masks = [self._mask(each) for each in sets]
+        if not masks:
+            return ()
+        free, bad = self._mask(available), self._mask(self._usable.intersection(degraded))
+        names = self._terms.order(masks[0].bit_count())
+        figures = [self._terms.figure(name) for name in names if name != "order"]
+
+        def key(mask: int) -> tuple[int, list[int], tuple[int, ...]]:
+            pool = free if mask & bad else free & ~bad
+            return (mask & bad).bit_count(), [it(mask, pool) for it in figures], positions(mask)
+
+        return tuple(self._names(mask) for mask in sorted(masks, key=key))
+
     def knows(self, name: str) -> bool:
         """Return whether *name* is the id of a GPU that is not lost."""
         return name in self._usable

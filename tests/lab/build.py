@@ -21,6 +21,8 @@ _PACKAGES = {
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
     "fakecri": "./fakecri",
     "admission": "./admission",
+    "claims": "./claims",
+    "draalloc": "./draalloc",
     "etcd": "./etcd",
 }
 

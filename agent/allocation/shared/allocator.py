@@ -26,12 +26,13 @@ from agent.allocation.shared.counts import (
     taken_evenly,
     taken_in_order,
 )
-from agent.allocation.shared.devices import SEPARATOR, Devices
+from agent.allocation.shared.devices import Devices
 from agent.allocation.shared.explain import SharedExplanation
 from agent.allocation.shared.search import search_for
 from agent.allocation.shared.terms import Leaves, SharedScore, doubled, load, shared_terms
 from agent.allocation.terms import Terms
 from agent.errors import InputError
+from agent.model.node import REPLICA
 from agent.model.snapshot import Snapshot
 
 Counts = Sequence[int]
@@ -70,7 +71,7 @@ class SharedAllocator:
         self._totals = tuple(map(len, self._devices.of_gpu))
         self._search = search_for(self._leaves, len(self._devices.gpu))
         whole = Explanation(snapshot, self._leaves.terms.modelled, rules)
-        is_mig = self._leaves.is_isolated and not any(SEPARATOR in name for name in devices)
+        is_mig = self._leaves.is_isolated and not any(REPLICA in name for name in devices)
         what = "MIG instance" if is_mig else "replica"
         self._explanation = SharedExplanation(whole, self._leaves, what)
         healthy = set(usable(snapshot))

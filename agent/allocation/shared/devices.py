@@ -4,11 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from agent.model.node import unshared
 from agent.model.snapshot import Snapshot
-
-SEPARATOR = "::"
-"""Between the id of the shared device and the number of the replica (k8s-device-plugin v0.19.0,
-internal/rm/devices.go, AnnotatedID)."""
 
 FAR = 1 << 30
 """Sorts a MIG device of unknown placement behind the others."""
@@ -34,7 +31,7 @@ class Devices:
 
         def order(name: str) -> _Key:
             """Sort MIG devices by placement, the rest by the numbers within the text."""
-            return placement.get(_shared(name), (FAR, FAR, FAR)), _natural(name), name
+            return placement.get(unshared(name), (FAR, FAR, FAR)), _natural(name), name
 
         by_gpu: dict[str, list[str]] = {gpu.id: [] for gpu in snapshot.gpus}
         for name, gpu_id in devices.items():
@@ -44,7 +41,7 @@ class Devices:
         self.gpu: Mapping[str, int] = {
             name: gpu for gpu, names in enumerate(self.of_gpu) for name in names
         }
-        self._parts = tuple(len(set(map(_shared, names))) for names in self.of_gpu)
+        self._parts = tuple(len(set(map(unshared, names))) for names in self.of_gpu)
         self._rank = {name: rank for rank, name in enumerate(self.gpu)}
 
     def rank(self, name: str) -> tuple[int, str]:
@@ -90,17 +87,12 @@ def _evenly(names: Sequence[str], spare: Sequence[str]) -> list[str]:
     *names* are all devices of the GPU; the others are in use, or already taken.
     """
     free = set(spare)
-    load = Counter(_shared(name) for name in names if name not in free)
+    load = Counter(unshared(name) for name in names if name not in free)
     ranked: list[tuple[int, int, str]] = []
     for place, name in enumerate(spare):
-        ranked.append((load[_shared(name)], place, name))
-        load[_shared(name)] += 1
+        ranked.append((load[unshared(name)], place, name))
+        load[unshared(name)] += 1
     return [name for _, _, name in sorted(ranked)]
-
-
-def _shared(name: str) -> str:
-    """Return the id of the device that *name* is a replica of, or *name* itself."""
-    return name.partition(SEPARATOR)[0]
 
 
 def _natural(text: str) -> tuple[tuple[int, str], ...]:

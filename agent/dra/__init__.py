@@ -1,0 +1,1 @@
+"""Our own DRA driver, the pure part: devices, their order, and ResourceSlices."""

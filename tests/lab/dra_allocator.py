@@ -1,0 +1,122 @@
+"""kube-scheduler's allocator of devices, by itself: an oracle, and the judge of a bench.
+
+It is the library that the scheduler uses (k8s.io/dynamic-resource-allocation ``structured``), with
+the features that the scheduler has by default, without API server and queue: an allocation takes
+some milliseconds instead of a second.
+"""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from tests.lab.build import binaries
+
+Json = Mapping[str, Any]
+
+_WAIT_S = 60.0
+"""A claim that cannot be met may take seconds: the search is exhaustive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocated:
+    """One device of an allocation."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+
+
+class AllocatorError(Exception):
+    """The allocator refused to answer: a selector fails on a device, a class is missing."""
+
+
+class DraAllocator:
+    """The program, from entering to leaving a ``with`` block; what is allocated stays so."""
+
+    def __init__(self) -> None:
+        self._program: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Start the program."""
+        self._program = subprocess.Popen(
+            [binaries() / "draalloc"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it."""
+        program = self._program
+        assert program is not None
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdin.close()
+        try:
+            program.wait(_WAIT_S)
+        finally:
+            program.kill()
+            program.stdout.close()
+
+    def publish(self, slices: Sequence[Json]) -> None:
+        """Replace all ResourceSlices."""
+        self._ask({"do": "publish", "slices": list(slices)})
+
+    def set_classes(self, classes: Sequence[Json]) -> None:
+        """Replace all DeviceClasses."""
+        self._ask({"do": "classes", "classes": list(classes)})
+
+    def allocate(self, name: str, spec: Json, node: str) -> tuple[Allocated, ...] | None:
+        """Allocate a claim called *name* with *spec* on *node*; ``None`` where nothing fits.
+
+        Raises:
+            AllocatorError: the allocator failed.
+        """
+        metadata = {"name": name, "namespace": "default", "uid": name}
+        claim = {"metadata": metadata, "spec": _defaulted(spec)}
+        answer = self._ask({"do": "allocate", "node": node, "claim": claim})
+        results = answer.get("results")
+        return None if not results else tuple(Allocated(**result) for result in results)
+
+    def free(self, name: str) -> None:
+        """Free what the claim *name* has."""
+        self._ask({"do": "free", "name": name})
+
+    def _ask(self, order: Json) -> Json:
+        program = self._program
+        assert program is not None, "use it in a with block"
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdin.write(json.dumps(order) + "\n")
+        program.stdin.flush()
+        line = program.stdout.readline()
+        if not line:
+            raise AllocatorError(f"draalloc ended with {program.wait(_WAIT_S)}")
+        answer: Json = json.loads(line)
+        if "error" in answer:
+            raise AllocatorError(answer["error"])
+        return answer
+
+
+def _defaulted(spec: Json) -> Json:
+    """Return *spec* with what the API server adds (pkg/apis/resource/v1 defaults.go)."""
+    devices = spec["devices"]
+
+    def complete(ask: Json) -> Json:
+        return {"allocationMode": "ExactCount", "count": 1, **ask}
+
+    requests = []
+    for request in devices["requests"]:
+        if "exactly" in request:
+            requests.append({**request, "exactly": complete(request["exactly"])})
+        else:
+            alternatives = [complete(each) for each in request["firstAvailable"]]
+            requests.append({**request, "firstAvailable": alternatives})
+    return {**spec, "devices": {**devices, "requests": requests}}

@@ -1,0 +1,237 @@
+"""What the oracle allocates is what the real kube-scheduler allocates, device for device.
+
+Claims come and go on Node objects that no kubelet is behind: the scheduler allocates a claim before
+any pod starts. Whatever the scheduler answers, the oracle has answered before, from the same slices
+and the same claims before that one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from agent.cluster.export.dra import claim_spec
+from agent.dra.devices import Conditions
+from agent.dra.pool import Pool
+from agent.dra.slices import changes
+from agent.machines.bundled import machine
+from agent.model.dra import NUMA_NODE, PCIE_ROOT
+from agent.model.snapshot import Snapshot
+from tests.cluster.export.dra_machines import slices as nvidia_slices
+from tests.lab.api import Object
+from tests.lab.claims import CLAIMS, CLASSES, SLICES, Claims, pod_with, request, spec
+from tests.lab.cluster import Cluster
+from tests.lab.dra_allocator import Allocated, DraAllocator
+from tests.lab.waiting import wait_for
+
+pytestmark = pytest.mark.lab
+
+Json = Mapping[str, Any]
+
+_GPUS = 8
+_STEPS = 14
+_LEAVES = 0.35
+"""The chance that a step ends a job. Then there are up to eight jobs, and ever other GPUs free."""
+
+_SINCE = "2026-01-01T00:00:00Z"
+_NOTHING_FITS = "cannot allocate all claims"
+"""What the scheduler says of a node (kubernetes v1.36 plugins/dynamicresources Filter)."""
+
+_SELECTORS = {
+    "gpu.nvidia.com": 'device.driver == "gpu.nvidia.com"',
+    "dra.net": 'device.driver == "dra.net"',
+    "gpus.nodetopo.io": 'device.driver == "nodetopo.io"',
+    "gpu.nodetopo.io": (
+        'device.driver == "nodetopo.io" && device.attributes["nodetopo.io"].gpus == 1'
+    ),
+}
+_BY_NAME = tuple(
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
+    for name, expression in _SELECTORS.items()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One stream of claims.
+
+    Attributes:
+        kind: how slices are published and how claims ask; see :func:`published`, :func:`asked`.
+        seed: of the order of NVIDIA's devices, and of the stream.
+        refuses: whether a claim does not fit though as many GPUs are free.
+    """
+
+    kind: str
+    machine: str
+    seed: int
+    refuses: bool = False
+
+
+_CASES = (
+    *(Case(kind="shuffled", machine="dgx-h100", seed=seed) for seed in (1, 2)),
+    Case(kind="sorted", machine="rtxpro6000-pcie-8", seed=3),
+    *(Case(kind="near", machine="dgx-1v", seed=seed) for seed in (4, 5)),
+    Case(kind="only-near", machine="dgx-1v", seed=25, refuses=True),
+    Case(kind="nics", machine="dgx-h100", seed=7, refuses=True),
+    *(Case(kind="exported", machine="dgx-1v", seed=seed) for seed in (8, 9)),
+    Case(kind="exported", machine="rtxpro6000-pcie-8", seed=10),
+    Case(kind="exported", machine="dgx-h100", seed=11),
+    *(Case(kind="sets", machine="dgx-1v", seed=seed) for seed in (12, 13)),
+    Case(kind="sets", machine="dgx-h100", seed=14),
+    Case(kind="sets", machine="rtxpro6000-pcie-8", seed=15),
+    Case(kind="singles", machine="dgx-1v", seed=16),
+    Case(kind="held", machine="dgx-1v", seed=17, refuses=True),
+)
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Cluster]:
+    """A control plane of its own, with the controllers that free claims and without a kubelet."""
+    del namespaces
+    lab = Cluster()
+    lab.start()
+    try:
+        lab.control_plane.start_claim_controllers()
+        for each in _BY_NAME:
+            lab.api.create(CLASSES, each)
+        yield lab
+    finally:
+        lab.stop()
+
+
+def add_node(lab: Cluster, name: str) -> None:
+    """Add a Node that is Ready, without anything behind it."""
+    labels = {"kubernetes.io/hostname": name}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    lab.api.create("/api/v1/nodes", body)
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    status = {
+        "capacity": amounts,
+        "allocatable": amounts,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Lab", "message": "a lab"}],
+    }
+    lab.api.merge(f"/api/v1/nodes/{name}/status", {"status": status})
+
+
+def published(kind: str, snapshot: Snapshot, node: str, seed: int) -> Sequence[Object]:
+    """Return the slices of *node*: of NVIDIA's driver (and dranet's), or ours.
+
+    Of ours, half the GPUs of each NUMA node are *held* by pods with a device plugin.
+    """
+    if kind in ("sets", "singles", "held"):
+        held = [gpu.id for gpu in snapshot.gpus[::2]] if kind == "held" else []
+        pool = Pool.of(snapshot, snapshot.gpus)
+        now = Conditions(held=frozenset(held), since=dict.fromkeys(held, _SINCE))
+        applied = changes(node, None, pool.counter_sets, pool.groups((), now), {}).applied
+        return [dict(each) for each in applied]
+    found = nvidia_slices(snapshot, node, seed=seed, nics=kind == "nics")
+    if kind == "sorted":
+        (one,) = found
+        devices = sorted(one["spec"]["devices"], key=lambda it: str(it["name"]))
+        return [{**one, "spec": {**one["spec"], "devices": devices}}]
+    return found
+
+
+def asked(kind: str, snapshot: Snapshot, size: int) -> Json:
+    """Return the specification of a claim for *size* GPUs."""
+    plain = {"deviceClassName": "gpu.nvidia.com", "count": size}
+    exactly = {"name": "gpus", "exactly": plain}
+    if kind in ("sets", "held"):
+        return spec(request(size))
+    if kind == "singles":
+        return spec({"name": "gpus", "exactly": {**plain, "deviceClassName": "gpu.nodetopo.io"}})
+    if kind == "exported":
+        return claim_spec(snapshot, size)
+    if kind == "near":
+        alternatives = [{"name": "near", **plain}, {"name": "any", **plain}]
+        one = {"name": "gpus", "firstAvailable": alternatives}
+        return _matched(spec(one), NUMA_NODE, "gpus/near")
+    if kind == "only-near":
+        return _matched(spec(exactly), NUMA_NODE, "gpus")
+    if kind == "nics":
+        nics = {"name": "nics", "exactly": {"deviceClassName": "dra.net", "count": size}}
+        attribute = PCIE_ROOT if size == 1 else NUMA_NODE
+        return _matched(spec(exactly, nics), attribute, "gpus", "nics")
+    return spec(exactly)
+
+
+def _matched(claimed: Json, attribute: str, *requests: str) -> Json:
+    constraint = {"requests": list(requests), "matchAttribute": attribute}
+    return {"devices": {**claimed["devices"], "constraints": [constraint]}}
+
+
+@pytest.mark.parametrize("case", _CASES, ids=lambda it: f"{it.kind}-{it.machine}-{it.seed}")
+def test_the_oracle_allocates_what_the_scheduler_does(lab: Cluster, case: Case) -> None:
+    snapshot, draw = machine(case.machine), Random(case.seed)
+    node = f"{case.kind}-{case.seed}"
+    add_node(lab, node)
+    slices = published(case.kind, snapshot, node, case.seed)
+    for each in slices:
+        lab.api.create(SLICES, each)
+    claims = Claims(lab.api)
+    running: dict[str, int] = {}
+    refused = 0
+    with DraAllocator() as oracle:
+        oracle.set_classes(_BY_NAME)
+        oracle.publish(slices[::-1])  # which slice comes first is said by their names
+        for step in range(_STEPS):
+            left = _GPUS - sum(running.values())
+            fitting = [size for size in (1, 2, 4) if size <= left]
+            if running and (not fitting or draw.random() < _LEAVES):
+                gone = draw.choice(list(running))
+                end(lab, gone)
+                oracle.free(gone)
+                del running[gone]
+                continue
+            size, name = draw.choice(fitting), f"{node}-{step}"
+            claimed = asked(case.kind, snapshot, size)
+            expected = oracle.allocate(name, claimed, node)
+            claims.create(name, claimed)
+            lab.pods.create(pod_with(name, node, name))
+            if expected is None:
+                wait_for(f"{name} is refused", partial(is_refused, lab, name))
+                assert granted(lab, name) is None
+                end(lab, name)
+                refused += 1
+                continue
+            found = wait_for(f"{name} is allocated", partial(granted, lab, name))
+            assert found == expected, f"{size} GPUs beside {running}"
+            running[name] = size
+    assert (refused > 0) == case.refuses
+    for name in running:
+        end(lab, name)
+
+
+def granted(lab: Cluster, claim: str) -> tuple[Allocated, ...] | None:
+    """Return what *claim* was allocated: devices, and the requests or alternatives they are for."""
+    allocation = lab.api.get(f"{CLAIMS}/{claim}").get("status", {}).get("allocation")
+    if allocation is None:
+        return None
+    return tuple(
+        Allocated(**{key: one[key] for key in ("request", "driver", "pool", "device")})
+        for one in allocation["devices"]["results"]
+    )
+
+
+def is_refused(lab: Cluster, pod: str) -> bool:
+    """Tell whether the scheduler found that the claims of *pod* fit nowhere."""
+    conditions = lab.pods.get(pod)["status"].get("conditions", ())
+    return any(
+        it.get("reason") == "Unschedulable" and _NOTHING_FITS in it.get("message", "")
+        for it in conditions
+    )
+
+
+def end(lab: Cluster, name: str) -> None:
+    """Delete the pod *name* and its claim; return when the claim is gone."""
+    lab.pods.delete(name)
+    lab.api.delete(f"{CLAIMS}/{name}")
+    wait_for(f"claim {name} is gone", lambda: lab.api.find(f"{CLAIMS}/{name}") is None)
