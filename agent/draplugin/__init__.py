@@ -1,0 +1,1 @@
+"""Our own DRA driver on the kubelet: prepare claims, register, report health."""

@@ -1,0 +1,144 @@
+"""The socket of our DRA driver in ``plugins_registry``, where the kubelet finds it.
+
+One socket serves both what the kubelet asks to register a driver and the driver itself: without an
+endpoint of its own the kubelet goes on with the socket that it asked (1.36
+pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go). A socket file that appears
+under the same name makes it register anew, so a new process takes the place of one that was killed.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import structlog
+
+from agent.deviceplugin import sockets
+from agent.deviceplugin.pb import pluginregistration_pb2 as registration_pb
+from agent.deviceplugin.pb import pluginregistration_pb2_grpc as registration
+from agent.deviceplugin.peers import Peers
+from agent.deviceplugin.server import POOL_THREADS, SOCKET_MODE, Guard
+from agent.draplugin.pb import dra_health_pb2_grpc as health_service
+from agent.draplugin.pb import dra_pb2_grpc as service
+from agent.draplugin.service import SERVICES, DraServicer, HealthServicer
+from agent.model.dra import DRIVER
+
+TYPE = "DRAPlugin"
+"""The kubelet's name for DRA drivers (k8s.io/kubelet pkg/apis/pluginregistration/v1)."""
+
+SOCKET = f"{DRIVER}-reg.sock"
+
+
+class DraRegistrar(registration.RegistrationServicer):
+    """Answers what a kubelet asks of a new socket.
+
+    Attributes:
+        is_registered: whether the last kubelet that asked has taken the driver.
+        problem: why it has not; ``None`` before it said anything, and after a success.
+    """
+
+    def __init__(self) -> None:
+        self.is_registered = False
+        self.registrations = 0
+        self.problem: str | None = None
+
+    def GetInfo(  # noqa: N802 - the service's own name
+        self, request: registration_pb.InfoRequest, context: grpc.ServicerContext
+    ) -> registration_pb.PluginInfo:
+        """Return the driver's name and services."""
+        del request, context
+        return registration_pb.PluginInfo(type=TYPE, name=DRIVER, supported_versions=SERVICES)
+
+    def NotifyRegistrationStatus(  # noqa: N802 - the service's own name
+        self, request: registration_pb.RegistrationStatus, context: grpc.ServicerContext
+    ) -> registration_pb.RegistrationStatusResponse:
+        """Remember the result."""
+        del context
+        log = structlog.get_logger()
+        self.is_registered = request.plugin_registered
+        self.problem = None
+        if request.plugin_registered:
+            self.registrations += 1
+            log.info("DRA driver registered", driver=DRIVER)
+        else:
+            self.problem = request.error or "no reason given"
+            log.error("DRA driver refused by the kubelet", driver=DRIVER, problem=self.problem)
+        return registration_pb.RegistrationStatusResponse()
+
+
+class DraServer:
+    """Serves on the socket in *directory*, from :meth:`keep_up` to :meth:`stop`."""
+
+    def __init__(self, directory: Path, servicer: DraServicer, health: HealthServicer) -> None:
+        """Serve nothing yet."""
+        self.registrar = DraRegistrar()
+        self._path = directory / SOCKET
+        self._servicer = servicer
+        self._health = health
+        self._server: grpc.Server | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._identity: sockets.Identity | None = None
+        self._problem: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the kubelet does not use the driver; ``None`` if it does, or was not asked yet."""
+        return self._problem or self.registrar.problem
+
+    def keep_up(self) -> None:
+        """Serve, and serve anew where the socket file has vanished; a failure is tried again."""
+        if self._server is not None and self._is_reachable():
+            return
+        if not self._path.parent.is_dir():
+            self._note(
+                f"no directory {self._path.parent} — see whether it is the kubelet's, and mounted"
+            )
+            return
+        self.stop()
+        hidden = self._path.with_name(sockets.HIDDEN + self._path.name)
+        try:
+            hidden.unlink(missing_ok=True)
+            self._serve(hidden)
+            hidden.replace(self._path)  # the kubelet sees a socket that answers
+        except (OSError, RuntimeError) as error:  # grpcio raises RuntimeError
+            self.stop()
+            self._note(f"cannot serve on {self._path}: {error}")
+            return
+        self._identity = sockets.identity(self._path)
+        self._problem = None
+        structlog.get_logger().info("DRA driver served", socket=str(self._path))
+
+    def stop(self) -> None:
+        """End all calls and remove the socket file, if it is still ours; slices stay."""
+        server, self._server = self._server, None
+        if server is not None:
+            if self._is_reachable():
+                with suppress(OSError):
+                    self._path.unlink()
+            server.stop(0)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+        self.registrar.is_registered = False
+
+    def _serve(self, path: Path) -> None:
+        self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="dra")
+        server = grpc.server(self._pool, interceptors=[Guard(Peers(path))])
+        registration.add_RegistrationServicer_to_server(self.registrar, server)
+        service.add_DRAPluginServicer_to_server(self._servicer, server)
+        health_service.add_DRAResourceHealthServicer_to_server(self._health, server)
+        self._server = server
+        server.add_insecure_port(f"unix://{path.absolute()}")
+        path.chmod(SOCKET_MODE)
+        server.start()
+
+    def _is_reachable(self) -> bool:
+        now = sockets.identity(self._path)
+        return now is not None and self._identity is not None and now[:2] == self._identity[:2]
+
+    def _note(self, problem: str) -> None:
+        if problem != self._problem:
+            structlog.get_logger().warning("DRA driver not served", problem=problem)
+        self._problem = problem
