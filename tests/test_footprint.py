@@ -52,8 +52,19 @@ DAEMON_STANDARD = CHILD_STANDARD | {
 """What they name, and what that imports in the running version of Python."""
 
 DAEMON_PACKAGES = {
-    *("admission", "allocation", "checks", "cli", "config", "daemon", "deviceplugin", "errors"),
-    *("footprint", "formats", "health", "kubeapi", "labels", "machines", "model", "nccl", "probes"),
+    *("admission", "allocation", "checks", "cli", "config", "daemon", "deviceplugin", "dra"),
+    *(
+        "errors",
+        "footprint",
+        "formats",
+        "health",
+        "kubeapi",
+        "labels",
+        "machines",
+        "model",
+        "nccl",
+        "probes",
+    ),
     *("publish", "rdma", "rdmaplugin", "store", "topology", "zones"),
 }
 DAEMON_COMMANDS = {"main", "output", "parser", "run", "files", "source"}

@@ -267,7 +267,7 @@ def show(ready: "Ready") -> None:
         if pool.gpus:
             together += _pod_with_both(pool, snapshot)
     if not ready.resources:
-        registration.append("no GPUs are offered: offer-gpus is never")
+        registration.append(f"no GPUs are offered: {ready.why_none}")
     registration += [f"not offered: {clean(refusal.reason)}" for refusal in ready.refusals]
 
     sections = (

@@ -245,8 +245,8 @@ def _complete(chosen: dict[str, Given]) -> None:
     """Set what is not given and follows from what is.
 
     Raises:
-        InputError: a setting lacks another one, or the CDI specification would name devices as
-            NVIDIA's programs do.
+        InputError: a setting lacks another one or excludes it, or the CDI specification would name
+            devices as NVIDIA's programs do.
     """
     model = chosen.get("bandwidth_model")
     if model is not None and model.value == Model.TABLE and "bandwidth_table" not in chosen:
@@ -254,7 +254,16 @@ def _complete(chosen: dict[str, Given]) -> None:
             f"{model.origin}: the model `table` needs measured bandwidths",
             f"set {key('bandwidth_table')}, or another model",
         )
-    written = chosen.get("cdi_spec")
+    written, dra = chosen.get("cdi_spec"), chosen.get("dra")
+    if dra is not None and dra.value:
+        if written is not None and written.value != "write":
+            raise InputError(
+                f"{dra.origin}: DRA hands devices over by our CDI specification, and "
+                f"{written.origin} says {key('cdi_spec')} is {written.value}",
+                f"leave {key('cdi_spec')} out, or turn {key('dra')} off",
+            )
+        written = written or replace(dra, value="write", origin=f"{dra.origin}, as dra is on")
+        chosen["cdi_spec"] = written
     if written is None or written.value != "write":
         return
     kind = chosen.get("cdi_kind") or Given(

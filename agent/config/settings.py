@@ -292,10 +292,23 @@ class Settings:
         "nvidia.com/gpu", values.resource, "resource offered to the kubelet", "NAME", is_live=True
     )
     offer_gpus: str = _DEVICES.choice(
-        "always",
-        "offer GPUs to the kubelet; never where another device plugin does",
+        "auto",  # a GPU that two programs give out ends up in two containers
+        "offer GPUs to the kubelet: auto, but for those that a DRA driver publishes; never where "
+        "another device plugin does",
+        "auto",
         "always",
         "never",
+        is_live=True,
+    )
+    dra: bool = _DEVICES.switch(
+        False,  # the device plugin serves every Kubernetes; DRA needs 1.34, and classes
+        "publish GPUs as devices of our DRA driver nodetopo.io, and offer none by device plugin",
+    )
+    dra_unhealthy: str = _DEVICES.choice(
+        "keep",  # as with a device plugin: only a person knows what the pod is worth
+        "what becomes of pods whose GPUs by claim turn unhealthy",
+        "keep",
+        "evict",
         is_live=True,
     )
     mig_strategy: str = _DEVICES.choice(

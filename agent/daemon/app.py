@@ -107,6 +107,7 @@ def run(
             reloader=reloader,
         )
         components.add_events()
+        components.add_slices()
         daemon = Daemon(components, wake)
         stack.callback(daemon.close)
         return daemon.run(report)
@@ -132,6 +133,8 @@ class Daemon:
             beat=lambda: self._heartbeats.beat("scan"),
         )
         events = components.events
+        if components.slices is not None:
+            components.slices.subscribe(wake.set)
         self._reconcile_loop = ReconcileLoop(
             components.store,
             components.plugins,
@@ -141,6 +144,7 @@ class Daemon:
             beat=lambda: self._heartbeats.beat("reconcile"),
             wake=wake,
             hcas=components.hcas,
+            neighbours=components.neighbours,
         )
         if components.hcas is not None:
             components.hcas.on_other_hcas = self._scan_loop.scan_whole
@@ -154,6 +158,8 @@ class Daemon:
         loops.install_signal_handlers(self._stop, self._read_everything)
         self._group.start("scan", self._scan_loop.run)
         self._group.start("reconcile", self._reconcile_loop.run)
+        if components.slices is not None and not settings.once:
+            self._group.start("slices", components.slices.run)
         if components.hcas is not None:
             self._group.start("hcas", HcaLoop(components.hcas).run)
         is_awaited = settings.once or report is not None
@@ -164,6 +170,8 @@ class Daemon:
             self._group.start("publishers", self._run_publishers)
         if components.target.is_real and not settings.once:
             self._group.start("joint placement", self._run_joint)
+        if settings.dra and components.slices is not None and not settings.once:
+            self._group.start("dra", self._run_dra)
         if settings.needs_pod_loops and not settings.once and components.target.is_real:
             self._group.start("pod loops", self._run_pod_loops)
 
@@ -263,6 +271,7 @@ class Daemon:
             components.overrides,
             lambda: components.plugins.absences,
             expect=components.plugins.expect,
+            published=components.published,
         )
         for name, loop in components.pod_loops.loops():
             self._group.start(name, loop)
@@ -277,6 +286,25 @@ class Daemon:
         from agent.daemon.joint_loop import JointLoop  # noqa: PLC0415 - where HCAs are offered
 
         JointLoop(components.settings, components.plugins.joint).run(stopping)
+
+    def _run_dra(self, stopping: threading.Event) -> None:
+        """Publish GPUs as devices of our DRA driver, where the settings ask for it."""
+        from agent.daemon.dra_loop import CLAIMS_FILE, DraLoop  # noqa: PLC0415 - where DRA is on
+
+        components = self._components
+        settings = components.settings
+        watch = components.slices
+        assert watch is not None, "DRA needs an API server"
+        state = settings.health_file
+        components.dra = DraLoop(
+            settings,
+            components.plugins,
+            components.health,
+            watch,
+            state_file=None if state is None else state.with_name(CLAIMS_FILE),
+            evicts=lambda: components.settings.dra_unhealthy == "evict",
+        )
+        components.dra.run(stopping)
 
     def _serve_metrics(self) -> None:
         """Serve metrics, unless they are off or cannot be served."""

@@ -14,19 +14,26 @@ from agent.daemon.loops import Loop
 from agent.daemon.plugins import PluginSet
 from agent.daemon.reload import Reloader
 from agent.daemon.target import Target
+from agent.errors import InputError
+from agent.kubeapi.access import is_known
+from agent.kubeapi.apply import connection
 from agent.kubeapi.watch import NodeWatch
 from agent.publish.events import EventPublisher
 from agent.store import SnapshotStore
 
 if TYPE_CHECKING:  # loaded only where they are used
+    from agent.daemon.dra_loop import DraLoop
+    from agent.daemon.dra_neighbours import DraNeighbours
     from agent.daemon.labels_loop import LabelsLoop
     from agent.daemon.pod_loops import PodLoops
+    from agent.daemon.running_pods import Published
     from agent.daemon.zones_loop import ZonesLoop
+    from agent.kubeapi.slices import SliceWatch
 
 
 @dataclass(slots=True, kw_only=True)
 class Components:
-    """The components; only *settings* and *pod_loops* change while the daemon runs.
+    """The components; only *settings*, *dra* and *pod_loops* change while the daemon runs.
 
     Attributes:
         settings: in force now.
@@ -34,6 +41,10 @@ class Components:
         health, hcas: ``None`` where GPUs, and HCAs, are not watched.
         reloader: ``None`` where settings never change.
         events, labels, zones: ``None`` where nothing of the kind is published.
+        slices, neighbours: the node's ResourceSlices, and what other drivers give out by them;
+            ``None`` where nobody asks.
+        dra: publishes GPUs as devices of our DRA driver; ``None`` before it does, and where no
+            setting asks for it.
         pod_loops: audit the node and follow pods; ``None`` before they do, and where no setting
             asks for them.
     """
@@ -49,12 +60,50 @@ class Components:
     events: EventPublisher | None = None
     labels: "LabelsLoop | None" = None
     zones: "ZonesLoop | None" = None
+    slices: "SliceWatch | None" = None
+    neighbours: "DraNeighbours | None" = None
+    dra: "DraLoop | None" = None
     pod_loops: "PodLoops | None" = None
 
     def add_events(self) -> None:
         """Add what posts Events, if the settings ask for it."""
         if self.settings.publish_events:
             self.events = EventPublisher(self.settings.kubeconfig, self.settings.node_name)
+
+    def add_slices(self) -> None:
+        """Add what follows the node's ResourceSlices, where an API server has them.
+
+        Also where no GPU is offered: that may change while the daemon runs, and pods have GPUs by
+        claim all the same.
+
+        Raises:
+            InputError: our DRA driver is on, and there is no API server to publish to.
+        """
+        settings = self.settings
+        if not self.target.is_real or settings.once:
+            return
+        if not is_known(settings.kubeconfig):
+            if settings.dra:
+                raise InputError("dra needs an API server", "give --kubeconfig, or run in a pod")
+            return
+        from agent.daemon.dra_neighbours import (  # noqa: PLC0415 - in a cluster only
+            DraNeighbours,
+            claims_of,
+        )
+        from agent.kubeapi.slices import SliceWatch  # noqa: PLC0415 - same
+
+        self.slices = SliceWatch(settings.kubeconfig, settings.node_name)
+        connect = connection(settings.kubeconfig)
+        self.neighbours = DraNeighbours(
+            self.slices,
+            connect,
+            settings.plugins_registry_dir,
+            claims_of(settings.pod_resources_socket),
+        )
+
+    def published(self) -> "Published":
+        """Return the devices that DRA drivers publish for the node; ``None`` where not known."""
+        return None if self.neighbours is None else self.neighbours.devices
 
     def add_publishers(self) -> None:
         """Add what publishes labels and zones, as far as the settings ask for it."""
@@ -85,7 +134,7 @@ class Components:
         if (settings.publish_zones or settings.annotate_pods) and self.target.is_real:
             from agent.daemon.zones_loop import configured_zones_loop  # noqa: PLC0415 - memory that few nodes need
 
-            self.zones = configured_zones_loop(settings, self.store, watch)
+            self.zones = configured_zones_loop(settings, self.store, watch, self.published)
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
         """Yield each loop that publishes, with its name; each takes a thread."""

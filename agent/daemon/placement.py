@@ -91,7 +91,7 @@ class Placement:
         ):
             allocator, rules = before.allocator, before.rules
         else:
-            rules = self._rules(snapshot)
+            rules = placement_rules(snapshot, *self._settings)
             if resource.is_whole:
                 allocator = Allocator(snapshot, rules)
             else:
@@ -179,20 +179,22 @@ class Placement:
         except InputError as error:
             return {"said": f"not explained: {error.cause}"}
 
-    def _rules(self, snapshot: Snapshot) -> Rules:
-        """Return the rules; a table that does not fit this node must not keep it from serving."""
-        log = structlog.get_logger()
-        policy, model, table = self._settings
-        if table is None:
-            return Rules(policy=policy, model=model)
-        try:
-            measured = table.on(snapshot)
-        except AgentError as error:
-            model = Model.RING if model is Model.TABLE else model
-            log.warning("bandwidth table not used", problem=str(error), model=model.value)
-            return Rules(policy=policy, model=model)
-        log.info("bandwidth table used", covers=coverage(measured, len(snapshot.gpus)))
-        return Rules(policy=policy, model=model, measured=measured)
+
+def placement_rules(
+    snapshot: Snapshot, policy: Policy, model: Model, table: BandwidthTable | None
+) -> Rules:
+    """Return the rules; a table that does not fit this node must not keep it from serving."""
+    log = structlog.get_logger()
+    if table is None:
+        return Rules(policy=policy, model=model)
+    try:
+        measured = table.on(snapshot)
+    except AgentError as error:
+        model = Model.RING if model is Model.TABLE else model
+        log.warning("bandwidth table not used", problem=str(error), model=model.value)
+        return Rules(policy=policy, model=model)
+    log.info("bandwidth table used", covers=coverage(measured, len(snapshot.gpus)))
+    return Rules(policy=policy, model=model, measured=measured)
 
 
 def _account(

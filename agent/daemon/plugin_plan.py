@@ -155,9 +155,13 @@ class PluginPlan:
 
     def placement(self, resource: Resource) -> tuple[Policy, Model, BandwidthTable | None]:
         """Return how devices of *resource* are chosen; its policy may name it unshared."""
-        policies = self.settings.placement_policy
-        name = resource.name if resource.name in policies.special else resource.unshared_name
-        return policies.policy(name), Model(self.settings.bandwidth_model), self.table
+        is_special = resource.name in self.settings.placement_policy.special
+        return self.placement_of(resource.name if is_special else resource.unshared_name)
+
+    def placement_of(self, name: str) -> tuple[Policy, Model, BandwidthTable | None]:
+        """Return how devices of the resource *name* are chosen."""
+        settings = self.settings
+        return settings.placement_policy.policy(name), Model(settings.bandwidth_model), self.table
 
     def registration(self, socket_dir: Path) -> Registration:
         """Return how a kubelet whose socket is in *socket_dir* learns of a resource.

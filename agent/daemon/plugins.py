@@ -1,7 +1,7 @@
 """The device plugins of the node: one for each resource that the latest snapshot offers."""
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,14 +12,16 @@ import structlog
 
 from agent.allocation.measured import BandwidthTable
 from agent.allocation.remainder import Ends
+from agent.allocation.rules import Rules as PlacementRules
 from agent.config.settings import Settings
-from agent.daemon.placement import Placement
+from agent.daemon.placement import Placement, placement_rules
 from agent.daemon.plugin_plan import PluginPlan
 from agent.daemon.rdma_plugins import HcaPlugins, ServedPool
 from agent.daemon.state_files import KnownGpus
 from agent.deviceplugin import sockets
 from agent.deviceplugin.devices import Minors, remembered
 from agent.deviceplugin.hand_over import HandOver, NodeSetup, State, choose, file_state, read_setup
+from agent.deviceplugin.host_nodes import channel_node, present_nodes
 from agent.deviceplugin.plugin import Absence, DevicePlugin, PluginState
 from agent.deviceplugin.resources import (
     Offer,
@@ -29,10 +31,11 @@ from agent.deviceplugin.resources import (
     offerable,
     only_healthy,
 )
-from agent.deviceplugin.response import GpuAnswers
+from agent.deviceplugin.response import GpuAnswers, cdi_names
 from agent.deviceplugin.service import Answers
 from agent.deviceplugin.settings import Strategy
-from agent.errors import InputError
+from agent.dra.neighbours import NOBODY, ServedByDra
+from agent.errors import InputError, UnreadableError
 from agent.health.status import HealthView
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
@@ -94,6 +97,8 @@ class PluginSet:
         self._is_stopped = False
         self._health: HealthView = MappingProxyType({})
         self._unhealthy_hcas: Collection[str] = frozenset()
+        self._served_by_dra = NOBODY
+        self._heeded = NOBODY
         self._offer = Offer(resources=())
         self._pairs = Pairs(hcas=MappingProxyType({}))
         self._file_warnings: tuple[str, ...] = ()
@@ -102,6 +107,9 @@ class PluginSet:
         self._setup = NodeSetup()
         self._setup_seen: tuple[State, NodeSetup] | None = None  # when it was read
         self._taken: Snapshot | None = None
+        self._published: Snapshot | None = None
+        self._cdi_devices: frozenset[str] = frozenset()
+        self._nodes: frozenset[str] = frozenset()
         self._served: Mapping[str, ServedResource] = MappingProxyType({})  # replaced, not changed
         self._log_warnings()
 
@@ -109,6 +117,41 @@ class PluginSet:
     def taken(self) -> Snapshot | None:
         """The snapshot that all the rest is about; ``None`` before the first."""
         return self._taken
+
+    def with_lost(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with lost GPUs, too, as it is once it was taken."""
+        return replace(snapshot, gpus=remembered(self._gpus, snapshot))
+
+    @property
+    def published(self) -> Snapshot | None:
+        """The same with lost GPUs, too; another object only where it says something new."""
+        return self._published
+
+    def offerable(self, snapshot: Snapshot) -> tuple[Gpu, ...]:
+        """Return the GPUs of *snapshot* that the settings do not exclude."""
+        return tuple(offerable(snapshot.gpus, self._plan.rules))
+
+    def placement_rules(self, snapshot: Snapshot) -> PlacementRules:
+        """Return by what whole GPUs of *snapshot* are chosen."""
+        return placement_rules(
+            snapshot, *self._plan.placement_of(self._plan.settings.resource_name)
+        )
+
+    def cdi_names(self, uuids: Collection[str]) -> tuple[str, ...]:
+        """Return the CDI names of GPUs and MIG devices, with those of channels and features.
+
+        Raises:
+            UnreadableError: our specification on the host does not define one of them.
+        """
+        plan = self._plan
+        if missing := sorted(set(uuids) - self._cdi_devices):
+            raise UnreadableError(
+                f"no CDI specification of ours has {', '.join(missing)}",
+                self._cdi_problem or "see the log of the agent for why",
+            )
+        plugin = plan.plugin
+        channels = [n for n in plugin.imex_channels if channel_node(n) in self._nodes]
+        return cdi_names(uuids, plugin, channels, self._nodes)
 
     @property
     def served(self) -> tuple[ServedResource, ...]:
@@ -125,6 +168,11 @@ class PluginSet:
         """Whether the settings name HCAs that are offered, alone or together with GPUs."""
         plan = self._plan
         return plan.rdma.config is not None or plan.settings.gpu_hca_resource is not None
+
+    @property
+    def served_by_dra(self) -> ServedByDra:
+        """What DRA drivers give out, as far as it keeps something from being offered."""
+        return self._heeded
 
     @property
     def joint(self) -> JointPlacement:
@@ -184,10 +232,12 @@ class PluginSet:
         snapshot: Snapshot,
         health: HealthView = MappingProxyType({}),
         unhealthy_hcas: Collection[str] = frozenset(),
+        served_by_dra: ServedByDra = NOBODY,
     ) -> None:
         """Offer what *snapshot* has from now on, each GPU as healthy as *health* says.
 
-        A resource that it lacks is withdrawn. *unhealthy_hcas* are keys of HCAs.
+        A resource that it lacks is withdrawn. *unhealthy_hcas* are keys of HCAs. GPUs that other
+        DRA drivers give out are not offered.
         """
         with self._lock:
             if self._is_stopped:
@@ -195,6 +245,7 @@ class PluginSet:
             self._gpus = remembered(self._gpus, snapshot)
             self._health = health
             self._unhealthy_hcas = unhealthy_hcas
+            self._served_by_dra = served_by_dra
             self._apply(snapshot)
             self._taken = snapshot
 
@@ -269,9 +320,14 @@ class PluginSet:
         plan = self._plan
         minors = plan.minors()
         known = replace(snapshot, gpus=self._gpus)
-        offered = Offer(resources=())
-        if plan.settings.offer_gpus == "always":
-            offered = offer(known, plan.rules, minors, self._health)
+        if self._published is None or replace(self._published, captured_at=None) != replace(
+            known, captured_at=None
+        ):
+            self._published = known
+        if plan.settings.offer_gpus != "never" and not plan.settings.dra:
+            offered = self._without_dra(plan, known, minors)
+        else:
+            offered, self._heeded = Offer(resources=()), NOBODY
         pairing = Pairing(snapshot=self._hcas.remember(known))
         offered = self._with_pairs(plan, pairing, offered)
         self._log_changes(offered)
@@ -306,6 +362,18 @@ class PluginSet:
         self._served = MappingProxyType(now)
         self._offer = offered
         self._serve_hcas(plan, pairing)
+
+    def _without_dra(self, plan: PluginPlan, known: Snapshot, minors: Minors) -> Offer:
+        """Return what is offered: all, or by the setting ``auto`` what no DRA driver gives out."""
+        served = NOBODY if plan.settings.offer_gpus == "always" else self._served_by_dra
+        own = [gpu for gpu in known.gpus if not served.has(gpu.id)]
+        offered = offer(replace(known, gpus=tuple(own)), plan.rules, minors, self._health)
+        names = {it.name for it in offered.resources}
+        theirs = {name: by for name, by in served.resources.items() if name in names}
+        self._heeded = replace(served, resources=theirs)
+        resources = tuple(it for it in offered.resources if it.name not in theirs)
+        refusals = [Refusal(resource=None, reason=reason) for reason in self._heeded.sentences()]
+        return replace(offered, resources=resources, refusals=(*offered.refusals, *refusals))
 
     def _with_pairs(self, plan: PluginPlan, pairing: Pairing, offered: Offer) -> Offer:
         """Return *offered* with GPUs together with HCAs, where the settings ask for it."""
@@ -416,7 +484,12 @@ class PluginSet:
             resources = offered.resources if plan.plugin.names_cdi_devices else ()
             devices = (device for resource in resources for device in resource.devices)
             wanted = dict.fromkeys(device.uuid for device in devices if device.is_healthy)
+            if plan.settings.dra:
+                wanted = dict.fromkeys(_publishable_uuids(gpus))
             report = plan.cdi.update(replace(known, gpus=gpus), minors, wanted)
+            self._cdi_devices = report.devices
+            if plan.settings.dra:
+                self._nodes = frozenset(present_nodes(plan.plugin).names)
             problem, warnings = report.problem, report.warnings
             if resources:
                 offered = only_healthy(offered, report.devices)
@@ -449,3 +522,14 @@ class PluginSet:
         offered_names = names | {resource.name for resource in offered.resources}
         if unused := sorted(self._plan.named() - offered_names):
             log.info("settings not used", resources=unused)
+
+
+def _publishable_uuids(gpus: Iterable[Gpu]) -> Iterator[str]:
+    """Yield what claims may be given: GPUs, and MIG devices in place of theirs."""
+    for gpu in gpus:
+        if gpu.uuid is None or gpu.is_lost:
+            continue
+        if gpu.mig is not None and gpu.mig.is_enabled:
+            yield from (instance.uuid for instance in gpu.mig.instances)
+        else:
+            yield gpu.uuid

@@ -7,6 +7,7 @@ happens in a loop of its own.
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -16,11 +17,15 @@ from agent.daemon.loops import PeriodicLoop
 from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.hand_over import HandOver
 from agent.deviceplugin.plugin import PluginState
+from agent.dra.neighbours import NOBODY, ServedByDra
 from agent.health.hca import HcaHealthView
 from agent.health.notices import Notice
 from agent.health.status import HealthView
 from agent.publish.events import NodeEvent
 from agent.store import SnapshotStore, Versioned
+
+if TYPE_CHECKING:  # loaded only in a cluster
+    from agent.daemon.dra_neighbours import DraNeighbours
 
 TICK_S = 1.0
 """How often time alone is a reason to look: recoveries are due, plugins may have ended."""
@@ -47,6 +52,7 @@ class NoticeReporter:
         self._conflicts: dict[str, str] = {}
         self._cdi_problem: str | None = None
         self._hand_over: HandOver | None = None
+        self._served_by_dra = NOBODY
 
     def report(self, notices: Iterable[Notice]) -> None:
         """Report *notices* in their order."""
@@ -101,6 +107,18 @@ class NoticeReporter:
             [Notice(reason=reason, message=message, is_warning=is_bad, gpu=None, key=reason)]
         )
 
+    def report_dra(self, now: ServedByDra) -> None:
+        """Report which GPUs DRA drivers have taken since the last call, and given back."""
+        before, self._served_by_dra = self._served_by_dra, now
+        if now == before:
+            return
+        reason, message = "GpusServedByDra", "; ".join(now.sentences())
+        if not now:
+            reason, message = "GpusOfferedAgain", "no DRA driver gives out GPUs of this node"
+        self.report(
+            [Notice(reason=reason, message=message, is_warning=False, gpu=None, key=reason)]
+        )
+
     def report_cdi(self, problem: str | None) -> None:
         """Report *problem* of our CDI specification if it is new, and that it is over."""
         before, self._cdi_problem = self._cdi_problem, problem
@@ -126,6 +144,7 @@ class ReconcileLoop(PeriodicLoop):
     Args:
         health: ``None`` where GPUs are not watched; a lost one is Unhealthy all the same.
         hcas: the same for HCAs, which are watched while they are offered.
+        neighbours: other DRA drivers of the node; ``None`` where nobody looks for them.
         notices: reports to people.
         reload: takes settings that have changed, if any have, and returns what to report of it.
         beat: called at each step, to show that the loop lives.
@@ -146,7 +165,9 @@ class ReconcileLoop(PeriodicLoop):
         beat: Callable[[], None],
         wake: threading.Event,
         hcas: HcaHealthMonitor | None = None,
+        neighbours: "DraNeighbours | None" = None,
     ) -> None:
+        self._neighbours = neighbours
         self._store = store
         self._plugins = plugins
         self._health = health
@@ -155,7 +176,7 @@ class ReconcileLoop(PeriodicLoop):
         self._reload = reload
         self._beat = beat
         self._wake = wake
-        self._offered: tuple[Versioned, HealthView, HcaHealthView] | None = None
+        self._offered: tuple[Versioned, HealthView, HcaHealthView, ServedByDra] | None = None
         self.failure: str | None = None
 
     def step(self) -> float | None:
@@ -170,13 +191,13 @@ class ReconcileLoop(PeriodicLoop):
         current = self._store.current
         view = _NOT_WATCHED if self._health is None else self._health.view
         hca_view = self._judged_hcas(current)
-        before = self._offered
-        if current and not (
-            before and before[0] is current and before[1] is view and before[2] is hca_view
-        ):
-            unhealthy = {key for key, health in hca_view.items() if not health.is_healthy}
-            self._plugins.take(current.snapshot, view, unhealthy)
-            self._offered = current, view, hca_view
+        if current:
+            now = current, view, hca_view, self._served_by_dra(current)
+            before = self._offered
+            if before is None or any(a is not b for a, b in zip(now, before, strict=True)):
+                unhealthy = {key for key, health in hca_view.items() if not health.is_healthy}
+                self._plugins.take(current.snapshot, view, unhealthy, now[3])
+                self._offered = now
 
         self._plugins.look_again()
         if self._health is not None:
@@ -185,6 +206,7 @@ class ReconcileLoop(PeriodicLoop):
             self._notices.report(self._hcas.notices())
         self._notices.report_hand_over(self._plugins.hand_over)
         self._notices.report_conflicts(self._plugins.states)
+        self._notices.report_dra(self._plugins.served_by_dra)
         self._notices.report_cdi(self._plugins.cdi_problem)
         if lost := self._plugins.lost:
             problem = lost[0].last_problem
@@ -192,6 +214,13 @@ class ReconcileLoop(PeriodicLoop):
         elif self._health is not None and self._health.wants_fresh_container:
             self.failure = "NVML refuses this container, though the PCI bus shows GPUs"
         return TICK_S if self.failure is None else None
+
+    def _served_by_dra(self, current: Versioned) -> ServedByDra:
+        if self._neighbours is None:
+            return NOBODY
+        is_taken = self._offered is not None and self._offered[0] is current
+        known = self._plugins.published if is_taken else None
+        return self._neighbours.look(known or self._plugins.with_lost(current.snapshot))
 
     def _judged_hcas(self, current: Versioned | None) -> HcaHealthView:
         """Return the verdicts on the HCAs of *current*; none while no HCA is offered."""

@@ -69,7 +69,7 @@ class Ready:
     """What there is to show once the kubelet has the devices.
 
     Attributes:
-        resources: none only where no GPUs are offered by setting.
+        resources: none only where no GPUs are offered, *why_none* says why.
         labels: what the node gets, but for its place in the cluster.
         pools: of HCAs; none where no setting names any.
         refusals: what is not offered.
@@ -82,6 +82,7 @@ class Ready:
     resources: tuple[ReadyResource, ...]
     pools: tuple[ReadyPool, ...]
     refusals: tuple[Refusal, ...]
+    why_none: str
     metrics_url: str | None
 
 
@@ -105,7 +106,7 @@ def wait_ready(
 
     def is_ready() -> bool:
         states = plugins.states
-        is_offered = bool(states) or settings.offer_gpus == "never"
+        is_offered = bool(states) or _offers_none(settings)
         return (
             plugins.taken is not None
             and is_offered
@@ -117,7 +118,7 @@ def wait_ready(
     rounds = round(TIMEOUT_S / STEP_S)
     while rounds and not is_ready() and not stopping.wait(STEP_S):
         if settings.once:  # without it, wait as long as it takes
-            if settings.offer_gpus == "always":
+            if not _offers_none(settings):
                 _check_for_gpus(plugins)
             rounds -= 1
     current = store.current
@@ -150,6 +151,7 @@ def wait_ready(
         resources=tuple(resources),
         pools=tuple(_ready_pool(pool, plugins, target) for pool in plugins.pools),
         refusals=plugins.refusals,
+        why_none="dra is on" if settings.dra else f"offer-gpus is {settings.offer_gpus}",
         metrics_url=metrics_url,
     )
 
@@ -180,6 +182,11 @@ def _ready_pool(pool: ServedPool, plugins: PluginSet, target: Target) -> ReadyPo
         hcas=tuple(hca.name for hca in given.values()),
         pairs=Pairing(snapshot=snapshot).matched(positions, hcas),
     )
+
+
+def _offers_none(settings: Settings) -> bool:
+    """Return whether no GPU is to be offered by device plugin, whatever the node has."""
+    return settings.offer_gpus == "never" or settings.dra
 
 
 def _check_for_gpus(plugins: PluginSet) -> None:

@@ -1,5 +1,6 @@
 """Daemon status for metrics and readiness."""
 
+from collections import Counter
 from dataclasses import asdict, replace
 
 import structlog
@@ -12,8 +13,9 @@ from agent.daemon.loops import PeriodicLoop
 from agent.daemon.reconcile_loop import conflicts
 from agent.publish.metrics.process import read_process
 from agent.publish.metrics.server import not_ready
-from agent.publish.metrics.state import MetricsState
+from agent.publish.metrics.state import DraState, MetricsState
 from agent.store import SnapshotStore
+from agent.topology.published import published_gpus
 
 READ_S = 5.0
 """How often :class:`StatusLoop` looks: 0.2 ms of CPU each time nothing has changed."""
@@ -114,6 +116,7 @@ class Status:
         for name, listed in offered:
             healthy = sum(device.is_healthy for device in listed)
             devices[name] = {"healthy": healthy, "unhealthy": len(listed) - healthy}
+        dra = self.components.dra
         joint = {} if not plugins.pools else asdict(plugins.joint.tally)
         state = replace(
             state,
@@ -125,6 +128,7 @@ class Status:
                 refusals=[refusal.reason for refusal in plugins.refusals if refusal.resource],
                 cdi_problem=plugins.cdi_problem,
                 hand_over_problem=None if hand_over is None else hand_over.problem,
+                dra_problem=None if dra is None else dra.not_served,
             ),
             registrations={name: plugin.registrations for name, plugin in states.items()},
             is_registered=is_registered or self._unoffered(),
@@ -139,6 +143,22 @@ class Status:
         health = self.components.health
         if health is not None:
             state = replace(state, health=health.view, xid_counts=health.counts)
+        if (neighbours := self.components.neighbours) is not None and plugins.taken is not None:
+            published = published_gpus(neighbours.devices or (), plugins.taken)
+            drivers = ({device.driver for device in devices} for devices in published.values())
+            state = replace(state, dra_gpus=Counter(it for found in drivers for it in found))
+        if dra is not None:
+            claimed = dra.prepared.used
+            state = replace(
+                state,
+                dra=DraState(
+                    is_registered=dra.is_registered,
+                    claims=len(dra.prepared.claims),
+                    claimed_gpus=len(claimed),
+                    writes=dra.writes,
+                    errors=dra.errors,
+                ),
+            )
         hcas = self.components.hcas
         if hcas is not None:
             state = replace(state, hca_health=hcas.view, hca_counters=hcas.counters)
@@ -147,7 +167,9 @@ class Status:
     def _unoffered(self) -> dict[str, bool]:
         """Return what the kubelet lacks while nothing is offered that ought to be."""
         settings = self.components.settings
-        return {} if settings.offer_gpus == "never" else {settings.resource_name: False}
+        is_dras = settings.dra or bool(self.components.plugins.served_by_dra)
+        is_none = settings.offer_gpus == "never" or is_dras
+        return {} if is_none else {settings.resource_name: False}
 
     def _with_published(self, state: MetricsState) -> MetricsState:
         """Add what was published, and the configuration in force."""

@@ -30,12 +30,12 @@ from threading import Thread
 import grpc
 from structlog.typing import FilteringBoundLogger
 
-from agent.allocation.shared.devices import SEPARATOR
 from agent.deviceplugin import sockets
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.registration import CHANNEL_OPTIONS
+from agent.model.node import unshared
 
 FIGHT_LOSSES = 3
 FIGHT_S = 60.0
@@ -159,4 +159,4 @@ def offers(socket: Path, uuids: Collection[str], timeout_s: float) -> bool:
             return False  # not a device plugin, or one that does not answer
         finally:
             stream.cancel()
-    return any(device.ID.partition(SEPARATOR)[0] in uuids for device in first.devices)
+    return any(unshared(device.ID) in uuids for device in first.devices)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from agent.allocation.shared.devices import SEPARATOR
 from agent.deviceplugin.settings import NumaReport
 from agent.model.gpu import Gpu, Mig
+from agent.model.node import REPLICA, unshared
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import socket_of_node
@@ -35,7 +35,7 @@ class PluginDevice:
     """One device of a resource, as the kubelet sees it.
 
     Attributes:
-        id: the UUID of the GPU or MIG device; of a replica, followed by :data:`SEPARATOR` and
+        id: the UUID of the GPU or MIG device; of a replica, followed by :data:`REPLICA` and
             its number. It never changes meaning.
         numa_nodes: the nodes that are near, ascending. Either every device of a resource
             has some, or none has: once a device has a node, the kubelet would never allocate
@@ -68,12 +68,12 @@ class PluginDevice:
     @property
     def uuid(self) -> str:
         """The UUID of the GPU or MIG device that a container is given, whichever replica it is."""
-        return self.id.partition(SEPARATOR)[0]
+        return unshared(self.id)
 
     @property
     def is_replica(self) -> bool:
         """Whether the same GPU or MIG device is offered several times."""
-        return SEPARATOR in self.id
+        return REPLICA in self.id
 
 
 def matches(gpu: Gpu, pattern: str) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from agent.allocation.shared.devices import SEPARATOR
 from agent.deviceplugin.devices import (
     Minors,
     PluginDevice,
@@ -23,6 +22,7 @@ from agent.deviceplugin.devices import (
 from agent.health.status import GpuHealth, HealthView
 from agent.model.gpu import DISPLAYS, Gpu, MigInstance
 from agent.model.kubernetes import GPU_RESOURCE
+from agent.model.node import REPLICA
 from agent.model.snapshot import Snapshot
 
 MOST_DEVICES = 10_000
@@ -163,7 +163,7 @@ def offer(
         own = unshared
         if shared is not None:
             own = [
-                (replace(device, id=f"{device.id}{SEPARATOR}{number}"), gpu)
+                (replace(device, id=f"{device.id}{REPLICA}{number}"), gpu)
                 for device, gpu in unshared
                 for number in range(shared.replicas)
             ]

@@ -83,7 +83,7 @@ def container_response(
     for feature in settings.features:
         response.envs[f"NVIDIA_{feature.upper()}"] = "enabled"
 
-    names = _cdi_names(given, settings, channels, nodes.names)
+    names = cdi_names(given, settings, channels, nodes.names)
     if names and Strategy.CDI_ANNOTATIONS in strategies:
         response.annotations[annotation_key(settings.annotation_prefix, names)] = ",".join(names)
     if Strategy.CDI_CRI in strategies:
@@ -116,7 +116,7 @@ def container_response(
     return response
 
 
-def _cdi_names(
+def cdi_names(
     given: Iterable[str],
     settings: PluginSettings,
     channels: Iterable[int],

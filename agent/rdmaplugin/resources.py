@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from agent.allocation.shared.devices import SEPARATOR
 from agent.deviceplugin.devices import PluginDevice, with_nodes
 from agent.deviceplugin.resources import MOST_DEVICES, Refusal
 from agent.model.digits import is_digits
 from agent.model.hca import Hca
+from agent.model.node import REPLICA
 from agent.model.snapshot import Snapshot
 from agent.rdma.identity import KnownHca
 from agent.rdma.pools import Pool, SharingMode
@@ -100,7 +100,7 @@ def offer_hcas(
             refusals.append(Refusal(resource=None, reason=reason))
         devices = [
             PluginDevice(
-                id=f"{keys[position]}{SEPARATOR}{token}",
+                id=f"{keys[position]}{REPLICA}{token}",
                 is_healthy=keys[position] not in bad,
                 numa_nodes=_nodes(hcas[position]),
             )
@@ -125,12 +125,12 @@ def offer_hcas(
 
 def key_of(device: str) -> str:
     """Return the part of a device's id that names the HCA."""
-    return device.rpartition(SEPARATOR)[0]
+    return device.rpartition(REPLICA)[0]
 
 
 def token_of(device: str) -> int:
     """Return the number of a device's token; one that is none sorts last."""
-    number = device.rpartition(SEPARATOR)[2]
+    number = device.rpartition(REPLICA)[2]
     return int(number) if is_digits(number) else MOST_DEVICES
 
 

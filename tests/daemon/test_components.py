@@ -11,6 +11,7 @@ from agent.config.settings import Settings
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.components import Components
 from agent.daemon.target import Machine, Target
+from agent.errors import InputError
 from agent.model.nvml_event import NvmlStatus
 from agent.publish.node_config import NodeConfigWatch
 from agent.store import SnapshotStore
@@ -103,3 +104,30 @@ def test_a_watch_that_follows_the_node_for_its_config_is_the_only_one(
     assert components.zones is not None
     watch.take("ADDED", {"metadata": {"name": "gpu-1", "uid": "u-1"}})
     assert components.zones._noted_uid == "u-1"
+
+
+@pytest.mark.parametrize("offer", ["auto", "always", "never"])
+def test_slices_are_followed_whatever_is_offered_for_that_may_change(
+    components: Components, offer: str
+) -> None:
+    components.settings = replace(components.settings, offer_gpus=offer)
+    components.add_slices()
+    assert components.slices is not None
+    assert components.neighbours is not None
+    assert components.published() is None
+
+
+def test_no_slices_are_followed_for_one_look_or_without_an_api_server(
+    components: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for settings in (
+        replace(components.settings, once=True),
+        replace(components.settings, kubeconfig=None),
+    ):
+        components.settings = settings
+        components.add_slices()
+        assert components.slices is None
+    components.settings = replace(components.settings, dra=True)
+    with pytest.raises(InputError, match="needs an API server"):
+        components.add_slices()

@@ -126,6 +126,11 @@ class ControlPlane:
         self._start_apiserver(store)
         self._start_scheduler()
 
+    def start_claim_controllers(self) -> None:
+        """Start what makes claims from templates, frees them, and evicts from tainted devices."""
+        kubeconfig = self.write_kubeconfig("admin", self._tokens["admin"])
+        self._processes.start("claims", [self._programs / "claims", kubeconfig])
+
     def write_kubeconfig(self, name: str, token: str) -> Path:
         """Write a kubeconfig that speaks with *token*; return its path."""
         cluster = {"server": self.api.url, "certificate-authority": str(self.api.authority)}

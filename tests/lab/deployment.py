@@ -19,6 +19,7 @@ _COLLECTIONS = {
     "DaemonSet": "/apis/apps/v1/namespaces/{namespace}/daemonsets",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 }

@@ -132,8 +132,11 @@ class NodeAgent:
         )
         self._nvml.answer("\n".join(changed) + "\n")
 
-    def heal(self) -> None:
-        """Undo what a test did: the machine is well again, and the agent runs."""
+    def heal(self, extra_args: Sequence[str] = ()) -> None:
+        """Undo what a test did: the machine is well again, and the agent runs.
+
+        An agent that has to be started anew gets *extra_args*, as in :meth:`start`.
+        """
         self._nvml.answer(self._answers)
         self._nvml.fail()
         is_running = self._program is not None and self._program.is_running
@@ -141,8 +144,8 @@ class NodeAgent:
             self.kill()
         if not is_running or self._is_faulty:
             for name in ("health.json", "gpus.json"):  # the faults of one test are over
-                (self._state / name).unlink(missing_ok=True)
-            self.start()
+                (self.state / name).unlink(missing_ok=True)
+            self.start(extra_args)
         self._is_faulty = False
 
     def plugin_socket(self) -> Path:
@@ -161,7 +164,8 @@ class NodeAgent:
         return self.log_since_start().count('"event": "resource registered"')
 
     @property
-    def _state(self) -> Path:
+    def state(self) -> Path:
+        """Where the daemon keeps what outlives it."""
         return self._nvml.directory.parent
 
     @property
@@ -203,7 +207,7 @@ class NodeAgent:
             "pod-resources-socket": self._kubelet_dir / "pod-resources" / "kubelet.sock",
             "metrics-address": "127.0.0.1:0",
             "scan-interval": _SCAN_INTERVAL_S,
-            "health-file": self._state / "health.json",
+            "health-file": self.state / "health.json",
             "recovery": _RECOVERY_S,
         }
         return {name: str(value) for name, value in values.items()}

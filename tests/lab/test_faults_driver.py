@@ -75,7 +75,7 @@ def test_xid_79_takes_every_replica_of_its_gpu_out_and_no_other(v100: Node) -> N
     assert v100.capacity(GPU) == 32
 
 
-def test_the_daemon_lists_nothing_and_watches_its_own_node_alone(
+def test_the_daemon_lists_nothing_and_watches_what_is_of_its_own_node(
     cluster: Cluster, v100: Node
 ) -> None:
     """A LIST per node and minute is a storm on a large cluster."""
@@ -91,5 +91,5 @@ def test_the_daemon_lists_nothing_and_watches_its_own_node_alone(
 
     asked = cluster.control_plane.agent_requests(start)
     assert {verb for verb, _ in asked} <= {"get", "patch", "create", "watch"}
-    assert {kind for verb, kind in asked if verb == "watch"} == {"nodes"}
+    assert {kind for verb, kind in asked if verb == "watch"} <= {"nodes", "resourceslices"}
     assert asked["get", "nodes"] >= 1

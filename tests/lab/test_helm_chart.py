@@ -229,7 +229,7 @@ def test_a_policy_binds_to_the_account_that_is_rendered() -> None:
     assert [one["metadata"]["name"] for one in accounts] == [used] == ["gpu-agent"]
 
     policies = [one for one in objects if one["kind"] == "ValidatingAdmissionPolicy"]
-    assert len(policies) == 5
+    assert len(policies) == 6
     for policy in policies:
         (condition,) = policy["spec"]["matchConditions"]
         account = f"system:serviceaccount:elsewhere:{used}"

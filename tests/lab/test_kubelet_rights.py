@@ -19,18 +19,17 @@ from agent.checks.rule import Verdict
 from agent.cli import live
 from agent.config.settings import Settings
 from agent.errors import ApiUnavailable, UnreadableError
-from agent.kubeapi.pods import AUDITED_RIGHTS, REVIEWS, ApiServer, is_allowed, review
+from agent.kubeapi.pods import AUDITED_RIGHTS, ApiServer
 from agent.model.snapshot import Snapshot
 from agent.probes.host import service_account
 from agent.probes.kubelet.api import KubeletApi, settings_from_configz
 from agent.probes.kubelet.config import read_kubelet_settings
 from agent.probes.kubelet.metrics import metrics_from_text
 from tests.lab.account import account_token, rules
-from tests.lab.api import Api, Object
+from tests.lab.api import Object
 from tests.lab.cluster import Cluster
 from tests.lab.deployment import BASE
 from tests.lab.machine_node import Node
-from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab
 
@@ -42,25 +41,6 @@ OTHER_DOORS = (
     "POST /exec/a/b/c",
 )
 """What else a kubelet serves: other rights, or nodes/proxy, open these."""
-
-
-def token(cluster: Cluster, name: str, granted: list[Object]) -> str:
-    """Return a token of a new account, once the API server knows what it may."""
-    found = account_token(cluster.api, name, granted)
-    asking = Api(cluster.api.url, found, cluster.api.authority)
-    wanted = [
-        f"{verb} {resource}"
-        for one in granted
-        for resource in one["resources"]
-        for verb in one["verbs"]
-    ]
-
-    def is_known() -> bool:
-        return all(is_allowed(asking.create(REVIEWS, review(right))) for right in wanted)
-
-    # The kubelet keeps a refusal for half a minute (authorization.webhook.cacheUnauthorizedTTL).
-    wait_for(f"the rights of {name} are known", is_known)
-    return found
 
 
 def only(*resources: str) -> list[Object]:
@@ -93,7 +73,9 @@ def status(node: Node, bearer: str, door: str) -> int:
 def test_the_component_s_rights_alone_read_settings_and_counts_and_open_no_other_door(
     cluster: Cluster, h100: Node, tmp_path: Path
 ) -> None:
-    bearer = token(cluster, "lab-component-alone", rules(BASE / "components" / "configz"))
+    bearer = account_token(
+        cluster.api, "lab-component-alone", rules(BASE / "components" / "configz")
+    )
     asking = kubelet(h100, tmp_path, bearer)
     theirs = settings_from_configz(asking.configz())
     assert (theirs.cpu_manager_policy, theirs.topology_manager_policy) == (
@@ -109,11 +91,15 @@ def test_the_component_s_rights_alone_read_settings_and_counts_and_open_no_other
 def test_each_of_the_two_rights_opens_its_own_door_only(
     cluster: Cluster, h100: Node, tmp_path: Path
 ) -> None:
-    settings = kubelet(h100, tmp_path, token(cluster, "lab-configz", only("nodes/configz")))
+    settings = kubelet(
+        h100, tmp_path, account_token(cluster.api, "lab-configz", only("nodes/configz"))
+    )
     assert settings_from_configz(settings.configz()).max_pods == 110
     with pytest.raises(UnreadableError, match=r"/metrics: HTTP status 403.* get nodes/metrics"):
         settings.metrics()
-    counts = kubelet(h100, tmp_path, token(cluster, "lab-metrics", only("nodes/metrics")))
+    counts = kubelet(
+        h100, tmp_path, account_token(cluster.api, "lab-metrics", only("nodes/metrics"))
+    )
     assert metrics_from_text(counts.metrics()).topology_errors is not None
     with pytest.raises(UnreadableError, match=r"/configz: HTTP status 403.* get nodes/configz"):
         counts.configz()
@@ -122,7 +108,7 @@ def test_each_of_the_two_rights_opens_its_own_door_only(
 def test_an_account_without_rights_is_told_which_one_it_lacks(
     cluster: Cluster, h100: Node, tmp_path: Path
 ) -> None:
-    asking = kubelet(h100, tmp_path, token(cluster, "lab-nothing", []))
+    asking = kubelet(h100, tmp_path, account_token(cluster.api, "lab-nothing", []))
     with pytest.raises(UnreadableError) as caught:
         asking.configz()
     assert caught.value.cause == (
@@ -140,7 +126,7 @@ def test_a_token_that_nobody_issued_is_not_taken(h100: Node, tmp_path: Path) -> 
 
 
 def test_nodes_proxy_would_open_all_doors(cluster: Cluster, h100: Node) -> None:
-    bearer = token(cluster, "lab-proxy", only("nodes/proxy"))
+    bearer = account_token(cluster.api, "lab-proxy", only("nodes/proxy"))
     assert status(h100, bearer, "GET /configz") == 200
     assert status(h100, bearer, "GET /pods") == 200
 
@@ -149,7 +135,7 @@ def test_an_audit_with_the_component_reads_the_running_settings_and_finds_no_rig
     cluster: Cluster, h100: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     granted = [*rules(BASE / "base"), *rules(BASE / "components" / "configz")]
-    bearer = token(cluster, "lab-audit", granted)
+    bearer = account_token(cluster.api, "lab-audit", granted)
     (tmp_path / "token").write_text(bearer, "utf-8")
     monkeypatch.setattr(service_account, "DIRECTORY", tmp_path)
     on_disk, _issues = read_kubelet_settings(h100.host, h100.host / "proc")

@@ -28,8 +28,13 @@ WHOLE = "h100x8-nvswitch-2numa-8cx7"
 DIVIDED = "h100x8-nvswitch-2numa-mig"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
-ABSENT = {"nodetopo_config_info", "nodetopo_pods_measured", "nodetopo_pods_misaligned"}
-"""What these agents do not have: a configuration by name, and a kubelet that lists pods."""
+ABSENT = {
+    "nodetopo_config_info",
+    "nodetopo_pods_measured",
+    "nodetopo_pods_misaligned",
+    *(it.full_name for it in FAMILIES if it.full_name.startswith("nodetopo_dra_")),
+}
+"""What these agents do not have: a configuration by name, a kubelet that lists pods, and DRA."""
 
 POOL = {"resourceName": "a", "rdmaHcaMax": 16, "selectors": {"vendors": ["15b3"]}}
 """Offered by the agent of the whole machine, for the metrics of HCAs."""

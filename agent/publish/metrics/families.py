@@ -20,13 +20,16 @@ from agent.model.gpu import Fabric, FabricState, Gpu
 from agent.model.hca import ACTIVE, Hca, HcaPort
 from agent.model.limits import MAX_HCAS
 from agent.model.snapshot import Snapshot
-from agent.publish.metrics.state import MetricsState
+from agent.publish.metrics.state import DraState, MetricsState
 from agent.topology.links import active_links
 
 PREFIX = "nodetopo_"
 
 MOST_SERIES = MAX_HCAS
 """Of one family of one node, whatever the hardware and its drivers say; the rest is left out."""
+
+MOST_DRA_DRIVERS = 2
+"""That publish GPUs of one node: ours or another's, both only by mistake."""
 
 LONGEST_LABEL = 512
 """Characters of the value of a label: drivers, kubelets and plugins wrote some."""
@@ -100,6 +103,11 @@ def single(value: float | None) -> Samples:
     return {} if value is None else {(): value}
 
 
+def _dra(state: MetricsState, value: Callable[[DraState], float]) -> Samples:
+    """Return the one sample of a family of our DRA driver; none where it is off."""
+    return {} if state.dra is None else single(value(state.dra))
+
+
 def by_name(values: Mapping[str, float]) -> Samples:
     """Return a sample for each name, which is the only label."""
     return {(name,): value for name, value in values.items()}
@@ -122,6 +130,8 @@ SCANNED = "the node was scanned"
 OFFERED = "the resource is offered"
 HAS_HCAS = "the node has HCAs"
 HCAS_OFFERED = "HCAs are offered"
+DRA_SEEN = "a DRA driver publishes GPUs of the node"
+DRA_ON = "our DRA driver is on"
 REMAPS = "the GPU remaps rows (from A100 on) and is not in MIG mode"
 """Conditions that several families have in common."""
 
@@ -602,6 +612,50 @@ KUBELET_FAMILIES = (
 )
 
 
+DRA_FAMILIES = (
+    Family(
+        name="dra_gpus",
+        text="GPUs of the node that a DRA driver publishes",
+        labels=("driver",),
+        most=MOST_DRA_DRIVERS,
+        when=DRA_SEEN,
+        samples=lambda state: by_name(state.dra_gpus),
+    ),
+    Family(
+        name="dra_registered",
+        text="Whether the kubelet has our DRA driver",
+        when=DRA_ON,
+        samples=lambda state: _dra(state, lambda dra: int(dra.is_registered)),
+    ),
+    Family(
+        name="dra_claims_prepared",
+        text="ResourceClaims that our DRA driver has prepared",
+        when=DRA_ON,
+        samples=lambda state: _dra(state, lambda dra: dra.claims),
+    ),
+    Family(
+        name="dra_gpus_claimed",
+        text="GPUs that those claims have, whole or in part",
+        when=DRA_ON,
+        samples=lambda state: _dra(state, lambda dra: dra.claimed_gpus),
+    ),
+    Family(
+        name="dra_slice_writes",
+        text="ResourceSlices of our DRA driver that were written or deleted",
+        kind=MetricKind.COUNTER,
+        when=DRA_ON,
+        samples=lambda state: _dra(state, lambda dra: dra.writes),
+    ),
+    Family(
+        name="dra_slice_errors",
+        text="Attempts to write ResourceSlices that failed",
+        kind=MetricKind.COUNTER,
+        when=DRA_ON,
+        samples=lambda state: _dra(state, lambda dra: dra.errors),
+    ),
+)
+
+
 NODE_FAMILIES = (
     Family(
         name="node_info",
@@ -707,6 +761,7 @@ NODE_FAMILIES = (
 FAMILIES: tuple[Family, ...] = (
     *AGENT_FAMILIES,
     *KUBELET_FAMILIES,
+    *DRA_FAMILIES,
     *NODE_FAMILIES,
     *GPU_FAMILIES,
     *HEALTH_FAMILIES,

@@ -256,6 +256,7 @@ def not_ready(
     refusals: Sequence[str] = (),
     cdi_problem: str | None = None,
     hand_over_problem: str | None = None,
+    dra_problem: str | None = None,
 ) -> str | None:
     """Return what keeps the node's GPUs from pods, a line ``Reason: sentence`` each.
 
@@ -272,6 +273,7 @@ def not_ready(
         refusals: why a configured resource is not offered, a sentence each.
         cdi_problem: why our CDI specification is not what it should be, a sentence.
         hand_over_problem: why no way hands GPUs to containers, a sentence.
+        dra_problem: why claims of GPUs do not reach our DRA driver, a sentence.
     """
     if snapshot is None:
         return "NotScanned: the node has not been read yet"
@@ -286,6 +288,8 @@ def not_ready(
         lines.append(f"NoHandOver: {hand_over_problem}")
     if cdi_problem is not None:
         lines.append(f"CdiNotWritten: {cdi_problem}")
+    if dra_problem is not None:
+        lines.append(f"DraNotServed: {dra_problem}")
     is_nvml_missed = nvml.failures >= PATIENCE or not is_registered
     if is_nvml_missed and nvml.trouble is not None and (snapshot.gpus or snapshot.pci_gpus):
         is_mismatch = nvml.code == _VERSION_MISMATCH

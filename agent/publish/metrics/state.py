@@ -10,6 +10,24 @@ from agent.publish.metrics.process import ProcessSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraState:
+    """What our DRA driver does.
+
+    Attributes:
+        is_registered: whether the kubelet has it.
+        claims: that are prepared.
+        claimed_gpus: GPUs behind them.
+        writes, errors: slices written, and attempts that failed.
+    """
+
+    is_registered: bool
+    claims: int
+    claimed_gpus: int
+    writes: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsState:
     """Everything that is reported at one moment; counters count since the start of the process.
 
@@ -25,6 +43,8 @@ class MetricsState:
         unchosen: resource → preferred allocations that were any valid set.
         joint: ``right``, ``wrong`` or ``unknown`` → allocations of HCAs and GPUs that were taken
             for one container's; empty where no HCAs are offered.
+        dra_gpus: driver → GPUs that it publishes; empty where no driver publishes any.
+        dra: of our own DRA driver; ``None`` where it is off.
         publish_writes, publish_errors, publish_refused: of labels, over all outputs.
         zone_writes, zone_errors: of zones and of placements onto pods.
         check_counts: report (``health``, ``audit``) → verdict → number of checks.
@@ -57,6 +77,8 @@ class MetricsState:
     allocations: Mapping[str, int] = field(default_factory=dict)
     unchosen: Mapping[str, int] = field(default_factory=dict)
     joint: Mapping[str, int] = field(default_factory=dict)
+    dra_gpus: Mapping[str, int] = field(default_factory=dict)
+    dra: DraState | None = None
     publish_writes: int = 0
     publish_errors: int = 0
     publish_refused: int = 0

@@ -25,7 +25,7 @@ from agent.publish.metrics.families import (
     Per,
     series,
 )
-from agent.publish.metrics.state import MetricsState
+from agent.publish.metrics.state import DraState, MetricsState
 from scripts.docs.metrics import PROCESS_SERIES, node_series
 from tests.publish.metrics.scraped import BROKEN, fetch, served
 
@@ -52,6 +52,8 @@ def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
         allocations=dict.fromkeys(offered, 1),
         unchosen=dict.fromkeys(offered, 0),
         joint={"right": 0, "wrong": 0, "unknown": 0},
+        dra_gpus={"gpu.nvidia.com": 1, "nodetopo.io": 1},
+        dra=DraState(is_registered=True, claims=1, claimed_gpus=2, writes=3, errors=0),
         check_counts={"health": checks, "audit": checks},
         health={gpu.id: BROKEN for gpu in snapshot.gpus},
         config="one",

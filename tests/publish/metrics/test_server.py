@@ -20,6 +20,7 @@ from agent.model.nvml_event import NvmlStatus
 from agent.model.probe_issue import ProbeIssue
 from agent.publish.metrics.families import FAMILIES, series
 from agent.publish.metrics.server import MetricsState, not_ready
+from agent.publish.metrics.state import DraState
 from tests.publish.metrics.scraped import (
     BROKEN,
     FORGOTTEN,
@@ -308,6 +309,8 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
         allocations={"nvidia.com/gpu": 1},
         unchosen={"nvidia.com/gpu": 0},
         joint={"right": 1, "wrong": 0, "unknown": 0},
+        dra_gpus={"gpu.nvidia.com": 1, "nodetopo.io": 1},
+        dra=DraState(is_registered=True, claims=1, claimed_gpus=2, writes=3, errors=0),
         strategies=("cdi-cri",),
         check_counts={"health": {"pass": 9}},
         checks_broken={"audit": {"KUB-003": "fail"}},
