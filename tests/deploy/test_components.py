@@ -23,6 +23,7 @@ ABOUT_THE_CLUSTER = {"alerts", "flow-schema", "network-policy", "own-node", "pod
 
 WITH_RIGHTS = {
     "configz",
+    "dra",
     "node-feature",
     "observed-placement",
     "pod-events",
@@ -43,10 +44,11 @@ WRITABLE = ["/run/nodetopo", "/var/lib/kubelet/device-plugins"]
 """What the base may write on the host."""
 
 ADDED_WRITABLE = {
-    "cdi": "/var/run/cdi",
-    "nfd-file": "/etc/kubernetes/node-feature-discovery/features.d",
-    "nccl-hints": "/run/nodetopo/nccl",
-    "plugins-registry": "/var/lib/kubelet/plugins_registry",
+    "cdi": ["/var/run/cdi"],
+    "dra": ["/var/run/cdi", "/var/lib/kubelet/plugins_registry"],
+    "nfd-file": ["/etc/kubernetes/node-feature-discovery/features.d"],
+    "nccl-hints": ["/run/nodetopo/nccl"],
+    "plugins-registry": ["/var/lib/kubelet/plugins_registry"],
 }
 
 
@@ -136,7 +138,7 @@ def test_the_agent_takes_what_a_component_tells_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_a_component_makes_no_more_of_the_host_writable_than_it_needs(name: str) -> None:
-    added = [ADDED_WRITABLE[name]] if name in ADDED_WRITABLE else []
+    added = ADDED_WRITABLE.get(name, [])
     found = host_paths(with_components(name), writable=True)
     assert sorted(found.values()) == sorted([*WRITABLE, *added])
 
@@ -160,6 +162,23 @@ def test_the_state_of_health_outlives_the_container() -> None:
     file = settings(base).health_file
     assert file is not None
     assert is_below_one(file, host_paths(base, writable=True))
+
+
+def test_dra_writes_cdi_and_registers_with_the_plugin_watcher() -> None:
+    found = with_components("dra")
+    said = settings(found)
+    assert (said.dra, said.cdi_spec) == (True, "write")
+    assert is_below_one(said.plugins_registry_dir, host_paths(found, writable=True))
+    classes = [
+        it
+        for it in render(DEPLOY / "base", DEPLOY / "components" / "dra")
+        if it["kind"] == "DeviceClass"
+    ]
+    assert [it["metadata"]["name"] for it in classes] == [
+        "gpu.nodetopo.io",
+        "gpus.nodetopo.io",
+        "mig.nodetopo.io",
+    ]
 
 
 def test_the_plugin_watchers_directory_is_where_the_agent_looks_for_it() -> None:
@@ -247,6 +266,8 @@ def test_the_kubelet_is_asked_on_its_node_with_no_right_to_run_commands() -> Non
         "pods",
         "nodes/configz",
         "nodes/metrics",
+        "resourceslices",
+        "deviceclasses",
     }
 
 

@@ -56,6 +56,9 @@ def test_the_account_may_do_only_what_the_agent_does() -> None:
         ("everywhere", "nodes", "patch"),
         ("everywhere", "nodes", "watch"),
         ("everywhere", "pods", "list"),
+        ("everywhere", "resourceslices", "list"),
+        ("everywhere", "resourceslices", "watch"),
+        ("everywhere", "deviceclasses", "list"),
         ("default", "events", "create"),
         ("default", "events", "patch"),
     }

@@ -49,10 +49,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Whether the components are on that others are a part of. */}}
 {{- define "nodetopo.hostDevices" -}}
-{{- with .Values.components }}{{ if or .hostDevices .cdi .hostAudit }}yes{{ end }}{{ end -}}
+{{- with .Values.components }}{{ if or .hostDevices .cdi .dra .hostAudit }}yes{{ end }}{{ end -}}
 {{- end }}
 {{- define "nodetopo.hostPrograms" -}}
-{{- with .Values.components }}{{ if or .hostPrograms .cdi .hostAudit }}yes{{ end }}{{ end -}}
+{{- with .Values.components }}{{ if or .hostPrograms .cdi .dra .hostAudit }}yes{{ end }}{{ end -}}
 {{- end }}
 {{- define "nodetopo.migAccess" -}}
 {{- with .Values.components }}{{ if or .migAccess .mig }}yes{{ end }}{{ end -}}
@@ -97,6 +97,9 @@ subjects:
 {{- if not .Values.devicePlugin.enabled -}}{{- $_ := set $settings "offer-gpus" "never" -}}{{- end -}}
 {{- if not .Values.gfdLabels -}}{{- $_ := set $settings "publish-gfd-labels" "false" -}}{{- end -}}
 {{- with .Values.components -}}
+{{- if or .cdi .dra -}}{{- $_ := set $settings "cdi-spec" "write" -}}{{- end -}}
+{{- if .dra -}}{{- $_ := set $settings "dra" "true" -}}{{- end -}}
+{{- if .pluginsRegistry -}}{{- $_ := set $settings "registration" "watcher" -}}{{- end -}}
 {{- if .nfdFile -}}{{- $_ := set $settings "label-outputs" "nfd-file" -}}{{- end -}}
 {{- if .nodeFeature -}}{{- $_ := set $settings "label-outputs" "node-feature" -}}{{- end -}}
 {{- if .observedPlacement -}}{{- $_ := set $settings "annotate-pods" "true" -}}{{- end -}}
@@ -146,7 +149,7 @@ subjects:
 {{- end -}}
 {{- $kubelet := .Values.kubeletRootDir -}}
 {{- with .Values.components -}}
-{{- if .cdi -}}
+{{- if or .cdi .dra -}}
 {{- $mounts = append $mounts (dict "name" "cdi" "mountPath" "/host/var/run/cdi" "path" "/var/run/cdi" "type" "DirectoryOrCreate" "writable" true) -}}
 {{- end -}}
 {{- if .loaderCache -}}
@@ -159,7 +162,7 @@ subjects:
 {{- $features := "/etc/kubernetes/node-feature-discovery/features.d" -}}
 {{- $mounts = append $mounts (dict "name" "features" "mountPath" $features "path" $features "type" "DirectoryOrCreate" "writable" true) -}}
 {{- end -}}
-{{- if .pluginsRegistry -}}
+{{- if or .pluginsRegistry .dra -}}
 {{- $mounts = append $mounts (dict "name" "plugins-registry" "mountPath" "/var/lib/kubelet/plugins_registry" "path" (printf "%s/plugins_registry" $kubelet) "type" "Directory" "writable" true) -}}
 {{- end -}}
 {{- if .kubeletConfig -}}
