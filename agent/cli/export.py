@@ -1,23 +1,43 @@
-"""``nodetopo export``: the cluster's topology, written for one scheduler."""
+"""``nodetopo export``: the cluster's topology, written for one scheduler or as claims of GPUs."""
 
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.cli.cluster_source import add_cluster_source, load_nodes
 from agent.cli.output import json_text, note, progress, say, warn
 from agent.cli.parser import Parser, add_style
-from agent.cli.source import add_settings, settings
-from agent.cluster.export.record import DEFAULT_NAME, FORMS, SCHEDULERS
+from agent.cli.source import add_settings, load, settings
+from agent.cluster.export.record import (
+    CLAIM_FORMS,
+    CLAIMS,
+    DEFAULT_NAME,
+    FORMS,
+    SCHEDULERS,
+    Exported,
+)
 from agent.cluster.kinds import selector
 from agent.errors import InputError, NothingFound
+from agent.model.digits import is_digits
+from agent.model.dra import SLICES
+
+if TYPE_CHECKING:  # they load placement, which no topology needs
+    from agent.cluster.export.dra import ClaimOptions
+    from agent.cluster.export.shapes import Shape
 
 _EPILOG = (
     "Levels are chosen from labels that all selected nodes with GPUs carry, broadest first: "
     "region, zone, tiers, NVLink domain and partition, host. What was left out, and what the "
     "scheduler would misread, is a warning. Nothing is written to the cluster: the output "
-    "is for `kubectl apply`."
+    "is for `kubectl apply`. Claims (dra) are made from a machine, or from the ResourceSlices that "
+    "DRA drivers publish."
 )
+
+_OTHERS = ("levels", "size", "cluster_id")
+"""Flags that claims have no use for."""
+
+_OF_CLAIMS = ("machine", "snapshot", "slices", "sizes", "driver", "device_class", "with_nics")
+"""Flags that only claims have a use for."""
 
 
 def add(parser: Parser) -> None:
@@ -27,9 +47,9 @@ def add(parser: Parser) -> None:
         "--for",
         dest="scheduler",
         required=True,
-        choices=SCHEDULERS,
+        choices=(*SCHEDULERS, CLAIMS),
         metavar="SCHEDULER",
-        help=f"one of {', '.join(SCHEDULERS)}",
+        help=f"one of {', '.join(SCHEDULERS)}; or {CLAIMS}: claims of GPUs",
     )
     parser.add_argument(
         "-o",
@@ -41,7 +61,8 @@ def add(parser: Parser) -> None:
     add_style(parser)
     add_cluster_source(parser)
     add = parser.add_argument_group("object").add_argument
-    forms = "; ".join(f"{name}: {', '.join(forms)}" for name, forms in FORMS.items() if forms)
+    all_forms = {**FORMS, CLAIMS: CLAIM_FORMS}
+    forms = "; ".join(f"{name}: {', '.join(forms)}" for name, forms in all_forms.items() if forms)
     add("--levels", default="", metavar="KEY,…", help="broadest first (default: chosen)")
     add("--name", default=DEFAULT_NAME, help=f"of the object (default: {DEFAULT_NAME})")
     add("--form", help=f"for {forms} (default: the first)")
@@ -50,28 +71,48 @@ def add(parser: Parser) -> None:
     )
     add("--in-namespace", metavar="NAME", help="of an object that lives in one")
     add("--cluster-id", metavar="UUID", help="of the cluster, for runai")
+    _add_claims(parser)
     add_settings(parser, ("label_prefix",), "labels")
     parser.set_defaults(run=run)
 
 
-def run(args: Namespace) -> int:
-    """Print the topology; 0, also where there is none to print, which is a warning."""
-    from agent.cluster.export.formats import ExportOptions, export  # noqa: PLC0415 - 9 modules
-
-    wanted = selector(args.selector).requirements
-    equal = {one.key: one.value for one in wanted if one.value is not None and not one.is_negated}
-    options = ExportOptions(
-        name=args.name,
-        prefix=settings(args).label_prefix,
-        levels=tuple(key.strip() for key in args.levels.split(",") if key.strip()),
-        node_labels=equal,
-        form=args.form,
-        namespace=args.in_namespace,
-        size=args.size,
-        cluster_id=args.cluster_id,
+def _add_claims(parser: Parser) -> None:
+    group = parser.add_argument_group(
+        "claims, for dra", "default: the machines whose GPUs the cluster's ResourceSlices publish"
     )
+    source = group.add_mutually_exclusive_group()
+    source.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="a bundled machine, see `nodetopo simulate machines`",
+    )
+    source.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        help="a captured snapshot, or archive of `support`, - for stdin",
+    )
+    source.add_argument(
+        "--slices",
+        metavar="FILE",
+        help="`kubectl get resourceslices -o json` (or yaml), - for stdin; no cluster is asked",
+    )
+    add = group.add_argument
+    add("--sizes", metavar="N,…", help="GPUs of a claim (default: 1,2,4,8,…, and all of a node)")
+    add("--driver", metavar="NAME", help="whose GPUs: gpu.nvidia.com (default), nodetopo.io")
+    add("--device-class", metavar="NAME", help="also write this class (default: the driver's own)")
+    add(
+        "--with-nics",
+        metavar="DRIVER",
+        nargs="?",
+        const="dra.net",
+        help="claim RDMA NICs too, of the driver dra.net by default",
+    )
+
+
+def run(args: Namespace) -> int:
+    """Print the topology or the claims; 0, also where there is none to print: that is a warning."""
     try:
-        found = export(args.scheduler, load_nodes(args), options)
+        found = _claims(args) if args.scheduler == CLAIMS else _topology(args)
     except NothingFound as nothing:
         warn(args, f"nothing to export: {nothing}")
         return 0
@@ -87,6 +128,106 @@ def run(args: Namespace) -> int:
         text = found.text or _document_text(found.objects, found.document, args.output or usual)
     say(text)
     return 0
+
+
+def _topology(args: Namespace) -> Exported:
+    from agent.cluster.export.formats import ExportOptions, export  # noqa: PLC0415 - 9 modules
+
+    _refuse(args, _OF_CLAIMS, f"is for --for {CLAIMS}")
+    wanted = selector(args.selector).requirements
+    equal = {one.key: one.value for one in wanted if one.value is not None and not one.is_negated}
+    options = ExportOptions(
+        name=args.name,
+        prefix=settings(args).label_prefix,
+        levels=tuple(key.strip() for key in args.levels.split(",") if key.strip()),
+        node_labels=equal,
+        form=args.form,
+        namespace=args.in_namespace,
+        size=args.size,
+        cluster_id=args.cluster_id,
+    )
+    return export(args.scheduler, load_nodes(args), options)
+
+
+def _refuse(args: Namespace, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if getattr(args, name) not in (None, ""):
+            raise InputError(f"--{name.replace('_', '-')} {why}", "leave it out")
+
+
+def _claims(args: Namespace) -> Exported:
+    from agent.cluster.export.dra import ClaimOptions, export_claims  # noqa: PLC0415 - placement
+
+    _refuse(args, _OTHERS, f"does not go with --for {CLAIMS}")
+    form = args.form or CLAIM_FORMS[0]
+    if form not in CLAIM_FORMS:
+        known = f"known are: {', '.join(CLAIM_FORMS)}"
+        raise InputError(f"unknown form {form!r} of {CLAIMS}", known)
+    prefix = settings(args).label_prefix
+    chosen = {} if args.driver is None else {"driver": args.driver}
+    options = ClaimOptions(
+        name=args.name,
+        prefix=prefix,
+        form=form,
+        sizes=_sizes(args.sizes),
+        device_class=args.device_class,
+        nic_driver=args.with_nics,
+        namespace=args.in_namespace,
+        **chosen,
+    )
+    return export_claims(_shapes(args, options), options)
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    words = [word.strip() for word in (text or "").split(",") if word.strip()]
+    sizes = [int(word) if is_digits(word) else 0 for word in words]
+    if not all(sizes) or (text is not None and not sizes):
+        raise InputError(f"--sizes {text!r}", "give numbers of GPUs, by comma: 1,2,4,8")
+    return tuple(dict.fromkeys(sizes))
+
+
+def _shapes(args: Namespace, options: "ClaimOptions") -> "Sequence[Shape]":
+    from agent.cluster.export.shapes import shape_of, shapes_of  # noqa: PLC0415 - only for claims
+    from agent.machines import bundled  # noqa: PLC0415 - as above
+
+    if args.machine is not None or args.snapshot is not None:
+        for name in ("nodes", "selector"):
+            if getattr(args, name):
+                raise InputError(f"--{name} does not go with one machine", "leave it out")
+        return (shape_of(load(args)),)
+    from agent.cli.dra_source import (  # noqa: PLC0415 - as above
+        list_all,
+        published_by_node,
+        read_objects,
+    )
+
+    if args.slices is None and args.nodes is not None:
+        cure = "name their ResourceSlices too, with --slices"
+        raise InputError("Nodes alone do not say which GPUs a node has", cure)
+    # A file of slices is enough; labels only say which nodes a claim is for.
+    is_asked = args.nodes is not None or args.slices is None
+    if args.selector and not is_asked:
+        raise InputError("--selector chooses Nodes", "name them too, with --nodes")
+    nodes = load_nodes(args) if is_asked else ()
+    slices = (
+        list_all(args, SLICES)
+        if args.slices is None
+        else read_objects(args.slices, "ResourceSlice")
+    )
+    wanted = {node.name for node in nodes}
+    published = {
+        node: devices
+        for node, devices in published_by_node(slices).items()
+        if node in wanted or not is_asked
+    }
+    return shapes_of(
+        published,
+        nodes,
+        map(bundled.machine, bundled.names()),
+        driver=options.driver,
+        nic_driver=options.nic_driver,
+        prefix=options.prefix,
+    )
 
 
 def _document_text(objects: Sequence[Any], document: Any, output: str) -> str:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from agent.checks.rule import Missing
 from agent.cluster.gang import Gang
 from agent.cluster.node import ClusterNode
+from agent.model.dra import PublishedDevice
 from agent.model.snapshot import Snapshot
 
 # The levels that a scheduler was told about.
@@ -44,6 +45,7 @@ class Cluster:
         gangs: groups that have to stay within one place; ``None`` where nobody was asked.
         unread: what could not be learnt about gangs.
         others: names of the Nodes that are not judged, for no label tells of GPUs there.
+        published: node name → what DRA drivers publish for it; ``None`` where nobody was asked.
         snapshots: node name → the node's own hardware, where it was given.
     """
 
@@ -53,6 +55,7 @@ class Cluster:
     gangs: tuple[Gang, ...] | None = None
     unread: tuple[Missing, ...] = ()
     others: tuple[str, ...] = ()
+    published: Mapping[str, tuple[PublishedDevice, ...]] | None = None
     snapshots: Mapping[str, Snapshot] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

@@ -1,6 +1,5 @@
 """Topologies for schedulers, made from the labels of a cluster's nodes."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -14,6 +13,7 @@ from agent.cluster.export.record import (
     Exported,
     ExportOptions,
     Remark,
+    check_name,
     hint,
     warning,
 )
@@ -97,10 +97,6 @@ _FAMILIES: Mapping[str, Family] = {
 }
 
 
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-"""What Run:ai and LWS, the strictest, take as a name; the others take more."""
-
-
 __all__ = ["FORMS", "SCHEDULERS", "ExportOptions", "Exported", "export"]
 
 
@@ -127,9 +123,7 @@ def export(
         known = f"known are: {', '.join(forms)}"
         cure = known if forms else "there is one form only: leave it out"
         raise InputError(f"unknown form {options.form!r} of {scheduler}", cure)
-    if _NAME.fullmatch(options.name) is None:
-        cure = "a letter, then up to 62 of a-z, 0-9 and -, not - at the end"
-        raise InputError(f"not a usable name: {options.name!r}", cure)
+    check_name(options.name)
     options = replace(options, form=options.form or next(iter(forms), None))
     choice = choose(nodes, options.prefix, options.levels)
     check_levels(choice.keys, family.max_key)

@@ -1,10 +1,12 @@
 """What an export is asked for, and what comes of it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from agent.errors import InputError
 from agent.labels.rules import DEFAULT_PREFIX
 
 # Who can be exported to, and in which forms; apart, so that ``--help`` need load no more.
@@ -31,6 +33,15 @@ v0.36.3 scheduling/v1alpha2, v0.37.0 scheduling/v1beta1).
 
 SCHEDULERS: tuple[str, ...] = tuple(FORMS)
 """In the order of ``--help``."""
+
+
+CLAIMS = "dra"
+"""What ``--for`` calls claims of Dynamic Resource Allocation, which are made from devices instead
+of labels."""
+
+
+CLAIM_FORMS = ("alternatives", "plain")
+"""The usual one first."""
 
 
 DEFAULT_NAME = "gpu-topology"
@@ -86,6 +97,21 @@ class Exported:
     document: Any = None
     text: str | None = None
     remarks: tuple[Remark, ...] = ()
+
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+"""What Run:ai and LWS, the strictest, take as a name; the others take more."""
+
+
+def check_name(name: str) -> None:
+    """Check that every consumer takes *name*.
+
+    Raises:
+        InputError: one does not.
+    """
+    if _NAME.fullmatch(name) is None:
+        cure = "a letter, then up to 62 of a-z, 0-9 and -, not - at the end"
+        raise InputError(f"not a usable name: {name!r}", cure)
 
 
 def warning(text: str) -> Remark:
