@@ -4,7 +4,7 @@ function __nodetopo_complete
   set -l path ''
   for token in $tokens
     switch "$path $token"
-      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' topo complexes' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' nccl check' ' explain' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
+      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' topo complexes' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' nccl check' ' explain' ' explain-claim' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
         set path "$path $token"
     end
   end
@@ -70,7 +70,9 @@ function __nodetopo_complete
     case ' run:--resource-name'
       true
     case ' run:--offer-gpus'
-      printf '%s\n' always never
+      printf '%s\n' auto always never
+    case ' run:--dra-unhealthy'
+      printf '%s\n' keep evict
     case ' run:--mig-strategy'
       printf '%s\n' none single mixed
     case ' run:--time-slicing'
@@ -586,7 +588,7 @@ function __nodetopo_complete
     case ' admit:--kubelet-ca-file'
       __fish_complete_path $current
     case ' export:--for'
-      printf '%s\n' kai kueue volcano kubernetes grove lws runai slurm topograph
+      printf '%s\n' kai kueue volcano kubernetes grove lws runai slurm topograph dra
     case ' export:-o' ' export:--output'
       printf '%s\n' yaml json
     case ' export:--nodes'
@@ -606,6 +608,20 @@ function __nodetopo_complete
     case ' export:--in-namespace'
       true
     case ' export:--cluster-id'
+      true
+    case ' export:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' export:--snapshot'
+      __fish_complete_path $current
+    case ' export:--slices'
+      __fish_complete_path $current
+    case ' export:--sizes'
+      true
+    case ' export:--driver'
+      true
+    case ' export:--device-class'
+      true
+    case ' export:--with-nics'
       true
     case ' export:--label-prefix'
       true
@@ -881,6 +897,20 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' explain:-o' ' explain:--output'
       printf '%s\n' table short json yaml
+    case ' explain-claim:--kubeconfig'
+      __fish_complete_path $current
+    case ' explain-claim:--claim'
+      __fish_complete_path $current
+    case ' explain-claim:--slices'
+      __fish_complete_path $current
+    case ' explain-claim:--claims'
+      __fish_complete_path $current
+    case ' explain-claim:--snapshot'
+      __fish_complete_path $current
+    case ' explain-claim:--machine'
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+    case ' explain-claim:-o' ' explain-claim:--output'
+      printf '%s\n' table short json yaml
     case ' simulate machines:-o' ' simulate machines:--output'
       printf '%s\n' table short json yaml
     case ' simulate trace:--trace'
@@ -936,9 +966,9 @@ function __nodetopo_complete
     case '*'
       switch "$path"
         case ''
-          printf '%s\n' run topo labels publish cleanup health audit admit export doctor migrate allocate capture support nccl explain simulate completion version -h --help --version
+          printf '%s\n' run topo labels publish cleanup health audit admit export doctor migrate allocate capture support nccl explain explain-claim simulate completion version -h --help --version
         case ' run'
-          printf '%s\n' -h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --rdma-config --rdma-mode --rdma-issm --no-rdma-issm --rdma-hand-over --rdma-cdi-kind --job-variables --gpu-hca-resource --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file
+          printf '%s\n' -h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --dra --no-dra --dra-unhealthy --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --rdma-config --rdma-mode --rdma-issm --no-rdma-issm --rdma-hand-over --rdma-cdi-kind --job-variables --gpu-hca-resource --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file
         case ' topo'
           printf '%s\n' matrix tree path complexes -h --help
         case ' topo matrix'
@@ -962,7 +992,7 @@ function __nodetopo_complete
         case ' admit'
           printf '%s\n' -h --help --manifest --policy --scope -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' export'
-          printf '%s\n' -h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --label-prefix
+          printf '%s\n' -h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --label-prefix
         case ' doctor'
           printf '%s\n' -h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' migrate'
@@ -983,6 +1013,8 @@ function __nodetopo_complete
           printf '%s\n' -h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' explain'
           printf '%s\n' -h --help -o --output --strict --no-color
+        case ' explain-claim'
+          printf '%s\n' -h --help --kubeconfig --claim --slices --claims --snapshot --machine -o --output --strict --no-color
         case ' simulate'
           printf '%s\n' machines trace -h --help
         case ' simulate machines'

@@ -3,7 +3,7 @@ _nodetopo() {
   local words="" path="" at=1
   while [ "$at" -lt "$COMP_CWORD" ]; do
     case "$path ${COMP_WORDS[at]}" in
-      " run"|" topo"|" topo matrix"|" topo tree"|" topo path"|" topo complexes"|" labels"|" publish"|" cleanup"|" health"|" audit"|" admit"|" export"|" doctor"|" migrate"|" allocate"|" capture"|" support"|" nccl"|" nccl env"|" nccl xml"|" nccl check"|" explain"|" simulate"|" simulate machines"|" simulate trace"|" completion"|" version") path="$path ${COMP_WORDS[at]}" ;;
+      " run"|" topo"|" topo matrix"|" topo tree"|" topo path"|" topo complexes"|" labels"|" publish"|" cleanup"|" health"|" audit"|" admit"|" export"|" doctor"|" migrate"|" allocate"|" capture"|" support"|" nccl"|" nccl env"|" nccl xml"|" nccl check"|" explain"|" explain-claim"|" simulate"|" simulate machines"|" simulate trace"|" completion"|" version") path="$path ${COMP_WORDS[at]}" ;;
     esac
     at=$((at + 1))
   done
@@ -38,7 +38,8 @@ _nodetopo() {
     " run:--plugins-registry-dir") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " run:--pod-resources-socket") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " run:--resource-name") words='' ;;
-    " run:--offer-gpus") words='always never' ;;
+    " run:--offer-gpus") words='auto always never' ;;
+    " run:--dra-unhealthy") words='keep evict' ;;
     " run:--mig-strategy") words='none single mixed' ;;
     " run:--time-slicing") words='' ;;
     " run:--exclude-gpus") words='' ;;
@@ -296,7 +297,7 @@ _nodetopo() {
     " admit:--pod-resources-socket") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " admit:--kubelet-url") words='' ;;
     " admit:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " export:--for") words='kai kueue volcano kubernetes grove lws runai slurm topograph' ;;
+    " export:--for") words='kai kueue volcano kubernetes grove lws runai slurm topograph dra' ;;
     " export:-o"|" export:--output") words='yaml json' ;;
     " export:--nodes") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " export:--kubeconfig") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -307,6 +308,13 @@ _nodetopo() {
     " export:--size") words='' ;;
     " export:--in-namespace") words='' ;;
     " export:--cluster-id") words='' ;;
+    " export:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " export:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " export:--slices") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " export:--sizes") words='' ;;
+    " export:--driver") words='' ;;
+    " export:--device-class") words='' ;;
+    " export:--with-nics") words='' ;;
     " export:--label-prefix") words='' ;;
     " doctor:--only") words='' ;;
     " doctor:--levels") words='' ;;
@@ -444,6 +452,13 @@ _nodetopo() {
     " nccl check:--kubelet-url") words='' ;;
     " nccl check:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " explain:-o"|" explain:--output") words='table short json yaml' ;;
+    " explain-claim:--kubeconfig") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " explain-claim:--claim") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " explain-claim:--slices") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " explain-claim:--claims") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " explain-claim:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " explain-claim:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " explain-claim:-o"|" explain-claim:--output") words='table short json yaml' ;;
     " simulate machines:-o"|" simulate machines:--output") words='table short json yaml' ;;
     " simulate trace:--trace") words='' ;;
     " simulate trace:--workload") words='philly helios-venus helios-earth helios-saturn helios-uranus pai mixed' ;;
@@ -472,8 +487,8 @@ _nodetopo() {
     " version:-o"|" version:--output") words='table short json yaml' ;;
     *)
       case "$path" in
-        "") words='run topo labels publish cleanup health audit admit export doctor migrate allocate capture support nccl explain simulate completion version -h --help --version' ;;
-        " run") words='-h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --rdma-config --rdma-mode --rdma-issm --no-rdma-issm --rdma-hand-over --rdma-cdi-kind --job-variables --gpu-hca-resource --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file' ;;
+        "") words='run topo labels publish cleanup health audit admit export doctor migrate allocate capture support nccl explain explain-claim simulate completion version -h --help --version' ;;
+        " run") words='-h --help --config --config-file --print-config --node-name --machine --snapshot --or-simulate --no-or-simulate --once --no-once --sysfs-root --procfs-root --host-root --nvml-library --scan-interval --metrics-address --status-page --no-status-page --status-page-pods --no-status-page-pods --log-format --log-level --kubeconfig --publish-labels --no-publish-labels --publish-events --no-publish-events --publish-zones --no-publish-zones --annotate-pods --no-annotate-pods --config-dir --config-label --default-config --config-fallbacks --label-outputs --nfd-file --namespace --pod-name --label-prefix --publish-gfd-labels --no-publish-gfd-labels --publish-clique --topology-levels --topology-levels-file --registration --device-plugin-dir --plugins-registry-dir --pod-resources-socket --resource-name --offer-gpus --dra --no-dra --dra-unhealthy --mig-strategy --time-slicing --exclude-gpus --numa-mode --placement-policy --bandwidth-model --bandwidth-table --expect-run-times --no-expect-run-times --device-list-strategy --driver-root --dev-root --cdi-kind --cdi-annotation-prefix --cdi-spec --cdi-spec-dir --cdi-hook --imex-channels --imex-required --gdrcopy --no-gdrcopy --gds --no-gds --mofed --no-mofed --nccl-hints --no-nccl-hints --nccl-hints-dir --rdma-config --rdma-mode --rdma-issm --no-rdma-issm --rdma-hand-over --rdma-cdi-kind --job-variables --gpu-hca-resource --health-checks --no-health-checks --xid-classes --recovery --health-file --kernel-log --checks-file --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --audit-node --no-audit-node --measure-pods --no-measure-pods --publish-pod-events --no-publish-pod-events --explain-rejections --no-explain-rejections --fail-on-init-error --nvidia-driver-root --nvidia-dev-root --pass-device-specs --device-id-strategy --gdrcopy-enabled --gds-enabled --mofed-enabled --nvidia-cdi-hook-path --nvidia-ctk-path --driver-root-ctr-path --container-driver-root --mps-root --device-discovery-strategy --shared-devices-allocation-policy --imex-channel-ids --kubelet-socket --cdi-feature-flags --cdi-disable-hooks --use-node-feature-api --oneshot --no-timestamp --sleep-interval --output-file --machine-type-file' ;;
         " topo") words='matrix tree path complexes -h --help' ;;
         " topo matrix") words='-h --help --wide --nccl -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " topo tree") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
@@ -485,7 +500,7 @@ _nodetopo() {
         " health") words='-h --help --only --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " audit") words='-h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " admit") words='-h --help --manifest --policy --scope -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " export") words='-h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --label-prefix' ;;
+        " export") words='-h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --label-prefix' ;;
         " doctor") words='-h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " migrate") words='-h --help --check --as --write --deploy -o --output --strict --no-color' ;;
         " allocate") words='-h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
@@ -496,6 +511,7 @@ _nodetopo() {
         " nccl xml") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " nccl check") words='-h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " explain") words='-h --help -o --output --strict --no-color' ;;
+        " explain-claim") words='-h --help --kubeconfig --claim --slices --claims --snapshot --machine -o --output --strict --no-color' ;;
         " simulate") words='machines trace -h --help' ;;
         " simulate machines") words='-h --help -o --output --strict --no-color' ;;
         " simulate trace") words='-h --help --trace --workload --jobs --load --seeds --seed --policy --model --plot -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;

@@ -18,12 +18,13 @@ from agent.cluster.doctor.rule import ClusterArea, ClusterRule
 from agent.cluster.gang import Gang, group
 from agent.cluster.kinds import KINDS, OF_LEVELS, TOPOLOGIES, ObjectKind, kind_of
 from agent.cluster.node import ClusterNode
-from agent.errors import DecodeError, InputError, UnreadableError
+from agent.errors import ApiUnavailable, DecodeError, InputError, UnreadableError
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from agent.checks.rule import Missing
+    from agent.model.dra import PublishedDevice
 
 _EPILOG = (
     "Judged are the Nodes whose labels tell of GPUs, or all that --selector chooses. Levels are "
@@ -35,7 +36,7 @@ _EPILOG = (
 def add(parser: Parser) -> None:
     """Add the flags."""
     parser.epilog = _EPILOG
-    add_only(parser, "levels, owners, nvlink, gangs")
+    add_only(parser, "levels, owners, nvlink, gangs, dra")
     add = parser.add_argument
     add("--levels", default="", metavar="KEY,…", help="label keys, broadest first")
     add(
@@ -87,8 +88,11 @@ def run(args: Namespace) -> int:
         gangs=wanted.gangs,
         unread=wanted.unread,
         others=others,
+        published=_published(args),
         snapshots=snapshots(args, nodes),
     )
+    if api(args) is None and not args.only:  # a file of Nodes says nothing about DRA
+        rules = tuple(rule for rule in rules if rule.area is not ClusterArea.DRA)
     with progress("judging the cluster"):
         report = examine(cluster, rules)
     answer = reports.answer(report, output.style(no_color=args.no_color))
@@ -217,6 +221,25 @@ def _from_api(
         warn(args, f"{', '.join(kinds)}: {problem}")
     gangs = [(kind.name, problem) for kind, problem in unlisted if kind not in TOPOLOGIES]
     return listed.found, [Missing(f"{name}s", problem) for name, problem in gangs]
+
+
+def _published(args: Namespace) -> "Mapping[str, tuple[PublishedDevice, ...]] | None":
+    """Return what DRA drivers publish, by node; ``None`` where it cannot be learnt."""
+    connect = api(args)
+    if connect is None:
+        return None
+    from agent.cli.dra_source import published_by_node  # noqa: PLC0415 - keeps the others fast
+    from agent.kubeapi.lists import NotServed, list_objects  # noqa: PLC0415 - same
+    from agent.model.dra import SLICES  # noqa: PLC0415 - same
+
+    try:
+        with progress("listing ResourceSlices"):
+            return published_by_node(tuple(list_objects(connect, SLICES)))
+    except NotServed:  # before Kubernetes 1.34
+        return {}
+    except ApiUnavailable as error:
+        warn(args, f"ResourceSlices: {error}")
+        return None
 
 
 def snapshots(args: Namespace, nodes: Sequence[ClusterNode]) -> Mapping[str, Snapshot]:

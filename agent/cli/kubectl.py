@@ -31,7 +31,7 @@ SELECTOR = "app.kubernetes.io/name=nodetopo"
 CONTAINER = "nodetopo"
 """The agent's container there."""
 
-OF_CLUSTER = ("doctor", "export", "cleanup")
+OF_CLUSTER = ("doctor", "export", "explain-claim", "cleanup")
 """Commands about all Nodes, which run here, with the caller's own rights."""
 
 HERE = (*OF_CLUSTER, "explain", "migrate", "simulate", "version")

@@ -40,6 +40,7 @@ COMMANDS = (
     Command("support", "agent.cli.support", "write one redacted archive about the node"),
     Command("nccl", "agent.cli.nccl", "print variables and the topology for NCCL"),
     Command("explain", "agent.cli.explain", "explain a check by its code"),
+    Command("explain-claim", "agent.cli.explain_claim", "explain what a ResourceClaim got"),
     Command(
         "simulate", "agent.cli.simulate.command", "list the bundled machines; replay jobs on one"
     ),

@@ -91,7 +91,7 @@ def api_server(pods: list[dict[str, Any]], directory: Path) -> Iterator[Path]:
                 body["items"] = [{"metadata": pod["metadata"]} for pod in found]
             elif url.path == "/api/v1/nodes":
                 body["items"] = [{"metadata": {"name": name}} for name in ("gpu-17", "gpu-18")]
-            else:
+            elif not url.path.startswith("/apis/resource.k8s.io/"):
                 (body,) = [pod for pod in pods if url.path.endswith(f"/{pod['metadata']['name']}")]
             content = json.dumps(body).encode()
             self.send_response(200)
@@ -240,6 +240,12 @@ def test_a_command_about_the_cluster_runs_on_this_machine(plugin: Plugin) -> Non
     done = plugin("explain", "NVL-001", "-o", "short")
     assert (done.code, done.argv) == (0, [])
     assert done.out.strip()
+
+
+def test_a_claim_is_explained_on_this_machine_with_the_caller_s_rights(plugin: Plugin) -> None:
+    done = plugin("explain-claim", "job")
+    assert (done.code, done.argv) == (2, [])
+    assert done.err.startswith("error: no ResourceClaim default/job in the cluster")
 
 
 @pytest.mark.parametrize(

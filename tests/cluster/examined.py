@@ -35,7 +35,13 @@ def cluster(
 ) -> Cluster:
     """Return the cluster of these nodes, with one topology."""
     topology = Topology(name="KAI Topology it", levels=levels)
-    return Cluster(nodes=tuple(of), prefix="gpu.topology/", topologies=(topology,), gangs=gangs)
+    return Cluster(
+        nodes=tuple(of),
+        prefix="gpu.topology/",
+        topologies=(topology,),
+        gangs=gangs,
+        published={},
+    )
 
 
 def result(code: str, of: Cluster) -> Result:

@@ -43,6 +43,6 @@ def test_the_command_line_page_has_a_row_for_every_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--help"]) == 0
-    commands = re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE)
+    commands = re.findall(r"^    (\w[\w-]*)", capsys.readouterr().out, re.MULTILINE)
     assert commands
-    assert re.findall(r"^\| `(\w+)` \|", CLI, re.MULTILINE) == commands
+    assert re.findall(r"^\| `(\w[\w-]*)` \|", CLI, re.MULTILINE) == commands

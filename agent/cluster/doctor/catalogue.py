@@ -6,7 +6,7 @@ from typing import Any
 from agent.checks.engine import Report, judged, report_to_plain
 from agent.checks.rule import Finding, Missing
 from agent.cluster.cluster import Cluster
-from agent.cluster.doctor import gangs, levels, nodes
+from agent.cluster.doctor import dra, gangs, levels, nodes
 from agent.cluster.doctor.rule import ClusterRule
 
 SCHEMA = "nodetopo/doctor/v1"
@@ -16,6 +16,7 @@ RULES: tuple[ClusterRule, ...] = (
     *levels.RULES,
     *nodes.RULES,
     *gangs.RULES,
+    *dra.RULES,
 )
 
 

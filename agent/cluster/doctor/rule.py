@@ -22,6 +22,7 @@ class ClusterArea(StrEnum):
     OWNERS = "owners"
     NVLINK = "nvlink"
     GANGS = "gangs"
+    DRA = "dra"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

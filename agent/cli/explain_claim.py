@@ -1,0 +1,307 @@
+"""``nodetopo explain-claim``: why a ResourceClaim got its devices, and what was better."""
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from agent.cli import output
+from agent.cli.dra_source import CLAIMS, list_all, published_by_node, read_objects
+from agent.cli.files import STDIO
+from agent.cli.output import Answer, emit
+from agent.cli.parser import Parser, add_output
+from agent.cli.source import KUBECONFIG_HELP, load, settings
+from agent.errors import InputError
+from agent.formats.fields import Object, full_name
+from agent.model.dra import DRIVER, NUMA_NODE, NVIDIA_DRIVER, SLICES, PublishedDevice
+from agent.model.snapshot import Snapshot
+from agent.topology.matrix import word
+from agent.topology.published import pci_of
+
+if TYPE_CHECKING:  # loads placement
+    from agent.cluster.claims.claim import Explained, Given, Set
+
+SCHEMA = "nodetopo/explain-claim/v1"
+"""Names the JSON shape, described by ``docs/reference/schema/explain-claim.json``."""
+
+Rows: TypeAlias = list[tuple[str, ...]]
+
+_CLAIM, _SLICE = "ResourceClaim", "ResourceSlice"
+
+_EPILOG = (
+    "Which GPUs were free follows from the claims that exist: what claims that are gone held then "
+    "counts as free. Exit status: 0 no better set of GPUs was free, 1 one was, or nothing is "
+    "allocated, 2 bad usage or bad input, 3 could not tell."
+)
+
+
+def add(parser: Parser) -> None:
+    """Add the flags."""
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAMESPACE/NAME",
+        help="of the ResourceClaim; a name alone is in the namespace default",
+    )
+    group = parser.add_argument_group("cluster", "default: the cluster that kubectl would ask")
+    add = group.add_argument
+    add("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)
+    add("--claim", metavar="FILE", help="`kubectl get resourceclaim NAME -o json` (or yaml)")
+    add(
+        "--slices", metavar="FILE", help="`kubectl get resourceslices -o json`; no cluster is asked"
+    )
+    add(
+        "--claims", metavar="FILE", help="`kubectl get resourceclaims -A -o json`: who had the rest"
+    )
+    machine = parser.add_argument_group(
+        "machine", "default: this node if the claim is on it, else what its slices say"
+    ).add_mutually_exclusive_group()
+    machine.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        help="a captured snapshot of the claim's node, or archive of `support`",
+    )
+    machine.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="a bundled machine like the claim's node, see `nodetopo simulate machines`",
+    )
+    add_output(parser)
+    parser.set_defaults(run=run, topo_m=None, nccl_xml=None, rdma_topo=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Input:
+    """What is known of the cluster; *others* may hold the claim itself, ``None`` is unknown."""
+
+    claim: Object
+    published: Mapping[str, Sequence[PublishedDevice]]
+    others: Sequence[Object] | None
+
+
+def run(args: Namespace) -> int:
+    """Print why; 0 nothing better was free, 1 something was or nothing is allocated, 3 unknown.
+
+    Raises:
+        InputError: there is no such claim, or a file cannot be used.
+        ApiUnavailable: the API server cannot be asked.
+    """
+    from agent.cluster.claims.claim import Verdict, node_of  # noqa: PLC0415 - placement
+    from agent.cluster.claims.explain import explained  # noqa: PLC0415 - same
+
+    found = _input(args)
+    node = node_of(found.claim, found.published)
+    machine, source = _machine(args, node, found.published)
+    result = explained(found.claim, found.published, found.others, machine)
+    emit(_answer(result, machine or Snapshot(), source), args)
+    codes = {Verdict.WORSE: 1, Verdict.WAITING: 1, Verdict.UNKNOWN: 3}
+    return codes.get(result.verdict, 0)
+
+
+def _input(args: Namespace) -> _Input:
+    files = (args.claim, args.slices, args.claims, args.snapshot)
+    if sum(name == STDIO for name in files) > 1:
+        raise InputError("standard input can be read only once", "name files for the others")
+    if args.name is None and args.claim is None and args.claims is None:
+        raise InputError("no claim is named", "name it as NAMESPACE/NAME, or with --claim FILE")
+    if args.slices is None and (args.claim or args.claims):
+        raise InputError("a claim alone does not say what was free", "add --slices FILE")
+    others: Sequence[Object] | None
+    if args.slices is None:
+        slices = list_all(args, SLICES)
+        others = list_all(args, CLAIMS)
+    else:
+        slices = read_objects(args.slices, _SLICE)
+        others = None if args.claims is None else read_objects(args.claims, _CLAIM)
+    given = others or () if args.claim is None else read_objects(args.claim, _CLAIM)
+    return _Input(claim=_named(args, given), published=published_by_node(slices), others=others)
+
+
+def _named(args: Namespace, claims: Sequence[Object]) -> Object:
+    where = args.claim or args.claims or "the cluster"
+    if args.name is None:
+        if len(claims) != 1:
+            raise InputError(f"{where} has {len(claims)} claims", "name one as NAMESPACE/NAME")
+        return claims[0]
+    wanted = args.name if "/" in args.name else f"default/{args.name}"
+    found = next((it for it in claims if full_name(it) in {wanted, args.name}), None)
+    if found is None:
+        cure = "see `kubectl get resourceclaims -A`; a pod's are named after the pod"
+        raise InputError(f"no ResourceClaim {wanted} in {where}", cure)
+    return found
+
+
+def _machine(
+    args: Namespace, node: str | None, published: Mapping[str, Sequence[PublishedDevice]]
+) -> tuple[Snapshot | None, str]:
+    """Return the machine of the claim's node, and where it is from."""
+    if args.snapshot is not None:
+        return load(args), args.snapshot
+    if args.machine is not None:
+        return load(args), f"the machine {args.machine}"
+    if node is None:
+        return None, "nothing"
+    if args.slices is None and settings(args).node_name == node:
+        here = load(args, needs_gpus=False, needs_hardware=False)
+        if here.gpus:
+            return here, "this node"
+    from agent.cluster.export.shapes import (  # noqa: PLC0415 - placement
+        NIC_DRIVER,
+        machine_of,
+        with_links,
+    )
+    from agent.machines import bundled  # noqa: PLC0415 - same
+
+    devices = published.get(node, ())
+    is_ours = not any(device.driver == NVIDIA_DRIVER for device in devices)
+    machine = machine_of(devices, DRIVER if is_ours else NVIDIA_DRIVER, NIC_DRIVER)
+    known = with_links(machine, map(bundled.machine, bundled.names()))
+    if known is not None:
+        return known, "its slices, and a bundled machine with the same GPUs"
+    return machine, "its slices alone: NVLinks are not known"
+
+
+def _answer(found: "Explained", machine: Snapshot, source: str) -> Answer:
+    head = f"{found.claim}   {_said(found)}\n"
+    table = head
+    if found.node is not None:
+        table += f"  on {found.node}, known from {source}\n"
+    if found.given:
+        devices: Rows = [("REQUEST", "DEVICE", "GPU", "PCI", "NUMA NODE", "NEAREST")]
+        devices += [_row(each, found, machine) for each in found.given]
+        table += f"\n{output.table(devices, indent=2)}"
+    if found.was is not None and found.best is not None:
+        sets: Rows = [("", "GPUs", "GB/s", "NUMA NODES", "SOCKETS", "WORTH LEFT")]
+        sets.append(("given", *_figures(found.was, machine)))
+        if found.best.gpus != found.was.gpus:
+            sets.append(("best", *_figures(found.best, machine)))
+        free = " ".join(machine.gpus[at].name for at in found.free)
+        table += f"\n{output.table(sets, indent=2)}free  {free}\n"
+    if found.lacks:
+        lacks: Rows = [
+            ("REQUEST", "NODE", "WANTED", "FREE", "IN USE", "TAINTED", "EQUAL", "HELD BY")
+        ]
+        for lack in found.lacks:
+            wanted = "all" if lack.wanted is None else str(lack.wanted)
+            counts = (str(lack.free), str(lack.in_use), str(lack.tainted))
+            equal = ", ".join(
+                f"{count} in {name.rpartition('/')[2]}" for name, count in lack.largest.items()
+            )
+            holders = ", ".join(lack.holders)
+            lacks.append((lack.request, lack.node, wanted, *counts, equal or "-", holders or "-"))
+        table += f"\n{output.table(lacks, indent=2)}"
+    for title, lines in (("why", found.why), ("change", found.cures), ("unknown", found.unknown)):
+        if lines:
+            table += f"{title}\n" + "".join(f"  {output.clean(line)}\n" for line in lines)
+    return Answer(plain=_plain(found, machine, source), table=table, short=head)
+
+
+def _said(found: "Explained") -> str:
+    from agent.cluster.claims.claim import Verdict  # noqa: PLC0415 - placement
+
+    return {
+        Verdict.BEST: "no better set of GPUs was free",
+        Verdict.WORSE: "a better set of GPUs was free",
+        Verdict.NO_CHOICE: "there was nothing to choose",
+        Verdict.UNKNOWN: "not known",
+        Verdict.WAITING: "waits: nothing is allocated",
+    }[found.verdict]
+
+
+def _row(each: "Given", found: "Explained", machine: Snapshot) -> tuple[str, ...]:
+    gpus = [machine.gpus[at] for at in each.gpus]
+    device = each.published
+    numa: set[str] = {str(gpu.numa_node) for gpu in gpus if gpu.numa_node is not None}
+    if not gpus and device is not None:
+        numa = {device.attributes.get(NUMA_NODE, "?")}
+    address = device and pci_of(device)
+    pci = " ".join(str(gpu.pci or "?") for gpu in gpus) or str(address or "-")
+    nearest = "-"
+    for hca, gpu, distance in found.nearest:
+        if hca == each.hca and gpu is not None and distance is not None:
+            nearest = f"{machine.gpus[gpu].name} {word(distance)}"
+    return (
+        each.request,
+        each.key[2],
+        " ".join(gpu.name for gpu in gpus) or "-",
+        pci,
+        " ".join(sorted(numa)) or "?",
+        nearest,
+    )
+
+
+def _figures(found: "Set", machine: Snapshot) -> tuple[str, ...]:
+    score = found.score
+    return (
+        " ".join(machine.gpus[at].name for at in found.gpus),
+        "-" if score.bandwidth_gb_s is None else f"{score.bandwidth_gb_s:g}",
+        str(score.numa_nodes),
+        str(score.sockets),
+        f"{score.remainder_value:g}",
+    )
+
+
+def _plain(found: "Explained", machine: Snapshot, source: str) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "claim": found.claim,
+        "verdict": found.verdict.value,
+        "node": found.node,
+        "source": source,
+        "requests": [
+            {
+                "name": request.name,
+                "classes": list(request.device_classes),
+                "count": request.count,
+                "alternatives": list(request.alternatives),
+                "matched": request.matched,
+            }
+            for request in found.requests
+        ],
+        "devices": [
+            {
+                "request": each.request,
+                "driver": each.key[0],
+                "pool": each.key[1],
+                "device": each.key[2],
+                "gpus": [machine.gpus[at].index for at in each.gpus],
+                "hca": None if each.hca is None else (machine.hcas or ())[each.hca].name,
+            }
+            for each in found.given
+        ],
+        "free": [machine.gpus[at].index for at in found.free],
+        "given": _plain_set(found.was, machine),
+        "best": _plain_set(found.best, machine),
+        "hcas": [
+            {
+                "hca": (machine.hcas or ())[hca].name,
+                "gpu": None if gpu is None else machine.gpus[gpu].index,
+                "distance": None if distance is None else word(distance),
+            }
+            for hca, gpu, distance in found.nearest
+        ],
+        "lacks": [
+            {
+                "request": lack.request,
+                "node": lack.node,
+                "wanted": lack.wanted,
+                "free": lack.free,
+                "in_use": lack.in_use,
+                "tainted": lack.tainted,
+                "largest": dict(lack.largest),
+                "held_by": list(lack.holders),
+            }
+            for lack in found.lacks
+        ],
+        "why": list(found.why),
+        "change": list(found.cures),
+        "unknown": list(found.unknown),
+    }
+
+
+def _plain_set(found: "Set | None", machine: Snapshot) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    indices = [machine.gpus[at].index for at in found.gpus]
+    return {"gpus": indices, "score": found.score.to_plain()}

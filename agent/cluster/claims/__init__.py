@@ -1,0 +1,1 @@
+"""What became of ResourceClaims, and why: the allocator says neither."""

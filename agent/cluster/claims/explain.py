@@ -1,0 +1,55 @@
+"""Why a ResourceClaim got the devices that it got, what was better, and what to change.
+
+What the allocator does: it goes through the requests of a claim in their order and through the
+alternatives of each, and takes the first devices, in the order of the slices, with which all
+requests and constraints are met (k8s.io/dynamic-resource-allocation v0.36.3 ``structured``). It
+compares no sets. Selectors are CEL, which is not evaluated here: which alternative matched is read
+from the claim's status, where results name ``request/alternative``.
+
+Claims that are gone are not known. What they held when this claim was allocated counts as free.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from agent.cluster.claims.allocated import Allocated
+from agent.cluster.claims.claim import Explained, node_of, requests_of
+from agent.cluster.claims.waiting import waiting
+from agent.errors import DecodeError
+from agent.formats.fields import Object, dig, full_name
+from agent.model.dra import PublishedDevice
+from agent.model.snapshot import Snapshot
+
+
+def explained(
+    claim: Object,
+    published: Mapping[str, Sequence[PublishedDevice]],
+    others: Iterable[Object] | None,
+    machine: Snapshot | None,
+) -> Explained:
+    """Return what became of *claim*, and why.
+
+    Args:
+        claim: a ResourceClaim.
+        published: the devices of each node.
+        others: the other claims of the cluster; the claim itself may be among them. ``None`` where
+            they are not known: then all that is published counts as free.
+        machine: the claim's node; ``None`` where it is not known, or the claim waits.
+
+    Raises:
+        DecodeError: *claim* has no requests.
+    """
+    name = full_name(claim)
+    requests = tuple(requests_of(claim))
+    if not requests:
+        raise DecodeError("spec.devices.requests", "a claim without requests asks for nothing")
+    rest = tuple(each for each in others or () if full_name(each) != name)
+    unread = () if others is not None else ("what other claims have: all else counts as free",)
+    if not isinstance(dig(claim, "status", "allocation"), Mapping):
+        found = waiting(claim, requests, published, rest)
+        return replace(found, unknown=(*unread, *found.unknown))
+    node = node_of(claim, published)
+    # Devices of other nodes have the same PCI addresses.
+    devices = published.get(node, ()) if node is not None else ()
+    found = Allocated(claim, requests, devices, rest, machine).explained(node)
+    return replace(found, unknown=(*unread, *found.unknown))
