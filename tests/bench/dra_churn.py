@@ -1,0 +1,265 @@
+"""GPUs by claim, under churn: ``python -m tests.bench.dra_churn``.
+
+Jobs of 1, 2, 4 and 8 GPUs come and go on one node; kube-scheduler's own allocator
+(:mod:`tests.lab.dra_allocator`) gives each its devices, by what six ways to publish and to ask make
+of it. The table counts, in percent of the jobs of a size:
+
+- *split*: 4-GPU jobs on two NUMA nodes;
+- *worse*: jobs for which a better set of the same size was free, by the terms of a score that are
+  about the set itself: modelled bandwidth, bandwidth of its pairs, NUMA nodes, in this order.
+
+The stream of jobs is the same for every way: at each step a job of a random size comes, and before
+it random jobs end, by chance and until enough GPUs are free. A way cannot refuse a job for which
+GPUs are free, so all have equal loads at every step. Everything is drawn
+from the seed. An allocation takes milliseconds, and the default some five minutes.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from agent.allocation.allocator import Allocator
+from agent.allocation.score import Score
+from agent.cluster.export.dra import claim_spec
+from agent.dra.devices import Conditions
+from agent.dra.pool import Pool
+from agent.dra.slices import changes
+from agent.machines.bundled import machine
+from agent.model.dra import NUMA_NODE
+from agent.model.snapshot import Snapshot
+from tests.cluster.export.dra_machines import slices as nvidia_slices
+from tests.lab.dra_allocator import DraAllocator
+
+MACHINES: Mapping[str, str] = {
+    "HGX H100": "dgx-h100",
+    "DGX-1V": "dgx-1v",
+    "PCIe pairs": "rtxpro6000-pcie-8",
+}
+"""Eight GPUs each: all equal, a mesh of NVLinks, and two GPUs behind each PCIe switch."""
+
+SIZES = {1: 0.3, 2: 0.3, 4: 0.3, 8: 0.1}
+"""Size of a job → its share."""
+
+LEAVES = 0.45
+"""The chance that a job ends before the next comes; the others end because GPUs are needed."""
+
+NODE = "n"
+
+Json = Mapping[str, Any]
+Spec = Callable[[int], Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a driver publishes GPUs, and how claims ask for them.
+
+    Attributes:
+        publish: returns the slices, from the GPUs in use and the slices before.
+        spec: returns a claim's specification for a number of GPUs.
+        gpus: device → ids of its GPUs.
+        follows: whether slices change with every job.
+    """
+
+    name: str
+    publish: Callable[[Collection[str], Mapping[str, Json]], Sequence[Json]]
+    spec: Spec
+    gpus: Mapping[str, Sequence[str]]
+    follows: bool = False
+
+
+@dataclass(slots=True)
+class Count:
+    """Jobs of one way."""
+
+    jobs: dict[int, int] = field(default_factory=lambda: dict.fromkeys(SIZES, 0))
+    worse: dict[int, int] = field(default_factory=lambda: dict.fromkeys(SIZES, 0))
+    split: int = 0
+    unavoidable: int = 0
+
+    def share(self, amount: int, size: int) -> float:
+        """Return *amount* in percent of the jobs of *size*."""
+        return 100 * amount / max(1, self.jobs[size])
+
+
+def ways(snapshot: Snapshot, seed: int) -> Iterator[Way]:
+    """Yield the ways in the order of the table; *seed* shuffles what NVIDIA's driver publishes."""
+    shuffled = nvidia_slices(snapshot, NODE, seed=seed)
+    (first,) = shuffled
+    by_index = sorted(first["spec"]["devices"], key=lambda it: int(it["name"].partition("-")[2]))
+    in_order = [{**first, "spec": {**first["spec"], "devices": by_index}}]
+    gpus = {f"gpu-{gpu.index}": (gpu.id,) for gpu in snapshot.gpus}
+    yield _nvidia("NVIDIA's order", shuffled, _count, gpus)
+    yield _nvidia("sorted", in_order, _count, gpus)
+    yield _nvidia("same numaNode, else any", shuffled, _same_node, gpus)
+    yield _nvidia("exported claims", shuffled, lambda size: claim_spec(snapshot, size), gpus)
+
+    pool = Pool.of(snapshot, snapshot.gpus)
+    ours = {each.name: each.gpus for each in pool.sets}
+
+    def publish(used: Collection[str], before: Mapping[str, Json]) -> Sequence[Json]:
+        groups = pool.groups(used, Conditions())
+        written = changes(NODE, None, pool.counter_sets, groups, before).applied
+        now = {**before, **{each["metadata"]["name"]: each for each in written}}
+        return tuple(now.values())
+
+    yield Way(
+        name="our driver, single GPUs", publish=publish, spec=_singles, gpus=ours, follows=True
+    )
+    yield Way(name="our driver, sets", publish=publish, spec=_sets, gpus=ours, follows=True)
+
+
+def run(way: Way, snapshot: Snapshot, seed: int, steps: int, allocator: DraAllocator) -> Count:
+    """Run one stream of jobs one way.
+
+    Raises:
+        AssertionError: a GPU was given twice, or a job found none though enough were free.
+    """
+    draw, judge = Random(seed), Allocator(snapshot)
+    ids = [gpu.id for gpu in snapshot.gpus]
+    slices = {each["metadata"]["name"]: each for each in way.publish((), {})}
+    allocator.set_classes(_CLASSES)
+    allocator.publish(tuple(slices.values()))
+    running: dict[str, tuple[str, ...]] = {}
+    count = Count()
+    for step in range(steps):
+        size = draw.choices(tuple(SIZES), tuple(SIZES.values()))[0]
+        while running and (draw.random() < LEAVES or _used(running) + size > len(ids)):
+            name = draw.choice(list(running))
+            del running[name]
+            allocator.free(name)
+            if draw.random() < 0.5 and _used(running) + size <= len(ids):
+                break
+        used = {gpu for gpus in running.values() for gpu in gpus}
+        if way.follows:
+            slices = {each["metadata"]["name"]: each for each in way.publish(used, slices)}
+            allocator.publish(tuple(slices.values()))
+        name = f"job-{step}"
+        found = allocator.allocate(name, way.spec(size), NODE)
+        assert found is not None, f"{way.name}: {size} GPUs of {len(ids) - len(used)} free"
+        gpus = tuple(gpu for one in found for gpu in way.gpus[one.device])
+        assert len(set(gpus)) == size, f"{way.name}: {len(gpus)} GPUs for {size}"
+        assert not used.intersection(gpus), f"{way.name}: a GPU given twice"
+        free = [gpu for gpu in ids if gpu not in used]
+        best = judge.describe(judge.best(free, (), size)).score
+        got = judge.describe(gpus).score
+        count.jobs[size] += 1
+        count.worse[size] += _worth(got) < _worth(best)
+        if size == 4:
+            count.split += got.numa_nodes > 1
+            count.unavoidable += best.numa_nodes > 1
+        running[name] = gpus
+    for name in running:
+        allocator.free(name)
+    return count
+
+
+def table(seeds: int, steps: int, machines: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield f"| way | {' | '.join(machines)} |"
+    yield f"|---|{'---|' * len(machines)}"
+    cells: dict[str, list[str]] = {}
+    with DraAllocator() as allocator:
+        for name in machines.values():
+            snapshot = machine(name)
+            totals: dict[str, Count] = {}
+            for seed in range(seeds):
+                for way in ways(snapshot, seed):
+                    one = run(way, snapshot, seed, steps, allocator)
+                    totals[way.name] = _sum(totals.get(way.name, Count()), one)
+            for way_name, total in totals.items():
+                figures = (
+                    total.share(total.split, 4),
+                    total.share(total.worse[4], 4),
+                    total.share(total.worse[2], 2),
+                )
+                cells.setdefault(way_name, []).append(" / ".join(map(_percent, figures)))
+    for way_name, of_machines in cells.items():
+        yield f"| {way_name} | {' | '.join(of_machines)} |"
+
+
+def _nvidia(name: str, slices: Sequence[Json], spec: Spec, gpus: Mapping[str, Any]) -> Way:
+    return Way(name=name, publish=lambda _used, _before: slices, spec=spec, gpus=gpus)
+
+
+def _exactly(class_name: str, count: int, *expressions: str) -> dict[str, Any]:
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    return {"deviceClassName": class_name, "count": count, "selectors": selectors}
+
+
+def _count(size: int) -> Json:
+    request = {"name": "gpus", "exactly": _exactly("gpu.nvidia.com", size)}
+    return {"devices": {"requests": [request]}}
+
+
+def _same_node(size: int) -> Json:
+    ask = _exactly("gpu.nvidia.com", size)
+    request = {"name": "gpus", "firstAvailable": [{"name": "near", **ask}, {"name": "any", **ask}]}
+    near = {"requests": ["gpus/near"], "matchAttribute": NUMA_NODE}
+    return {"devices": {"requests": [request], "constraints": [near]}}
+
+
+def _singles(size: int) -> Json:
+    request = {"name": "gpus", "exactly": _exactly("gpu.nodetopo.io", size)}
+    return {"devices": {"requests": [request]}}
+
+
+def _sets(size: int) -> Json:
+    expression = f'device.attributes["nodetopo.io"].gpus == {size}'
+    request = {"name": "gpus", "exactly": _exactly("gpus.nodetopo.io", 1, expression)}
+    return {"devices": {"requests": [request]}}
+
+
+_CLASSES = tuple(
+    {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    for name, expression in (
+        ("gpu.nvidia.com", 'device.driver == "gpu.nvidia.com"'),
+        (
+            "gpu.nodetopo.io",
+            'device.driver == "nodetopo.io" && device.attributes["nodetopo.io"].type == "gpu"',
+        ),
+        (
+            "gpus.nodetopo.io",
+            'device.driver == "nodetopo.io" && device.attributes["nodetopo.io"].type == "gpu-set"',
+        ),
+    )
+)
+
+
+def _used(running: Mapping[str, Sequence[str]]) -> int:
+    return sum(map(len, running.values()))
+
+
+def _worth(score: Score) -> tuple[float, float, int]:
+    return score.counts_as_gb_s or 0.0, score.pair_bandwidth_gb_s, -score.numa_nodes
+
+
+def _sum(a: Count, b: Count) -> Count:
+    return Count(
+        jobs={size: a.jobs[size] + b.jobs[size] for size in SIZES},
+        worse={size: a.worse[size] + b.worse[size] for size in SIZES},
+        split=a.split + b.split,
+        unavoidable=a.unavoidable + b.unavoidable,
+    )
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 or value == round(value) else f"{value:.1f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=150, help="jobs of each seed")
+    args = parser.parse_args(arguments)
+    print("split of 4-GPU jobs / worse than the best free set, 4 GPUs / 2 GPUs, in %\n")
+    for line in table(args.seeds, args.steps, MACHINES):
+        print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
