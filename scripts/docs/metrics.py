@@ -2,7 +2,8 @@
 
 from agent.checks.catalogue import RULES
 from agent.health.xid import MAX_CODES
-from agent.publish.metrics.families import FAMILIES, MOST_SERIES, PREFIX, Family, Per, series
+from agent.publish.metrics.families import FAMILIES, series
+from agent.publish.metrics.family import MOST_SERIES, PREFIX, Family, Per
 
 PROCESS_SERIES = 6
 """Those of :func:`agent.publish.metrics.process.process_metrics`."""

@@ -13,7 +13,8 @@ import yaml
 
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.probes.capture.archive import unpack
-from agent.publish.metrics.families import FAMILIES, Per
+from agent.publish.metrics.families import FAMILIES
+from agent.publish.metrics.family import Per
 from scripts.docs.metrics import minimal_pattern, node_series
 from tests.daemon.test_app_health import NODES, Daemon, running
 from tests.generous_deadlines import use_generous_deadlines

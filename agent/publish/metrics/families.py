@@ -1,179 +1,38 @@
-"""Every metric family of one agent, in the order of the page.
-
-Names follow the Prometheus conventions: base units, ``_total`` for counters, ``_info`` for
-facts whose value is 1. Facts come from memory; a scrape reads no hardware.
-"""
+"""Every metric family of one agent, in the order of the page."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from itertools import islice
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 import agent
-from agent.formats.harmless import harmless
-from agent.health.status import GpuHealth
-from agent.model.gpu import Fabric, FabricState, Gpu
 from agent.model.hca import ACTIVE, Hca, HcaPort
-from agent.model.limits import MAX_HCAS
-from agent.model.snapshot import Snapshot
+from agent.publish.metrics.family import (
+    DRA_ON,
+    DRA_SEEN,
+    HAS_HCAS,
+    HCAS_OFFERED,
+    OFFERED,
+    SCANNED,
+    Family,
+    MetricKind,
+    Per,
+    Samples,
+    by_name,
+    by_two_names,
+    present,
+    single,
+)
+from agent.publish.metrics.gpu_families import GPU_FAMILIES, HEALTH_FAMILIES
 from agent.publish.metrics.state import DraState, MetricsState
-from agent.topology.links import active_links
-
-PREFIX = "nodetopo_"
-
-MOST_SERIES = MAX_HCAS
-"""Of one family of one node, whatever the hardware and its drivers say; the rest is left out."""
 
 MOST_DRA_DRIVERS = 2
 """That publish GPUs of one node: ours or another's, both only by mistake."""
-
-LONGEST_LABEL = 512
-"""Characters of the value of a label: drivers, kubelets and plugins wrote some."""
-
-
-Samples: TypeAlias = Mapping[tuple[str, ...], float]
-"""Values of the labels, in the order of the family's labels → the value of the sample."""
-
-
-class MetricKind(StrEnum):
-    """The types of Prometheus that are used."""
-
-    GAUGE = "gauge"
-    COUNTER = "counter"
-
-
-class Per(StrEnum):
-    """What the number of a family's series grows with."""
-
-    NODE = "node"
-    GPU = "GPU"
-    RESOURCE = "resource"
-    HCA = "HCA"
-    PORT = "port"
-    """Of an HCA."""
-    PROBLEM = "problem"
-    """Nothing on a sound node; the page of the metrics has the limits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """One metric family, for scrapes and for the documentation.
-
-    Attributes:
-        name: without the prefix and a counter's ``_total``.
-        text: the help text, one sentence without its full stop.
-        labels: the names of the labels.
-        samples: returns the samples; none if the facts are unknown.
-        per: what the number of series grows with.
-        most: series for each of it, at most.
-        when: the condition under which there are samples; empty if there always are.
-        is_minimal: whether it belongs to the few that large fleets keep of every node.
-    """
-
-    name: str
-    text: str
-    samples: Callable[[MetricsState], Samples]
-    labels: tuple[str, ...] = ()
-    kind: MetricKind = MetricKind.GAUGE
-    per: Per = Per.NODE
-    most: int = 1
-    when: str = ""
-    is_minimal: bool = False
-
-    @property
-    def full_name(self) -> str:
-        """The name in queries."""
-        return f"{PREFIX}{self.name}{'_total' if self.kind is MetricKind.COUNTER else ''}"
-
-    def metric(self, state: MetricsState) -> Metric:
-        """Return the family with the samples of *state*."""
-        make = CounterMetricFamily if self.kind is MetricKind.COUNTER else GaugeMetricFamily
-        family = make(f"{PREFIX}{self.name}", f"{self.text}.", labels=self.labels)
-        for labelled, value in islice(self.samples(state).items(), MOST_SERIES):
-            family.add_metric([harmless(text, LONGEST_LABEL) for text in labelled], value)
-        return family
-
-
-def single(value: float | None) -> Samples:
-    """Return the one sample of a family without labels; none if *value* is unknown."""
-    return {} if value is None else {(): value}
 
 
 def _dra(state: MetricsState, value: Callable[[DraState], float]) -> Samples:
     """Return the one sample of a family of our DRA driver; none where it is off."""
     return {} if state.dra is None else single(value(state.dra))
-
-
-def by_name(values: Mapping[str, float]) -> Samples:
-    """Return a sample for each name, which is the only label."""
-    return {(name,): value for name, value in values.items()}
-
-
-def by_two_names(values: Mapping[str, Mapping[str, float]]) -> Samples:
-    """Return a sample for each pair of names, which are the two labels."""
-    return {(one, two): value for one, inner in values.items() for two, value in inner.items()}
-
-
-def present(names: Iterable[str], among: Iterable[str]) -> Samples:
-    """Return 1 for each of *names*, and 0 for those *among* the others that are not."""
-    ones = set(names)
-    return {(name,): float(name in ones) for name in sorted({*among, *ones})}
-
-
-_SOUND = GpuHealth()
-
-SCANNED = "the node was scanned"
-OFFERED = "the resource is offered"
-HAS_HCAS = "the node has HCAs"
-HCAS_OFFERED = "HCAs are offered"
-DRA_SEEN = "a DRA driver publishes GPUs of the node"
-DRA_ON = "our DRA driver is on"
-REMAPS = "the GPU remaps rows (from A100 on) and is not in MIG mode"
-"""Conditions that several families have in common."""
-
-
-def _each(value: Callable[[Gpu, Snapshot], float | None]) -> Callable[[MetricsState], Samples]:
-    """Return the samples of a family with the label ``gpu``, the index, alone."""
-
-    def samples(state: MetricsState) -> Samples:
-        node = state.snapshot
-        if node is None:
-            return {}
-        known = {(str(gpu.index),): value(gpu, node) for gpu in node.gpus}
-        return {labels: number for labels, number in known.items() if number is not None}
-
-    return samples
-
-
-def _known(state: MetricsState) -> Iterator[tuple[str, str, GpuHealth]]:
-    """Yield (index, id, health) of the GPUs of the node, then of those that only health knows.
-
-    A GPU that the driver forgot has no index; that is empty then. A lost GPU is unhealthy.
-    """
-    gpus = state.snapshot.gpus if state.snapshot else ()
-    for gpu in gpus:
-        health = state.health.get(gpu.id, _SOUND)
-        yield str(gpu.index), gpu.id, replace(health, is_healthy=False) if gpu.is_lost else health
-    for uuid in sorted(state.health.keys() - {gpu.id for gpu in gpus}):
-        yield "", uuid, state.health[uuid]
-
-
-def _health_each(value: Callable[[GpuHealth], bool]) -> Callable[[MetricsState], Samples]:
-    """Return the samples of a family with the labels ``gpu`` and ``uuid``."""
-    return lambda state: {
-        (index, uuid): float(value(health)) for index, uuid, health in _known(state)
-    }
-
-
-def _is_registered(fabric: Fabric | None) -> bool | None:
-    """Return whether a GPU is in its fabric; ``None`` where it has none, or that is unknown."""
-    if fabric is None or fabric.state is FabricState.NOT_SUPPORTED:
-        return None
-    return fabric.state is FabricState.COMPLETED and not fabric.status
 
 
 PORT_STATES = {"DOWN": 1, "INIT": 2, "ARMED": 3, "ACTIVE": 4, "ACTIVE_DEFER": 5}
@@ -364,176 +223,6 @@ ALIGNMENT_FAMILIES = (
         samples=lambda state: by_name(
             {"explained": state.rejections_explained, "given-up": state.rejections_given_up}
         ),
-    ),
-)
-
-
-GPU_FAMILIES = (
-    Family(
-        name="gpu_info",
-        text="Identity of the GPU, to join with the other gpu metrics; empty where unknown",
-        labels=("gpu", "uuid", "pci", "model", "numa"),
-        per=Per.GPU,
-        when=SCANNED,
-        is_minimal=True,
-        samples=lambda state: {
-            tuple(
-                "" if fact is None else str(fact)
-                for fact in (gpu.index, gpu.uuid, gpu.pci, gpu.product, gpu.numa_node)
-            ): 1
-            for gpu in (state.snapshot.gpus if state.snapshot else ())
-        },
-    ),
-    Family(
-        name="gpu_lost",
-        text="Whether the driver lost the GPU",
-        labels=("gpu",),
-        per=Per.GPU,
-        when=SCANNED,
-        is_minimal=True,
-        samples=_each(lambda gpu, _node: gpu.is_lost),
-    ),
-    Family(
-        name="gpu_recovery_action",
-        text="What the driver asks for: 0 for nothing; docs/operate/health.md has the others",
-        labels=("gpu",),
-        per=Per.GPU,
-        when="the driver knows field 230",
-        samples=_each(lambda gpu, _node: gpu.recovery_action),
-    ),
-    Family(
-        name="gpu_row_remap_failed",
-        text="Whether remapping a memory row failed",
-        labels=("gpu",),
-        per=Per.GPU,
-        when=REMAPS,
-        is_minimal=True,
-        samples=_each(
-            lambda gpu, _node: None if gpu.remapped_rows is None else gpu.remapped_rows.has_failed
-        ),
-    ),
-    Family(
-        name="gpu_row_remap_pending",
-        text="Whether a memory row waits for a reset to be remapped",
-        labels=("gpu",),
-        per=Per.GPU,
-        when=REMAPS,
-        samples=_each(
-            lambda gpu, _node: None if gpu.remapped_rows is None else gpu.remapped_rows.is_pending
-        ),
-    ),
-    Family(
-        name="gpu_uncorrectable_memory_errors",
-        text="Uncorrectable memory errors since the driver was loaded",
-        labels=("gpu",),
-        kind=MetricKind.COUNTER,
-        per=Per.GPU,
-        when="the GPU has ECC on",
-        samples=_each(
-            lambda gpu, _node: None if gpu.ecc_errors is None else gpu.ecc_errors.volatile
-        ),
-    ),
-    Family(
-        name="gpu_sram_threshold_exceeded",
-        text="Whether the SRAM had more uncorrectable errors than NVIDIA's threshold for an RMA",
-        labels=("gpu",),
-        per=Per.GPU,
-        when="NVML knows the call, from A100 on",
-        is_minimal=True,
-        samples=_each(lambda gpu, _node: gpu.is_over_sram_threshold),
-    ),
-    Family(
-        name="gpu_pcie_link_width",
-        text="PCIe lanes in use",
-        labels=("gpu",),
-        per=Per.GPU,
-        when="NVML knows the link",
-        samples=_each(lambda gpu, _node: None if gpu.pcie is None else gpu.pcie.width),
-    ),
-    Family(
-        name="gpu_pcie_link_width_max",
-        text="PCIe lanes possible",
-        labels=("gpu",),
-        per=Per.GPU,
-        when="NVML knows the link",
-        samples=_each(lambda gpu, _node: None if gpu.pcie is None else gpu.pcie.max_width),
-    ),
-    Family(
-        name="gpu_nvlinks_active",
-        text="NVLinks that carry traffic",
-        labels=("gpu",),
-        per=Per.GPU,
-        when="NVML lists NVLinks",
-        samples=_each(
-            lambda gpu, node: (
-                None if gpu.is_lost or node.nvlinks is None else len(active_links(gpu, node))
-            )
-        ),
-    ),
-    Family(
-        name="gpu_fabric_registered",
-        text="Whether the GPU has joined its NVLink fabric",
-        labels=("gpu",),
-        per=Per.GPU,
-        when="the GPU registers with a fabric (NVSwitch from Hopper on)",
-        samples=_each(lambda gpu, _node: _is_registered(gpu.fabric)),
-    ),
-    Family(
-        name="gpu_mig_devices",
-        text="MIG devices of the GPU",
-        labels=("gpu",),
-        per=Per.GPU,
-        when="the GPU is in MIG mode",
-        samples=_each(
-            lambda gpu, _node: len(gpu.mig.instances) if gpu.mig and gpu.is_divided else None
-        ),
-    ),
-)
-
-
-HEALTH_FAMILIES = (
-    Family(
-        name="gpu_healthy",
-        text="Whether the kubelet may hand the GPU out, by its health",
-        labels=("gpu", "uuid"),
-        per=Per.GPU,
-        when=SCANNED,
-        is_minimal=True,
-        samples=_health_each(lambda health: health.is_healthy),
-    ),
-    Family(
-        name="gpu_degraded",
-        text="Whether the GPU is healthy, but the last to be chosen",
-        labels=("gpu", "uuid"),
-        per=Per.GPU,
-        when=SCANNED,
-        is_minimal=True,
-        samples=_health_each(lambda health: health.is_degraded),
-    ),
-    Family(
-        name="gpu_health_info",
-        text="What is worst about a GPU that is not sound; sound ones have no sample",
-        labels=("gpu", "uuid", "class", "reason"),
-        per=Per.GPU,
-        when="the GPU is not sound",
-        is_minimal=True,
-        samples=lambda state: {
-            (index, uuid, health.kind or "", health.reason): 1
-            for index, uuid, health in _known(state)
-            if health.reason is not None
-        },
-    ),
-    Family(
-        name="xid_events",
-        text="XID errors seen; pairs of GPU and code appear with their first",
-        labels=("uuid", "xid"),
-        kind=MetricKind.COUNTER,
-        per=Per.PROBLEM,
-        when="the GPU had the XID",
-        is_minimal=True,
-        samples=lambda state: {
-            (uuid, str(xid)): count for (uuid, xid), count in state.xid_counts.items()
-        },
     ),
 )
 

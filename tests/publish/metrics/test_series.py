@@ -17,14 +17,8 @@ from agent.model.nvml_event import EventKind, NvmlEvent
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.hca_probe import COUNTERS
-from agent.publish.metrics.families import (
-    FAMILIES,
-    LONGEST_LABEL,
-    MOST_SERIES,
-    PORT_ERRORS,
-    Per,
-    series,
-)
+from agent.publish.metrics.families import FAMILIES, PORT_ERRORS, series
+from agent.publish.metrics.family import LONGEST_LABEL, MOST_SERIES, Per
 from agent.publish.metrics.state import DraState, MetricsState
 from scripts.docs.metrics import PROCESS_SERIES, node_series
 from tests.publish.metrics.scraped import BROKEN, fetch, served
