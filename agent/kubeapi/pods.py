@@ -94,7 +94,7 @@ class ApiServer:
     def published(self, node: str) -> tuple[PublishedDevice, ...]:
         """Return the devices that DRA drivers publish for *node*, as :func:`devices_of` does.
 
-        None where the API server has no DRA.
+        Empty where the API server has no DRA.
 
         Raises:
             ApiUnavailable: no answer, or it is refused or malformed.
