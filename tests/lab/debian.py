@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.lab.go_program import user_cache
+from tests.lab.go_program import locked, user_cache
 
 _APT_TIMEOUT_S = 600
 """Of one call. Chromium and what it needs are some 120 MB."""
@@ -52,13 +52,16 @@ def ensure_installed(package: str, *, program: str) -> Path:
     Raises:
         RuntimeError: there is no such program and it cannot be installed.
     """
-    if not (path := shutil.which(program)):
+    if not shutil.which(program):
         if os.geteuid() != 0:
             raise RuntimeError(f"no {program} on PATH — run: sudo apt-get install -y {package}")
-        _say(f"installing {package}")
-        _apt_get("update", "-qq")
-        _apt_get("install", "-y", "-qq", "--no-install-recommends", package)
-        path = shutil.which(program)
+        user_cache().mkdir(parents=True, exist_ok=True)
+        with locked(user_cache() / "apt-get.lock"):  # apt-get does not wait for another one
+            if not shutil.which(program):
+                _say(f"installing {package}")
+                _apt_get("update", "-qq")
+                _apt_get("install", "-y", "-qq", "--no-install-recommends", package)
+    path = shutil.which(program)
     if not path:
         raise RuntimeError(f"Debian's package {package} brought no {program}")
     return Path(path)
