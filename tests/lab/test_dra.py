@@ -64,6 +64,7 @@ def node(lab: Cluster) -> Iterator[Node]:
     """Return a node whose agent publishes its GPUs; it is empty again afterwards."""
     node = lab.nodes["dra"]
     start(node)
+    wait_for("the driver is registered", partial(is_registered, node), evidence=node.logs)
     # The kubelet leaves the slices of the last process for half a minute, in the order of its end.
     wait_for("the slices of a free node", lambda: is_of_free_node(lab), evidence=node.logs)
     yield node
@@ -277,6 +278,7 @@ def test_pods_on_an_unhealthy_gpu_are_evicted_where_that_is_set(
 ) -> None:
     node.agent.stop()
     start(node, "--dra-unhealthy=evict")
+    wait_for("the driver is registered", partial(is_registered, node), evidence=node.logs)
     claims.create_template("singles", spec(request(1)))
     toleration = {"key": "nodetopo.io/unhealthy", "operator": "Exists", "effect": "NoExecute"}
     claims.create_template("tolerant", spec(request(1, tolerations=[toleration])))
@@ -330,7 +332,7 @@ def test_an_agent_killed_again_and_again_loses_no_claim_and_gives_no_gpu_twice(
     running: dict[str, str] = {}
     for number in range(_KILLS):
         name = f"kill-{number}"
-        if number % 7 == 3:  # while the kubelet prepares it, which it tries again a minute later
+        if number % 10 == 3:  # while the kubelet prepares it, which it tries again a minute later
             pods.create(pod_with(name, node.name, "again", is_template=True))
             wait_for("it is placed", partial(claims.of_pod, name), evidence=node.logs)
         else:
