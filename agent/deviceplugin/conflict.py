@@ -6,8 +6,8 @@ streams it drops the newest plugin (plugin/v1beta1/handler.go; since 1.37 it dro
 stream ended). Two plugins that each register again whenever they are dropped would never stop,
 and pods would get devices of one as the other describes them. So this plugin yields:
 
-- Sockets with our prefix belong to other starts of this program. They are no conflict: an
-  overlap resolves itself by registering again.
+- Sockets with our prefix belong to other instances of this program, which are no conflict:
+  :mod:`agent.deviceplugin.siblings`.
 - A socket in the kubelet's directory that is named as a known plugin names its socket for this
   resource (:func:`known_maker`), and that accepts connections, is a conflict at once.
 - Other sockets are left alone until the kubelet, without a restart, has dropped us

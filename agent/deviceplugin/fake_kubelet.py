@@ -7,7 +7,7 @@ asks for its options and watches its devices.
 Like that kubelet it uses the newest of several plugins of a resource, leaves the streams of
 the others open and applies their lists too, and drops the newest when any of the streams ends.
 With *keyed_by_socket* it behaves like 1.37: it drops the plugin whose stream ended, and refuses
-a socket that it is connected to.
+a socket that it is connected to, whose end it never notices after that.
 """
 
 from __future__ import annotations
@@ -76,10 +76,11 @@ class FakeKubelet(service.RegistrationServicer):
             raise InputError(f"a kubelet serves {self._socket}", "use a directory of its own")
         socket_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
         sockets.remove_all_sockets(socket_dir)
-        self._changed = Condition()  # guards the three below
+        self._changed = Condition()  # guards the four below
         self._endpoints: dict[str, list[Endpoint]] = {}  # newest last; one, unless by socket
         self._devices: dict[str, tuple[PluginDevice, ...]] = {}  # as listed last
         self._streaming: set[Endpoint] = set()
+        self._unnoticed: set[Path] = set()
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="fake kubelet")
         self._server = grpc.server(self._pool)
         service.add_RegistrationServicer_to_server(self, self._server)
@@ -115,6 +116,7 @@ class FakeKubelet(service.RegistrationServicer):
         with self._changed:
             connected = self._endpoints.get(resource, [])
             if self._keyed_by_socket and any(one.path == path for one in connected):
+                self._unnoticed.add(path)
                 raise UnreadableError(f"device plugin already connected: {path}")
             kept = connected if self._keyed_by_socket else []
             self._endpoints[resource] = [*kept, endpoint]
@@ -207,6 +209,8 @@ class FakeKubelet(service.RegistrationServicer):
         """Drop the plugins that a kubelet would drop at the end of the stream of *endpoint*."""
         with self._changed:
             self._streaming.discard(endpoint)
+            if endpoint.path in self._unnoticed:
+                return
             connected = self._endpoints.get(endpoint.resource, [])
             dropped = [one for one in connected if one is endpoint or not self._keyed_by_socket]
             left = [one for one in connected if one not in dropped]

@@ -4,7 +4,8 @@ Whatever the kubelet does, the resource stays served and registered. The kernel 
 the directory; a full look follows each, and every :data:`LOOK_S`. Until the kubelet watches the
 devices, and where the directory cannot be watched, it is asked every :data:`POLL_S`.
 
-:mod:`agent.deviceplugin.conflict` describes how other plugins are treated.
+:mod:`agent.deviceplugin.conflict` describes how other makers' plugins are treated, and
+:mod:`agent.deviceplugin.siblings` how other instances of this one are.
 """
 
 from collections import deque
@@ -26,6 +27,7 @@ from agent.deviceplugin.inotify import DirectoryChanges
 from agent.deviceplugin.registration import KubeletSocketRegistrar, Registrar, Registration
 from agent.deviceplugin.service import Answers, PluginServicer, Prefer
 from agent.deviceplugin.settings import Deadlines
+from agent.deviceplugin.siblings import Siblings
 from agent.errors import InputError
 
 POLL_S = 0.03
@@ -67,7 +69,8 @@ class PluginState:
     Attributes:
         is_running: from :meth:`DevicePlugin.start` to the stop; false at any other time means a
             fault of ours, and a restart is the cure.
-        is_registered: whether the running kubelet has accepted the current socket.
+        is_registered: whether the running kubelet has accepted the current socket, and does not
+            deny it (*unlisted*).
         is_detached: the socket directory was deleted while a mount held it; only a new
             container sees the new directory.
         registrations: how often the kubelet has accepted the resource since the start.
@@ -81,6 +84,10 @@ class PluginState:
             list was refused; ``None`` after a success.
         conflict: which competing plugin serves the resource, as a sentence; ``None`` for none.
             The plugin does not register then, see :mod:`agent.deviceplugin.conflict`.
+        unlisted: how the kubelet's own list contradicts the registration, as a sentence; ``None``
+            if it does not, or cannot be read.
+        siblings: sockets of other instances of this program that serve the resource, by name.
+        siblings_ended: how many such instances have ended since the start.
     """
 
     is_running: bool
@@ -94,6 +101,9 @@ class PluginState:
     last_problem: str | None
     conflict: str | None
     unchosen: int = 0
+    unlisted: str | None = None
+    siblings: tuple[str, ...] = ()
+    siblings_ended: int = 0
 
 
 class DevicePlugin:
@@ -136,12 +146,17 @@ class DevicePlugin:
             resource, socket_dir, lambda: servicer.devices, log, deadlines.competitor_answer_s
         )
         self._competitor: CompetingPlugin | None = None
+        self._unlisted: str | None = None
+        self._is_renewal_due = Event()
         self._retry_at = 0.0
         self._absences: deque[Absence] = deque([Absence(since_s=monotonic())], MOST_ABSENCES)
         self._registrars: list[Registrar] = []
+        instance = sockets.new_instance()
         if registration is not Registration.WATCHER:
             self._registrars.append(
-                KubeletSocketRegistrar(resource, socket_dir, servicer, log, deadlines)
+                KubeletSocketRegistrar(
+                    resource, socket_dir, servicer, log, deadlines, instance=instance
+                )
             )
         if registration is not Registration.SOCKET:
             if plugins_registry is None:
@@ -153,18 +168,22 @@ class DevicePlugin:
             from agent.deviceplugin.plugin_watcher import PluginWatcherRegistrar  # noqa: PLC0415
 
             self._registrars.append(
-                PluginWatcherRegistrar(resource, plugins_registry, servicer, log, deadlines)
+                PluginWatcherRegistrar(
+                    resource, plugins_registry, servicer, log, deadlines, instance=instance
+                )
             )
+        self._siblings = Siblings(resource, [one.directory for one in self._registrars], instance)
+        self._sibling_names: tuple[str, ...] = ()
         self._stopping = Event()
         self._thread = Thread(target=self._run, name=f"{resource} plugin", daemon=True)
 
     @property
     def state(self) -> PluginState:
         """The current state."""
-        registrars, competitor = self._registrars, self._competitor
+        registrars, competitor, unlisted = self._registrars, self._competitor, self._unlisted
         return PluginState(
             is_running=self._thread.is_alive(),
-            is_registered=any(one.is_registered for one in registrars),
+            is_registered=unlisted is None and any(one.is_registered for one in registrars),
             is_detached=any(one.is_detached for one in registrars),
             registrations=sum(one.registrations for one in registrars),
             endpoint=next((name for one in registrars if (name := one.endpoint)), None),
@@ -172,10 +191,19 @@ class DevicePlugin:
             devices=len(self._servicer.devices),
             allocations=self._servicer.allocations,
             last_problem=self._servicer.refusal
+            or unlisted
             or next((text for one in registrars if (text := one.last_problem)), None),
             conflict=competitor.sentence(self._resource) if competitor else None,
             unchosen=self._servicer.unchosen,
+            unlisted=unlisted,
+            siblings=self._sibling_names,
+            siblings_ended=self._siblings.ended,
         )
+
+    @property
+    def healthy_ids(self) -> frozenset[str]:
+        """The devices that the kubelet is to count as allocatable."""
+        return frozenset(device.id for device in self._servicer.devices if device.is_healthy)
 
     @property
     def absences(self) -> tuple[Absence, ...]:
@@ -209,6 +237,19 @@ class DevicePlugin:
         refused = self._servicer.refusal
         if refused is not None and refused != refused_before:
             self._log.error("device list refused", problem=refused)
+
+    def doubt(self, problem: str) -> None:
+        """Register again, because by its own list the kubelet does not have the devices.
+
+        The resource counts as not registered until :meth:`confirm`. *problem* is a sentence.
+        """
+        self._unlisted = problem
+        self._is_renewal_due.set()
+        self._changes.wake()
+
+    def confirm(self) -> None:
+        """End the doubt: the kubelet lists the devices, or does not answer."""
+        self._unlisted = None
 
     def retire(self) -> None:
         """Stop because the resource no longer exists, after sending the kubelet an empty list.
@@ -245,8 +286,12 @@ class DevicePlugin:
                 is_look_due = self._entries.may_have_changed() or now >= self._next_look
                 if is_look_due:
                     self._look(now)
-                    is_seldom = is_followed and self._is_settled and self._competitor is None
+                    is_alone = self._competitor is None and not self._sibling_names
+                    is_seldom = is_followed and self._is_settled and is_alone
                     self._next_look = now + (SELDOM_S if is_seldom else LOOK_S)
+                if self._is_renewal_due.is_set():
+                    self._is_renewal_due.clear()
+                    self._renew(now)
                 for registrar in self._registrars:
                     if is_look_due or registrar.endpoint is None:
                         registrar.check_socket(now)
@@ -295,8 +340,10 @@ class DevicePlugin:
             self._log.info("kubelet socket changed", is_present=kubelet is not None)
             self._kubelet = kubelet
             self._competitors.forget_losses()
+            self._siblings.forget()
             for registrar in self._registrars:
                 registrar.kubelet_changed(now, kubelet)
+        self._look_for_siblings(now)
 
         competitor = self._competitors.look()
         if competitor == self._competitor:
@@ -304,9 +351,30 @@ class DevicePlugin:
         self._competitor = competitor
         if competitor is None:
             self._log.info("resource conflict over")
-            self._servicer.hang_up()  # the kubelet may take our devices for the other plugin's
-            for registrar in self._registrars:
-                registrar.renew(now)
+            self._renew(now)  # the kubelet can take our devices for the other plugin's
         else:
             self._retry_at = now + RETRY_S
             self._log.error("resource conflict", problem=competitor.sentence(self._resource))
+
+    def _look_for_siblings(self, now: float) -> None:
+        """Notice other instances that started or ended; register again if one replaced us."""
+        if self._kubelet is None:  # a kubelet that starts removes all sockets, its own first
+            return
+        ended = self._siblings.look()
+        names = self._siblings.names
+        if names != self._sibling_names:
+            self._sibling_names = names
+            self._log.info("other instances of nodetopo", serving=names)
+        made = [ns for one in self._registrars if (ns := one.registered_socket_ns) is not None]
+        if made and any(one.may_have_replaced(max(made)) for one in ended):
+            self._log.warning(
+                "registering again: an instance of nodetopo ended that registered later",
+                sockets=[one.path.name for one in ended],
+            )
+            self._renew(now)
+
+    def _renew(self, now: float) -> None:
+        """Register again on another socket; the kubelet drops what it has of the old one."""
+        self._servicer.hang_up()
+        for registrar in self._registrars:
+            registrar.renew(now)

@@ -64,7 +64,8 @@ class PluginWatcherRegistrar(Registrar):
                 _hide(server)
 
     def _new_server(self) -> PluginServer:
-        name = sockets.HIDDEN + sockets.endpoint_name(self._resource, self.directory)
+        endpoint = sockets.endpoint_name(self._resource, self.directory, self._instance)
+        name = sockets.HIDDEN + endpoint
         self._announcer = Announcer(self._resource)  # a notification is about one socket
         return PluginServer(self._servicer, self.directory / name, self._announcer)
 

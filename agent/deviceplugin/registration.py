@@ -1,8 +1,13 @@
 """Keep one resource served on a socket and registered with the kubelet.
 
-The stream of the device list is the only sign of life that a kubelet gives. A kubelet that lost
-the plugin, or that dropped it when the stream of an older plugin ended (1.36, kubernetes issue
-121994), only ends the stream; registering again repairs both.
+A kubelet that loses the plugin, or drops it when the stream of an older plugin ends (1.36,
+kubernetes issue 121994), ends the stream of the device list; registering again repairs both. An
+open stream proves nothing: the kubelet keeps it open when another plugin of the resource replaces
+this one, and when that one ends in turn (:mod:`agent.deviceplugin.siblings`).
+
+No socket is registered twice. Kubelets since 1.37 refuse a socket that they are connected to, then
+forget the connection: they never notice its end, and count its devices until they restart
+(plugin/v1beta1/handler.go, connectClient).
 """
 
 from abc import ABC, abstractmethod
@@ -121,17 +126,21 @@ class Registrar(ABC):
         servicer: PluginServicer,
         log: FilteringBoundLogger,
         deadlines: Deadlines,
+        *,
+        instance: str,
     ) -> None:
         self.directory = directory
         self.registrations = 0
         self.last_problem: str | None = None
         self.is_detached = False
         self._resource = resource
+        self._instance = instance
         self._servicer = servicer
         self._log = log
         self._deadlines = deadlines
         self._backoff = Backoff()
         self._server: PluginServer | None = None
+        self._is_used = False  # whether a kubelet has had the current socket
         self._former: list[PluginServer] = []
         self._accepted: _Accepted | None = None
         self._next_attempt = 0.0
@@ -154,6 +163,15 @@ class Registrar(ABC):
     def is_registered(self) -> bool:
         """Whether the running kubelet has accepted the current socket."""
         return self._accepted is not None
+
+    @property
+    def registered_socket_ns(self) -> int | None:
+        """When the socket that the kubelet accepted was made, as the file system stamps it.
+
+        ``None`` without one.
+        """
+        server = self._server
+        return None if server is None or self._accepted is None else server.created_ns
 
     @property
     def streams_open(self) -> int:
@@ -186,6 +204,7 @@ class Registrar(ABC):
         except (OSError, RuntimeError) as error:  # grpcio raises RuntimeError
             self._failed(f"cannot serve in {self.directory}: {error}", now)
             return
+        self._is_used = False
         self._log.info("device plugin served", endpoint=self.endpoint, leftovers_removed=removed)
 
     def check_streams(self, now: float) -> bool:
@@ -207,6 +226,7 @@ class Registrar(ABC):
         if held_s > self._backoff.last_s:
             self._backoff.reset()
         self._accepted = None
+        self._is_used = True
         self._next_attempt = now + self._backoff.delay()
         self._log.info("device list stream lost", held_s=round(held_s, 3))
         return True
@@ -231,8 +251,9 @@ class Registrar(ABC):
         return self._attempt(self._server, now)
 
     def renew(self, now: float) -> None:
-        """Register again soon, although nothing was lost."""
+        """Register again soon, although no stream was lost."""
         self._accepted = self._missing_since = None
+        self._is_used = True
         self._backoff.reset()
         self._next_attempt = now + RENEW_S
 
@@ -337,7 +358,7 @@ class KubeletSocketRegistrar(Registrar):
         self._client.cancel()
 
     def _new_server(self) -> PluginServer:
-        name = sockets.endpoint_name(self._resource, self.directory)
+        name = sockets.endpoint_name(self._resource, self.directory, self._instance)
         return PluginServer(self._servicer, self.directory / name)
 
     def _attempt(self, server: PluginServer, now: float) -> bool:
@@ -345,21 +366,37 @@ class KubeletSocketRegistrar(Registrar):
             cure = "restart the kubelet" if self.streams_open else "see whether the kubelet runs"
             self._note(f"no {sockets.KUBELET_SOCKET} in {self.directory} — {cure}")
             return False
+        if self._is_used:
+            # One socket listens at any moment, or siblings would take this for our end.
+            try:
+                self._server = self._new_server()
+            except (OSError, RuntimeError) as error:
+                self._failed(f"cannot serve in {self.directory}: {error}", now)
+                return True
+            server.stop(self._deadlines.stop_grace_s)  # a call in progress admits a pod
+            server, self._is_used = self._server, False
         streams_opened = server.streams.opened
         self._registered_with = sockets.identity(self._kubelet_socket)  # before: it may change
         try:
-            is_new = self._client.register(self._resource, server.path.name)
-        except UnreadableError as error:
+            self._client.register(self._resource, server.path.name)
+        except RegistrationError as error:
             self._failed(str(error), now)
+            self._is_used = error.may_be_connected
             return True
-        if is_new or server.streams.open:
-            self._succeeded(server, streams_opened, monotonic())
-            return True
-        # The kubelet believes in a connection that is gone, and would for ever: 1.37 forgets the
-        # client of a path that it refuses, and never notices its end (plugin/v1beta1/handler.go).
-        self._failed(f"the kubelet holds {server.path.name} for connected, which it is not", now)
-        self._drop_socket()
+        self._succeeded(server, streams_opened, monotonic())
         return True
+
+
+class RegistrationError(UnreadableError):
+    """The kubelet did not confirm a registration.
+
+    Attributes:
+        may_be_connected: whether it can have connected to the socket all the same.
+    """
+
+    def __init__(self, cause: str, cure: str, *, may_be_connected: bool) -> None:
+        super().__init__(cause, cure)
+        self.may_be_connected = may_be_connected
 
 
 class RegistrationClient:
@@ -372,19 +409,17 @@ class RegistrationClient:
         self._call: Any = None  # grpcio's future has no public type
         self._is_cancelled = False
 
-    def register(self, resource: str, endpoint: str) -> bool:
+    def register(self, resource: str, endpoint: str) -> None:
         """Register *resource* under the socket file name *endpoint*.
 
-        Return whether the kubelet did not know it yet: since 1.37 it refuses a second
-        registration of a socket that it is connected to.
-
         Raises:
-            UnreadableError: the kubelet refused, with its message; or the call was cancelled.
+            RegistrationError: the kubelet refused, with its message; or the call was cancelled.
         """
+        cure = "see whether the kubelet runs, and its log"
         with grpc.insecure_channel(self._target, options=CHANNEL_OPTIONS) as channel:
             with self._lock:
                 if self._is_cancelled:
-                    raise UnreadableError("registration cancelled")
+                    raise RegistrationError("registration cancelled", cure, may_be_connected=False)
                 self._call = service.RegistrationStub(channel).Register.future(
                     pb.RegisterRequest(
                         version=VERSION,
@@ -394,19 +429,20 @@ class RegistrationClient:
                     ),
                     timeout=self._timeout_s,
                 )
+            is_unsent = False
             try:
                 self._call.result()
             except grpc.FutureCancelledError:
                 problem = "cancelled"
             except grpc.RpcError:
                 problem = f"{self._call.code().name}: {self._call.details()}"
+                is_unsent = self._call.code() is grpc.StatusCode.UNAVAILABLE
             else:
-                return True
-        if "already connected" in problem:
-            return False
-        raise UnreadableError(
+                return
+        raise RegistrationError(
             f"the kubelet did not register {resource}: {problem}",
-            "see whether the kubelet runs, and its log",
+            cure,
+            may_be_connected=not is_unsent,
         )
 
     def cancel(self) -> None:

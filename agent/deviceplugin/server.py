@@ -64,6 +64,11 @@ class PluginServer:
             raise
         self._identity = sockets.identity(path)
 
+    @property
+    def created_ns(self) -> int:
+        """When the socket was made, as the file system stamps it; 0 if it is gone since then."""
+        return 0 if self._identity is None else self._identity[2]
+
     def rename(self, path: Path) -> None:
         """Rename the socket file to *path*, on the same file system.
 

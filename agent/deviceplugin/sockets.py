@@ -4,8 +4,10 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from time import time_ns
@@ -33,15 +35,24 @@ Identity = tuple[int, int, int]
 """Device, inode, ctime in ns: a recreated file differs, even if the inode is reused."""
 
 
-def endpoint_name(resource: str, directory: Path) -> str:
-    """Return a socket file name for *resource* that no other start of any process has had.
+_serials = count()
 
-    It names the resource, as far as the path may be as long in *directory*.
 
-    The process id alone is not enough: in a container it is the same after each start, and
-    a kubelet that still holds the old connection refuses the name (1.37, pull request 135437).
+def new_instance() -> str:
+    """Return what the names of all sockets of one plugin share, and no other plugin has.
+
+    The process id alone is not enough: in a container it is the same after each start.
     """
-    return f"{_stem(resource, directory)}-{os.getpid()}-{token_hex(4)}.sock"
+    return f"{os.getpid()}-{token_hex(3)[:5]}"
+
+
+def endpoint_name(resource: str, directory: Path, instance: str) -> str:
+    """Return a new socket file name for *resource*, of the plugin *instance*.
+
+    It names the resource if the path in *directory* allows that length. No name is used twice: a
+    kubelet that still holds the old connection refuses the name (1.37, pull request 135437).
+    """
+    return f"{_stem(resource, directory)}-{instance}{next(_serials) & 0xFFF:03x}.sock"
 
 
 def check_path_lengths(resource: str, directories: Iterable[Path]) -> None:
@@ -120,14 +131,25 @@ def remove_leftovers(resource: str, directory: Path) -> tuple[str, ...]:
     The socket is asked, not the process id in its name, which means nothing in another
     container.
     """
-    ours = re.compile(r"\.?" + re.escape(_stem(resource, directory)) + r"-[0-9]+-[0-9a-f]+\.sock")
     removed = []
-    for path in _sockets(directory):
-        if ours.fullmatch(path.name) and not is_listening(path):
+    for _, path in _ours(resource, directory):
+        if not is_listening(path):
             with suppress(OSError):
                 path.unlink()
                 removed.append(path.name)
     return tuple(removed)
+
+
+def instances(resource: str, directory: Path) -> Mapping[str, tuple[Path, ...]]:
+    """Return the plugins of this program that have sockets for *resource*, dead ones included.
+
+    Names of older releases have no part that all sockets of a plugin share; there each socket
+    counts as a plugin.
+    """
+    found: dict[str, tuple[Path, ...]] = defaultdict(tuple)
+    for instance, path in _ours(resource, directory):
+        found[instance] += (path,)
+    return found
 
 
 def foreign(directory: Path) -> tuple[Path, ...]:
@@ -143,6 +165,15 @@ def remove_all_sockets(directory: Path) -> None:
     """Do what a kubelet does when it starts: remove every socket in its directory."""
     for path in _sockets(directory):
         path.unlink(missing_ok=True)
+
+
+def _ours(resource: str, directory: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each of our sockets for *resource* with the plugin that made it."""
+    stem = re.escape(_stem(resource, directory))
+    ours = re.compile(rf"\.?{stem}-([0-9]+-[0-9a-f]{{5}})[0-9a-f]{{3}}\.sock")
+    for path in _sockets(directory):
+        if match := ours.fullmatch(path.name):
+            yield match[1], path
 
 
 def _sockets(directory: Path) -> tuple[Path, ...]:

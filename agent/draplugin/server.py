@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import grpc
@@ -81,6 +82,7 @@ class DraServer:
         self._pool: ThreadPoolExecutor | None = None
         self._identity: sockets.Identity | None = None
         self._problem: str | None = None
+        self._serials = count()
 
     @property
     def problem(self) -> str | None:
@@ -97,7 +99,8 @@ class DraServer:
             )
             return
         self.stop()
-        hidden = self._path.with_name(sockets.HIDDEN + self._path.name)
+        # Another name each time: gRPC removes the file of a server that ended by name, and late.
+        hidden = self._path.with_name(f"{sockets.HIDDEN}{next(self._serials)}-{self._path.name}")
         try:
             hidden.unlink(missing_ok=True)
             self._serve(hidden)

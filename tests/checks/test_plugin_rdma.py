@@ -163,7 +163,7 @@ def test_two_plugins_for_the_shared_hcas_are_one_too_many() -> None:
 def test_our_sockets_are_known_by_the_names_that_the_plugin_gives_them(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * (MAX_PATH_BYTES - len(str(tmp_path)) - 45))
     for directory in (Path("/p"), deep):
-        name = endpoint_name(SHARED, directory)
+        name = endpoint_name(SHARED, directory, "1-abcde")
         both = offering(OURS, sockets=(name,), programs=(SHARED_PLUGIN,))
         assert result("PLG-010", both).verdict is Verdict.FAIL, name
 

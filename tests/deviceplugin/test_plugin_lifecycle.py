@@ -72,7 +72,9 @@ def test_a_kubelet_that_only_hangs_up_is_registered_with_again(
     before = kubelet.wait_registered(WAIT_S)
     kubelet.disconnect()
     assert eventually(lambda: plugin.state.registrations == 2)
-    assert kubelet.wait_registered(WAIT_S) == before
+    after = kubelet.wait_registered(WAIT_S)
+    assert after.devices == before.devices
+    assert after.endpoint != before.endpoint  # 1.37 could still be connected to it
 
 
 def test_each_loss_is_healed_by_one_registration(
@@ -195,7 +197,9 @@ def test_a_kubelet_that_was_registered_with_before_it_was_noticed_is_not_asked_a
 ) -> None:
     log = structlog.get_logger()
     servicer = PluginServicer(RESOURCE, first, ANSWERS, log, GENEROUS)
-    registrar = KubeletSocketRegistrar(RESOURCE, socket_dir, servicer, log, GENEROUS)
+    registrar = KubeletSocketRegistrar(
+        RESOURCE, socket_dir, servicer, log, GENEROUS, instance="1-abcde"
+    )
     opened.callback(registrar.stop)
     opened.callback(servicer.close)
     servicer.update(GPUS)
@@ -221,7 +225,9 @@ def test_a_registration_that_fails_for_long_is_one_warning_with_cause_and_cure(
         log = structlog.get_logger()
         servicer = PluginServicer(RESOURCE, first, ANSWERS, log, GENEROUS)
         servicer.update(GPUS)
-        registrar = KubeletSocketRegistrar(RESOURCE, socket_dir, servicer, log, GENEROUS)
+        registrar = KubeletSocketRegistrar(
+            RESOURCE, socket_dir, servicer, log, GENEROUS, instance="1-abcde"
+        )
         opened.callback(registrar.stop)
         opened.callback(servicer.close)
 
@@ -277,7 +283,8 @@ def test_a_refused_registration_is_tried_again(
     serve(kubelet)
     plugin = start_plugin()
     assert eventually(lambda: plugin.state.is_registered)
-    assert kubelet.endpoints == [plugin.state.endpoint] * 3
+    assert kubelet.endpoints[-1] == plugin.state.endpoint
+    assert len(set(kubelet.endpoints)) == 3  # a kubelet that refuses may be connected
 
 
 def test_a_new_kubelet_socket_is_registered_with_although_ours_is_untouched(
@@ -349,9 +356,9 @@ def test_the_newer_of_two_plugins_serves_on_after_the_older_one_stops(
     newer = start_plugin()
     assert eventually(lambda: is_watched(newer))
     older.stop()
-    # 1.36 drops the newer one at the end of the older one's stream.
-    healed = 1 if keyed_by_socket else 2
-    assert eventually(lambda: newer.state.registrations == healed and is_watched(newer))
+    # 1.36 drops the newer one at the end of the older one's stream. Under 1.37 it cannot know which
+    # of two that started at once was registered last.
+    assert eventually(lambda: newer.state.registrations == 2 and is_watched(newer))
     assert kubelet.wait_registered(WAIT_S).endpoint == newer.state.endpoint
     assert len(kubelet.allocate(["GPU-0"]).cdi_devices) == 1
 

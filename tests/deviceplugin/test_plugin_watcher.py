@@ -161,7 +161,9 @@ def test_a_registry_socket_that_vanishes_while_it_is_shown_is_replaced(
 ) -> None:
     log = structlog.get_logger()
     servicer = PluginServicer(RESOURCE, first, ANSWERS, log, GENEROUS)
-    registrar = PluginWatcherRegistrar(RESOURCE, registry, servicer, log, GENEROUS)
+    registrar = PluginWatcherRegistrar(
+        RESOURCE, registry, servicer, log, GENEROUS, instance="1-abcde"
+    )
     opened.callback(registrar.stop)
     registrar.check_socket(0.0)
     (hidden,) = registry.iterdir()
@@ -179,7 +181,9 @@ def test_a_kubelet_that_is_back_before_the_streams_are_looked_at_counts(
 ) -> None:
     log = structlog.get_logger()
     servicer = PluginServicer(RESOURCE, first, ANSWERS, log, GENEROUS)
-    registrar = PluginWatcherRegistrar(RESOURCE, registry, servicer, log, GENEROUS)
+    registrar = PluginWatcherRegistrar(
+        RESOURCE, registry, servicer, log, GENEROUS, instance="1-abcde"
+    )
     opened.callback(registrar.stop)
     registrar.check_socket(0.0)
     registrar.register(0.0)

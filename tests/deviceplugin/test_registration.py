@@ -7,7 +7,7 @@ import pytest
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration import Backoff, RegistrationClient
+from agent.deviceplugin.registration import Backoff, RegistrationClient, RegistrationError
 from agent.errors import UnreadableError
 from tests.generous_deadlines import PATIENCE_S
 
@@ -57,20 +57,23 @@ def test_the_fake_kubelet_refuses_another_version(
         stub.Register(pb.RegisterRequest(version="v1"))
 
 
-class AlreadyConnected(service.RegistrationServicer):
+class Refusing(service.RegistrationServicer):
     """What kubelet 1.37 answers to a second registration of a live socket."""
 
     def Register(  # noqa: N802 - the service's own name
         self, request: pb.RegisterRequest, context: grpc.ServicerContext
     ) -> pb.Empty:
         """Refuse."""
-        context.abort(
-            grpc.StatusCode.UNKNOWN, f"device plugin already connected: {request.endpoint}"
-        )
+        problem = f"device plugin already connected: {request.endpoint}"
+        context.abort(grpc.StatusCode.UNKNOWN, problem)
 
 
-def test_already_connected_counts_as_registered(
+def test_a_kubelet_that_refuses_may_be_connected_and_one_that_is_gone_is_not(
     socket_dir: Path, serve: Callable[[service.RegistrationServicer], None]
 ) -> None:
-    serve(AlreadyConnected())
-    client(socket_dir).register("nvidia.com/gpu", "gpu.sock")
+    with pytest.raises(RegistrationError) as gone:
+        client(socket_dir).register("nvidia.com/gpu", "gpu.sock")
+    serve(Refusing())
+    with pytest.raises(RegistrationError, match="already connected") as refused:
+        client(socket_dir).register("nvidia.com/gpu", "gpu.sock")
+    assert (gone.value.may_be_connected, refused.value.may_be_connected) == (False, True)
