@@ -52,7 +52,9 @@ _TAKEN: pytest.StashKey[int] = pytest.StashKey()
 
 
 LONGEST_PAUSE_S = 300.0
-"""Between two attempts to publish labels."""
+"""Between two attempts to publish labels, in seconds of the play."""
+
+MOST_PAUSES = 5
 
 
 def during(fleet: Fleet, seconds: float) -> Counter[str]:
@@ -157,8 +159,15 @@ def test_agents_take_an_outage_up_where_they_left_and_write_nothing(
     assert asked["PATCH"] == 0
     assert asked["WATCH"] == COUNT
     assert nodes(server, fleet) == before
-    fleet.run(LONGEST_PAUSE_S)  # an agent that failed late in the outage is still waiting
-    assert all(one.labelling.errors > 0 and one.is_content for one in fleet.agents.values())
+    agents = fleet.agents.values()
+    for _ in range(MOST_PAUSES):
+        # An agent that failed late in the outage is still waiting, and a server that just came back
+        # may refuse some more attempts.
+        fleet.run(LONGEST_PAUSE_S)
+        if all(one.is_content for one in agents):
+            break
+    assert [one.labelling.errors for one in agents if not one.is_content] == []
+    assert min(one.labelling.errors for one in agents) > 0
     assert nodes(server, fleet) == before
 
 
