@@ -248,6 +248,8 @@ def show(ready: "Ready") -> None:
 
     kubelet = "an embedded stand-in for the kubelet" if target.fake_kubelet else "the kubelet"
     registration, allocations = [], []
+    if target.served_by is not None:
+        registration.append(f"{clean(target.served_by)}: nothing is registered with the kubelet")
     for one in ready.resources:
         plugin = one.plugin
         registration += [

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -89,6 +90,8 @@ def run(
         health = configured_health(settings, boot_id, wake.set)
         on_events = None if health is None else health.take_events
         target = stack.enter_context(open_target(settings, on_events))
+        if target.served_by is not None:
+            settings = only_reading(settings)
         components = Components(
             settings=settings,
             target=target,
@@ -98,7 +101,7 @@ def run(
                 target.socket_dir,
                 table,
                 pools,
-                is_simulated=not target.is_real,
+                is_simulated=not target.is_real or target.served_by is not None,
                 known=configured_gpus(settings, boot_id),
             ),
             overrides=overrides,
@@ -111,6 +114,18 @@ def run(
         daemon = Daemon(components, wake)
         stack.callback(daemon.close)
         return daemon.run(report)
+
+
+def only_reading(settings: Settings) -> Settings:
+    """Return *settings* without what writes to the API server, which the running plugin does."""
+    return replace(
+        settings,
+        publish_labels=False,
+        publish_events=False,
+        publish_zones=False,
+        annotate_pods=False,
+        dra=False,
+    )
 
 
 class Daemon:
@@ -170,6 +185,8 @@ class Daemon:
             self._group.start("publishers", self._run_publishers)
         if components.target.is_real and not settings.once:
             self._group.start("joint placement", self._run_joint)
+            if components.target.fake_kubelet is None:
+                self._group.start("registrations", self._run_registrations)
         if settings.dra and components.slices is not None and not settings.once:
             self._group.start("dra", self._run_dra)
         if settings.needs_pod_loops and not settings.once and components.target.is_real:
@@ -286,6 +303,17 @@ class Daemon:
         from agent.daemon.joint_loop import JointLoop  # noqa: PLC0415 - where HCAs are offered
 
         JointLoop(components.settings, components.plugins.joint).run(stopping)
+
+    def _run_registrations(self, stopping: threading.Event) -> None:
+        """Compare registrations with the kubelet's own list, once there are any."""
+        components = self._components
+        if wait_registered(stopping, lambda: components.plugins.is_registered):
+            return
+        from agent.daemon.registration_loop import RegistrationLoop  # noqa: PLC0415 - see above
+        from agent.probes.kubelet.podresources import PodResources  # noqa: PLC0415 - same
+
+        kubelet = PodResources(components.settings.pod_resources_socket)
+        RegistrationLoop(lambda: components.plugins.running, kubelet).run(stopping)
 
     def _run_dra(self, stopping: threading.Event) -> None:
         """Publish GPUs as devices of our DRA driver, where the settings ask for it."""

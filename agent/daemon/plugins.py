@@ -206,6 +206,11 @@ class PluginSet:
         return plan.plugin.strategies
 
     @property
+    def running(self) -> Mapping[str, DevicePlugin]:
+        """Every plugin by its resource, those of GPUs first."""
+        return dict(self._plugins())
+
+    @property
     def states(self) -> Mapping[str, PluginState]:
         """The state of each plugin, by resource."""
         return {name: plugin.state for name, plugin in self._plugins()}

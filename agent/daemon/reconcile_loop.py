@@ -49,7 +49,7 @@ class NoticeReporter:
 
     def __init__(self, post: Post | None = None) -> None:
         self.post = post
-        self._conflicts: dict[str, str] = {}
+        self._said: dict[str, Mapping[str, str]] = {}  # reason → resource → sentence
         self._cdi_problem: str | None = None
         self._hand_over: HandOver | None = None
         self._served_by_dra = NOBODY
@@ -70,24 +70,50 @@ class NoticeReporter:
                     )
                 )
 
-    def report_conflicts(self, states: Mapping[str, PluginState]) -> None:
-        """Report which resources other plugins have taken since the last call, and given back."""
-        before, self._conflicts = self._conflicts, conflicts(states)
+    def report_plugins(self, states: Mapping[str, PluginState]) -> None:
+        """Report which resources others have taken since the last call, and given back.
+
+        Others are another maker's plugin, a plugin that only the kubelet's list gives away, and
+        another instance of this program.
+        """
+        instances = {
+            name: f"another nodetopo serves {name} on this node, by the sockets "
+            f"{', '.join(state.siblings)}: run one, unless this is a rollout"
+            for name, state in states.items()
+            if state.siblings
+        }
+        unlisted = {name: text for name, state in states.items() if (text := state.unlisted)}
+        self._report_each(
+            "ResourceConflict",
+            conflicts(states),
+            ("ResourceConflictOver", "no other plugin offers {} any more"),
+        )
+        self._report_each(
+            "NotListed", unlisted, ("ListedAgain", "the kubelet lists the devices of {} again")
+        )
+        self._report_each(
+            "AnotherInstance", instances, ("OnlyInstance", "no other nodetopo serves {}")
+        )
+
+    def _report_each(self, reason: str, now: Mapping[str, str], over: tuple[str, str]) -> None:
+        """Report what is new among the sentences *now*, by resource, and what is *over*."""
+        before = self._said.get(reason, {})
+        self._said[reason] = now
         self.report(
-            Notice(reason="ResourceConflict", message=text, is_warning=True, gpu=None, key=resource)
-            for resource, text in self._conflicts.items()
+            Notice(reason=reason, message=text, is_warning=True, gpu=None, key=resource)
+            for resource, text in now.items()
             if before.get(resource) != text
         )
         self.report(
             Notice(
-                reason="ResourceConflictOver",
-                message=f"no other plugin offers {resource} any more",
+                reason=over[0],
+                message=over[1].format(resource),
                 is_warning=False,
                 gpu=None,
                 key=resource,
             )
             for resource in before
-            if resource not in self._conflicts
+            if resource not in now
         )
 
     def report_hand_over(self, now: HandOver | None) -> None:
@@ -205,7 +231,7 @@ class ReconcileLoop(PeriodicLoop):
         if self._hcas is not None:
             self._notices.report(self._hcas.notices())
         self._notices.report_hand_over(self._plugins.hand_over)
-        self._notices.report_conflicts(self._plugins.states)
+        self._notices.report_plugins(self._plugins.states)
         self._notices.report_dra(self._plugins.served_by_dra)
         self._notices.report_cdi(self._plugins.cdi_problem)
         if lost := self._plugins.lost:

@@ -16,19 +16,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from agent.config.settings import HOST_DEVICE_PLUGINS, Settings, roots
+from agent.daemon.plugin_plan import load_pools
+from agent.deviceplugin.conflict import other_plugin
 from agent.deviceplugin.sockets import KUBELET_SOCKET
-from agent.errors import InputError, NvmlUnavailable
+from agent.errors import InputError, NvmlUnavailable, UnreadableError
 from agent.machines.bundled import DEFAULT, machine
 from agent.model.codec import MAX_BYTES, decode
+from agent.model.kubernetes import MIG_RESOURCES
 from agent.model.nvml_event import NvmlEvent, NvmlStatus
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
+from agent.probes.kubelet.podresources import PodResources
 from agent.probes.node import NodeReader
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.sysfs.kernel_log import KernelLog
 
 if TYPE_CHECKING:  # only a simulated machine loads it
     from agent.deviceplugin.fake_kubelet import FakeKubelet
+
+ANSWER_S = 2.0
+"""How long `--once` waits for the kubelet's list; it answers from memory."""
 
 OnEvents: TypeAlias = Callable[[Sequence[NvmlEvent]], None]
 """Takes what GPUs report; it is called by threads that must not wait."""
@@ -57,12 +64,15 @@ class Target:
         simulated: the name of the simulated machine, ``None`` on real hardware.
         socket_dir: where the kubelet listens.
         fake_kubelet: the embedded kubelet; ``None`` with a real one.
+        served_by: which device plugin serves the node's kubelet already, as a sentence. Then *once*
+            registers with the embedded kubelet, and publishes nothing. ``None`` for none.
     """
 
     machine: Machine
     simulated: str | None
     socket_dir: Path
     fake_kubelet: "FakeKubelet | None" = None
+    served_by: str | None = None
 
     @property
     def is_real(self) -> bool:
@@ -102,13 +112,42 @@ def open_target(settings: Settings, on_events: OnEvents | None = None) -> Iterat
         fake_kubelet: FakeKubelet | None = None
         is_host = os.path.realpath(directory) == os.path.realpath(HOST_DEVICE_PLUGINS)
         is_missing = settings.or_simulate and not (directory / KUBELET_SOCKET).is_socket()
-        if is_missing or (simulated is not None and is_host):
+        served_by = None
+        if settings.once and not is_missing:
+            served_by = _served_by(settings, directory, is_real=simulated is None)
+        if is_missing or served_by is not None or (simulated is not None and is_host):
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodetopo-")))
             fake_kubelet = _fake_kubelet(directory)
             stack.callback(fake_kubelet.stop)
         yield Target(
-            machine=source, simulated=simulated, socket_dir=directory, fake_kubelet=fake_kubelet
+            machine=source,
+            simulated=simulated,
+            socket_dir=directory,
+            fake_kubelet=fake_kubelet,
+            served_by=served_by,
         )
+
+
+def _served_by(settings: Settings, directory: Path, *, is_real: bool) -> str | None:
+    """Return which device plugin serves the kubelet in *directory* already; ``None`` for none.
+
+    The end of a second plugin of a resource takes the devices of the first one away, for some time
+    at least. So sockets count, and what the kubelet of a real machine has from anybody.
+    """
+    if (found := other_plugin(directory)) is not None or not is_real:
+        return found
+    kubelet = PodResources(settings.pod_resources_socket, timeout_s=ANSWER_S)
+    try:
+        listed = {device.resource for device in kubelet.offer().devices}
+    except UnreadableError:
+        return None
+    finally:
+        kubelet.close()
+    rdma = load_pools(settings)
+    pools = () if rdma is None else rdma.pools
+    ours = {settings.resource_name, *(pool.resource for pool in pools)}
+    taken = sorted(name for name in listed if name in ours or name.startswith(MIG_RESOURCES))
+    return f"a device plugin offers {', '.join(taken)} to the kubelet already" if taken else None
 
 
 def _fake_kubelet(directory: Path) -> "FakeKubelet":

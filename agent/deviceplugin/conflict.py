@@ -35,6 +35,7 @@ from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from agent.deviceplugin.registration import CHANNEL_OPTIONS
+from agent.model.kubelet_state import OUR_SOCKETS
 from agent.model.node import unshared
 
 FIGHT_LOSSES = 3
@@ -145,6 +146,27 @@ def known_maker(resource: str, socket_name: str) -> str | None:
         return "NVIDIA's device plugin"
     if name == "gpu" and socket_name.startswith("nvidiaGPU-"):
         return "GKE's device plugin"
+    return None
+
+
+def other_plugin(directory: Path) -> str | None:
+    """Return who serves the kubelet in *directory* with GPUs or HCAs of this node, as a sentence.
+
+    An instance of this program, or a device plugin of NVIDIA's or GKE's for any resource, by the
+    names of their sockets; ``None`` where none of them listens.
+    """
+    for path in sockets.all_in(directory):
+        name = path.name.removeprefix(sockets.HIDDEN)
+        if name.startswith(OUR_SOCKETS):
+            who = "another nodetopo"
+        elif name.startswith("nvidia-"):
+            who = "NVIDIA's device plugin"
+        elif name.startswith("nvidiaGPU-"):
+            who = "GKE's device plugin"
+        else:
+            continue
+        if sockets.is_listening(path):
+            return f"{who} serves this node on {path}"
     return None
 
 

@@ -156,14 +156,14 @@ def foreign(directory: Path) -> tuple[Path, ...]:
     """Return the sockets in *directory* that are neither ours nor the kubelet's, by name."""
     return tuple(
         path
-        for path in _sockets(directory)
+        for path in all_in(directory)
         if path.name != KUBELET_SOCKET and not path.name.startswith((OUR_SOCKETS, HIDDEN))
     )
 
 
 def remove_all_sockets(directory: Path) -> None:
     """Do what a kubelet does when it starts: remove every socket in its directory."""
-    for path in _sockets(directory):
+    for path in all_in(directory):
         path.unlink(missing_ok=True)
 
 
@@ -171,12 +171,13 @@ def _ours(resource: str, directory: Path) -> Iterator[tuple[str, Path]]:
     """Yield each of our sockets for *resource* with the plugin that made it."""
     stem = re.escape(_stem(resource, directory))
     ours = re.compile(rf"\.?{stem}-([0-9]+-[0-9a-f]{{5}})[0-9a-f]{{3}}\.sock")
-    for path in _sockets(directory):
+    for path in all_in(directory):
         if match := ours.fullmatch(path.name):
             yield match[1], path
 
 
-def _sockets(directory: Path) -> tuple[Path, ...]:
+def all_in(directory: Path) -> tuple[Path, ...]:
+    """Return every socket in *directory*, by name; none where it cannot be read."""
     try:
         paths = sorted(directory.iterdir())
     except OSError:

@@ -16,6 +16,8 @@ import pytest
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.machines.bundled import machine
 from tests.deviceplugin.eventually import eventually
+from tests.deviceplugin.machines import GPUS
+from tests.deviceplugin.other_plugin import OtherPlugin
 from tests.generous_deadlines import use_generous_deadlines
 
 __all__ = ["use_generous_deadlines"]
@@ -138,6 +140,32 @@ def test_a_daemon_that_may_offer_nothing_waits_instead_of_ending(tmp_path: Path)
 def test_once_on_a_node_without_nvml_says_so_and_could_not_tell(tmp_path: Path) -> None:
     shown = once("--nvml-library", "/nonexistent", "--device-plugin-dir", str(tmp_path))
     assert (shown.returncode, shown.stderr.splitlines()[-1].split(":")[0]) == (3, "error")
+
+
+def test_once_registers_nothing_where_another_instance_serves(tmp_path: Path) -> None:
+    where = ("--machine", "dgx-1v", "--device-plugin-dir", str(tmp_path))
+    with FakeKubelet(tmp_path) as kubelet, running(*where):
+        before = kubelet.wait_registered(TIMEOUT_S)
+        shown = once(*where)
+        assert shown.returncode == 0, shown.stderr
+        said = f"another nodetopo serves this node on {tmp_path}/{before.endpoint}: nothing is"
+        assert said in shown.stdout
+        assert "GetPreferredAllocation answered GPU0" in shown.stdout
+        assert kubelet.view() == before
+        assert len(kubelet.allocate(kubelet.preferred(1)).cdi_devices) == 1
+
+
+def test_once_registers_nothing_where_nvidias_plugin_serves(tmp_path: Path) -> None:
+    with FakeKubelet(tmp_path) as kubelet:
+        other = OtherPlugin(tmp_path, "nvidia-gpu.sock", GPUS)
+        other.register("nvidia.com/gpu")
+        before = kubelet.wait_registered(TIMEOUT_S)
+        shown = once("--machine", "dgx-1v", "--device-plugin-dir", str(tmp_path))
+        assert shown.returncode == 0, shown.stderr
+        assert "NVIDIA's device plugin serves this node on" in shown.stdout
+        assert kubelet.view() == before
+        assert other.watched == 1
+        other.stop()
 
 
 def test_nobody_else_may_connect_to_its_socket_or_write_its_files(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """What the loop reports to people."""
 
+from dataclasses import replace
+
 from structlog.testing import capture_logs
 
 from agent.daemon.reconcile_loop import NoticeReporter
 from agent.publish.events import NodeEvent
+from tests.daemon.test_registration_loop import REGISTERED
 
 PROBLEM = "no libcuda.so.580.95.05 was found — set driver-root"
 
@@ -31,3 +34,18 @@ def test_another_problem_of_the_specification_is_reported_as_well() -> None:
     for problem in (PROBLEM, "another"):
         reporter.report_cdi(problem)
     assert [event.message for event in posted] == [PROBLEM, "another"]
+
+
+def test_what_others_take_is_reported_by_resource_and_so_is_its_end() -> None:
+    posted: list[NodeEvent] = []
+    reporter = NoticeReporter(posted.append)
+    taken = replace(REGISTERED, unlisted="the kubelet lists none", siblings=("a.sock", "b.sock"))
+    for state in (REGISTERED, taken, taken, REGISTERED):
+        reporter.report_plugins({"nvidia.com/gpu": state})
+    assert [(event.reason, event.is_warning, event.key) for event in posted] == [
+        ("NotListed", True, "nvidia.com/gpu"),
+        ("AnotherInstance", True, "nvidia.com/gpu"),
+        ("ListedAgain", False, "nvidia.com/gpu"),
+        ("OnlyInstance", False, "nvidia.com/gpu"),
+    ]
+    assert "by the sockets a.sock, b.sock: run one" in posted[1].message

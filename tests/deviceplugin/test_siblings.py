@@ -154,11 +154,11 @@ def test_an_instance_has_ended_when_none_of_its_sockets_is_listening(
     second = OtherPlugin(socket_dir, "nodetopo-gpu-1-bbbbb002.sock", GPUS)
     first.stop()
     assert siblings.look() == ()
-    assert siblings.names == (second.path.name,)
+    assert list(siblings.names) == [second.path.name]
     second.kill()
     assert [one.path.name for one in siblings.look()] == [second.path.name]
     assert siblings.look() == ()
-    assert siblings.names == ()
+    assert not siblings.names
     assert siblings.ended == 1
 
 

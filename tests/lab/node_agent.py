@@ -11,6 +11,7 @@ from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.lab.go_program import user_cache
 from tests.lab.processes import Processes, Program
+from tests.lab.waiting import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[2]
 _SCAN_INTERVAL_S = 5
@@ -83,6 +84,11 @@ class NodeAgent:
         """End the daemon and its NVML child with SIGKILL."""
         self._processes.kill(self._started())
         self._program = None
+
+    def wait_ended(self) -> int:
+        """Wait until the daemon has ended by itself; return its exit status."""
+        program, self._program = self._started(), None
+        return program.process.wait(PATIENCE_S)
 
     def end(self) -> None:
         """Kill the daemon if it was started."""

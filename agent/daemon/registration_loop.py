@@ -1,0 +1,150 @@
+"""Compare what the kubelet counts as allocatable with what it accepted from our plugins.
+
+The kubelet notifies no plugin that another one has replaced it, and keeps its stream open. Its own
+list (PodResources GetAllocatableResources: the healthy devices that it knows) decides.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agent.daemon.loops import PeriodicLoop
+from agent.deviceplugin.plugin import PluginState
+from agent.errors import UnreadableError
+from agent.model.node import NodeOffer
+
+TICK_S = 1.0
+"""How often it is looked, in memory alone, whether there is a reason to ask."""
+
+ASK_S = 15.0
+"""How often the kubelet is asked without a reason: 2 ms of CPU each time."""
+
+SUSPICIOUS_S = 10.0
+"""How long the end of another instance is a reason to ask at each tick."""
+
+UNLISTED_S = 3.0
+"""Devices that are missing for this long are not registered. A kubelet that starts, and one that
+takes another plugin for ours, needs less: it gets the list within milliseconds of a registration,
+and at most a second after a change."""
+
+AGAIN_S = (5.0, 300.0)
+"""First and longest pause between two registrations of a resource that the kubelet does not list;
+it doubles in between."""
+
+
+class Kubelet(Protocol):
+    """The kubelet's PodResources API."""
+
+    def offer(self) -> NodeOffer:
+        """Return what it counts as allocatable; raises UnreadableError."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class Plugin(Protocol):
+    """The device plugin of one resource."""
+
+    @property
+    def state(self) -> PluginState:
+        """Its current state."""
+
+    @property
+    def healthy_ids(self) -> frozenset[str]:
+        """The devices that the kubelet is to list."""
+
+    def doubt(self, problem: str) -> None:
+        """Register again, and count as not registered until :meth:`confirm`."""
+
+    def confirm(self) -> None:
+        """End the doubt."""
+
+
+@dataclass(slots=True)
+class _Missing:
+    """A resource whose devices the kubelet does not list.
+
+    Attributes:
+        since: when that was seen first.
+        doubted_at: when it was last registered again; ``None`` before.
+        pause_s: how long it then has.
+    """
+
+    since: float
+    doubted_at: float | None = None
+    pause_s: float = AGAIN_S[0]
+
+
+@dataclass(slots=True)
+class RegistrationLoop(PeriodicLoop):
+    """Has a plugin register again whose devices the kubelet does not list; one thread runs it.
+
+    Args:
+        plugins: returns the plugins by resource.
+        kubelet: answers for what it has.
+    """
+
+    plugins: Callable[[], Mapping[str, Plugin]]
+    kubelet: Kubelet
+    clock: Callable[[], float] = time.monotonic
+    _missing: dict[str, _Missing] = field(default_factory=dict)
+    _ended: int = 0
+    _asked_at: float | None = None
+    _suspicious_until: float = 0.0
+
+    def step(self) -> float:
+        """Ask the kubelet if that is due; return the seconds until the next look."""
+        now, plugins = self.clock(), self.plugins()
+        ended = sum(plugin.state.siblings_ended for plugin in plugins.values())
+        if ended != self._ended:
+            self._ended, self._suspicious_until = ended, now + SUSPICIOUS_S
+        is_due = self._asked_at is None or now - self._asked_at >= ASK_S
+        if plugins and (is_due or self._missing or now < self._suspicious_until):
+            self._asked_at = now
+            self._compare(plugins, now)
+        return TICK_S
+
+    def close(self) -> None:
+        """Close the connection to the kubelet."""
+        self.kubelet.close()
+
+    def _compare(self, plugins: Mapping[str, Plugin], now: float) -> None:
+        """Ask the kubelet, and judge each resource by the answer."""
+        try:
+            offer = self.kubelet.offer()
+        except UnreadableError:  # what is not known is no reason for doubt
+            self._missing.clear()
+            for plugin in plugins.values():
+                plugin.confirm()
+            return
+        listed: dict[str, set[str]] = {}
+        for device in offer.devices:
+            listed.setdefault(device.resource, set()).add(device.id)
+        self._missing = {name: it for name, it in self._missing.items() if name in plugins}
+        for resource, plugin in plugins.items():
+            self._judge(resource, plugin, listed.get(resource, ()), now)
+
+    def _judge(self, resource: str, plugin: Plugin, listed: Collection[str], now: float) -> None:
+        """Doubt the registration of *plugin* if nothing of it has been *listed* for some time."""
+        state, ids = plugin.state, plugin.healthy_ids
+        if not ids or state.conflict is not None or not ids.isdisjoint(listed):
+            self._missing.pop(resource, None)
+            plugin.confirm()
+            return
+        if not state.is_registered and state.unlisted is None:
+            self._missing.pop(resource, None)  # it is not registered, and knows it
+            return
+        missing = self._missing.setdefault(resource, _Missing(since=now))
+        if missing.doubted_at is None:
+            if now - missing.since < UNLISTED_S:
+                return
+        elif now - missing.doubted_at < missing.pause_s:
+            return
+        else:
+            missing.pause_s = min(2 * missing.pause_s, AGAIN_S[1])
+        missing.doubted_at = now
+        plugin.doubt(
+            f"the kubelet accepted {resource} and lists none of its {len(ids)} devices as "
+            "allocatable — another device plugin may have taken it: see the sockets beside ours"
+        )
