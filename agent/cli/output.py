@@ -7,7 +7,7 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,11 +236,15 @@ _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
 def note(kind: str, text: str) -> None:
-    """Print the one line ``kind: text`` to standard error, long values in it cut."""
+    """Print the one line ``kind: text`` to standard error, long values in it cut.
+
+    A standard error that takes nothing changes no exit status.
+    """
     line = " ".join(clean(_cut(text, 10 * LONGEST_LINE)).split())
     line = _LONG_WORD.sub(lambda word: _cut(word[0], LONGEST_WORD), line)
-    sys.stderr.write(f"{kind}: {_cut(line, LONGEST_LINE)}\n")
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.write(f"{kind}: {_cut(line, LONGEST_LINE)}\n")
+        sys.stderr.flush()
 
 
 def _cut(text: str, most: int) -> str:

@@ -126,11 +126,20 @@ def effect(name: Name) -> str:
 
 
 def run(args: Namespace) -> int:
-    """Resolve the settings, then hand over to the daemon until it ends."""
-    if not args.print_config:
-        from agent.footprint import stay_small  # noqa: PLC0415 - help needs no daemon
+    """Print the settings, or hand over to the daemon until it ends."""
+    if args.print_config:
+        return _start(args)
+    from agent.footprint import stay_small  # noqa: PLC0415 - help needs no daemon
 
-        stay_small()
+    stay_small()
+    from agent.daemon import logs  # noqa: PLC0415 - loads structlog
+
+    with logs.own_stderr():
+        return _start(args)
+
+
+def _start(args: Namespace) -> int:
+    """Resolve the settings; print them, or run the daemon with them until it ends."""
     from agent.daemon import logs  # noqa: PLC0415 - loads structlog
     from agent.daemon.reload import Reloader, Sources  # noqa: PLC0415 - same
 
@@ -160,7 +169,7 @@ def run(args: Namespace) -> int:
     )
     base = sources.resolved()
     if not args.print_config:
-        logs.configure(base.settings.log_format, base.settings.log_level)
+        logs.configure(base.settings.log_format, base.settings.log_level, in_background=True)
     elif base.settings.config_dir is not None:  # what the API server says may be logged
         logs.configure(base.settings.log_format, "error")
     reloader = Reloader(sources, base)
@@ -174,7 +183,7 @@ def run(args: Namespace) -> int:
     from agent.daemon import app  # noqa: PLC0415 - loads grpc
 
     settings = reloader.current.settings
-    logs.configure(settings.log_format, settings.log_level)
+    logs.configure(settings.log_format, settings.log_level, in_background=True)
     for text in reloader.current.warnings:
         structlog.get_logger().warning("setting", about=text)
     is_watched = settings.once or sys.stdout.isatty()

@@ -195,7 +195,7 @@ def _installed(name: str) -> str | None:
 
 def _log(args: Namespace, scrubber: "TextScrubber", *, is_of_node: bool) -> str:
     """Return the last lines of the log that ``--log`` names, or that the daemon keeps."""
-    from agent.daemon.logs import LOG_FILE, OLDER  # noqa: PLC0415 - loads structlog
+    from agent.daemon.log_writer import LOG_FILE, OLDER  # noqa: PLC0415 - loads structlog
 
     if args.log is not None:
         lines = read_text(args.log).splitlines()

@@ -19,6 +19,7 @@ from agent.daemon.check_terms import OverridesFile
 from agent.daemon.components import Components
 from agent.daemon.gpu_health import configured_gpus, configured_health, health_file
 from agent.daemon.hca_health import HcaLoop, configured_hca_health
+from agent.daemon.log_writer import LOG_FILE
 from agent.daemon.loops import ActorGroup, Heartbeats
 from agent.daemon.plugin_plan import load_pools, load_table
 from agent.daemon.plugins import PluginSet
@@ -76,8 +77,8 @@ def run(
         AgentError: the settings do not fit this machine.
     """
     state = None if settings.once else health_file(settings)
-    copy = None if state is None else state.with_name(logs.LOG_FILE)
-    logs.configure(settings.log_format, settings.log_level, copy)
+    copy = None if state is None else state.with_name(LOG_FILE)
+    logs.configure(settings.log_format, settings.log_level, copy, in_background=True)
     if state is not None and reloader is not None:
         keep_settings(state.with_name(SETTINGS_FILE), reloader.current)
     os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)

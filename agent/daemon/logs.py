@@ -1,15 +1,17 @@
 """The log: how a line looks, and a problem that is reported once."""
 
 import logging
-import os
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 import structlog
 
+from agent.daemon.log_writer import LogWriter, unblock_stderr
 from agent.formats.harmless import clean, harmless
 
 LONGEST_VALUE = 4096
@@ -20,25 +22,28 @@ LONGEST_TRACEBACK = 16_384
 _DEEPEST = 4
 """Levels of lists and objects in a value; deeper ones are written as Python shows them."""
 
-LOG_FILE = "log"
-"""Beside the health file: the last lines of the log, which ``nodetopo support`` takes."""
+DRAIN_S = 0.2
+"""How long the end of the process waits for the last lines to be written."""
 
-OLDER = ".1"
-"""Ends the name of the file with the lines before those."""
-
-LOG_BYTES = 128 << 10
-"""Of each of the two files; some 500 lines. They are on tmpfs, and so is their memory."""
+_WRITER = LogWriter()
+"""Of the daemon; structlog's configuration is the process's too."""
 
 
-def configure(log_format: str, log_level: str, copy: Path | None = None) -> None:
+def configure(
+    log_format: str, log_level: str, copy: Path | None = None, *, in_background: bool = False
+) -> None:
     """Send structured log lines to standard error, one event a line.
 
     Args:
         log_format: ``json``, ``text``, or ``auto``, which is text on a terminal.
         log_level: a level name of :mod:`logging`, in any case.
-        copy: where the last lines are kept as well; ``None`` for nowhere.
+        copy: where the last lines are kept as well, in the background; ``None`` for nowhere.
+        in_background: whether a thread writes them, so that no caller waits or fails: for a
+            daemon, inside :func:`own_stderr`.
     """
-    file: TextIO | LogCopy = sys.stderr if copy is None else LogCopy(sys.stderr, copy)
+    file: TextIO | LogWriter = _WRITER if in_background else sys.stderr
+    if copy is not None:
+        _WRITER.keep_copy(copy)
     is_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(
@@ -62,6 +67,63 @@ def configure(log_format: str, log_level: str, copy: Path | None = None) -> None
         logger_factory=structlog.WriteLoggerFactory(file=file),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
+
+
+@contextmanager
+def own_stderr() -> Iterator[None]:
+    """Send to the log what Python and libraries would write to standard error themselves.
+
+    These are tracebacks of threads, warnings, and records of :mod:`logging` such as gRPC's about a
+    failed call. What C code writes cannot be caught; it does not block either. At the end, the last
+    lines are written.
+    """
+    before = sys.unraisablehook, threading.excepthook, warnings.showwarning, logging.lastResort
+    unblock_stderr()
+    sys.unraisablehook = _log_unraisable
+    threading.excepthook = _log_thread_exception
+    warnings.showwarning = _log_warning
+    logging.lastResort = _LogHandler(logging.WARNING)
+    try:
+        yield
+    finally:
+        _WRITER.drain(DRAIN_S)
+        (sys.unraisablehook, threading.excepthook, warnings.showwarning, logging.lastResort) = (
+            before
+        )
+
+
+def dropped() -> int:
+    """Return how many lines of the background were lost, because standard error took none."""
+    return _WRITER.dropped
+
+
+def _log_thread_exception(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and args.exc_type is not SystemExit:
+        name = None if args.thread is None else args.thread.name
+        info = (args.exc_type, args.exc_value, args.exc_traceback)
+        structlog.get_logger().error("thread failed", thread=name, exc_info=info)
+
+
+def _log_unraisable(args: "sys.UnraisableHookArgs") -> None:
+    about = args.err_msg or "exception ignored"
+    info = (args.exc_type, args.exc_value, args.exc_traceback)
+    structlog.get_logger().error(about, where=repr(args.object), exc_info=info)
+
+
+def _log_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object
+) -> None:
+    where = f"{filename}:{lineno}"
+    structlog.get_logger().warning(str(message), kind=category.__name__, where=where)
+
+
+class _LogHandler(logging.Handler):
+    """Passes on records of the standard library's loggers that nobody else handles."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(
+            record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info
+        )
 
 
 def _make_harmless(
@@ -94,54 +156,6 @@ def _write_traceback(file: TextIO, exception: structlog.typing.ExcInfo) -> None:
     if len(text) > LONGEST_TRACEBACK:
         text = f"{text[: LONGEST_TRACEBACK // 2]}…{text[-LONGEST_TRACEBACK // 2 :]}"
     file.write("\n".join(map(clean, text.split("\n"))))
-
-
-class LogCopy:
-    """A stream that keeps the last lines in a file too, for a person who asks later.
-
-    The file is private, and is never followed through a link. What cannot be kept is left: the log
-    itself is on the *stream*.
-    """
-
-    def __init__(self, stream: TextIO, path: Path) -> None:
-        self._stream = stream
-        self._path = path
-        self._descriptor: int | None = None
-        self._bytes = 0
-        with suppress(OSError):
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            self._open()
-
-    def write(self, text: str) -> int:
-        """Write *text*, the lines of one event; return its length."""
-        written = self._stream.write(text)
-        with suppress(OSError):
-            self._keep(text.encode("utf-8", "replace"))
-        return written
-
-    def flush(self) -> None:
-        """Flush the stream; the file has no buffer."""
-        self._stream.flush()
-
-    def close(self) -> None:
-        """Close the file; the stream stays open."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._descriptor = None
-
-    def _open(self) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._descriptor = os.open(self._path, flags | os.O_CLOEXEC, 0o600)
-        self._bytes = os.fstat(self._descriptor).st_size
-
-    def _keep(self, line: bytes) -> None:
-        if self._descriptor is None:
-            return
-        if self._bytes + len(line) > LOG_BYTES:
-            self.close()
-            self._path.replace(self._path.with_name(self._path.name + OLDER))
-            self._open()
-        self._bytes += os.write(self._descriptor, line[:LOG_BYTES])
 
 
 class LastProblem:

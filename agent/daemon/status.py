@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 import structlog
 
 from agent.checks.waivers import Overrides
+from agent.daemon import logs
 from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
 from agent.daemon.components import Components
 from agent.daemon.logs import LastProblem
@@ -89,6 +90,7 @@ class Status:
             check_counts={report: summary.counts for report, summary in checks.items()},
             checks_broken={report: summary.broken for report, summary in checks.items()},
             process=self.loop.process,
+            log_lines_dropped=logs.dropped(),
         )
         return self._with_pods(self._with_published(self._with_devices(state)))
 

@@ -185,6 +185,12 @@ AGENT_FAMILIES = (
         kind=MetricKind.COUNTER,
         samples=lambda state: single(state.config_failures),
     ),
+    Family(
+        name="log_lines_dropped",
+        text="Lines of the log that were lost because standard error took none",
+        kind=MetricKind.COUNTER,
+        samples=lambda state: single(state.log_lines_dropped),
+    ),
 )
 
 

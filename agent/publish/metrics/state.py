@@ -59,6 +59,7 @@ class MetricsState:
         config_failures: changes of the configuration that were refused.
         events_posted: writes of Kubernetes Events.
         events_dropped: Events that were never written.
+        log_lines_dropped: lines of the log that standard error did not take.
         pods_measured: ``aligned``, ``misaligned`` or ``unknown`` → pods with GPUs; empty if they
             are not measured, or the kubelet did not answer.
         pods_misaligned: code of the first cause → misaligned pods.
@@ -96,6 +97,7 @@ class MetricsState:
     config_failures: int = 0
     events_posted: int = 0
     events_dropped: int = 0
+    log_lines_dropped: int = 0
     pods_measured: Mapping[str, int] = field(default_factory=dict)
     pods_misaligned: Mapping[str, int] = field(default_factory=dict)
     pod_errors: int = 0
