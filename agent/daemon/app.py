@@ -17,6 +17,7 @@ from agent.config.settings import Settings
 from agent.daemon import logs, loops
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.components import Components
+from agent.daemon.descriptors import raise_descriptor_limit
 from agent.daemon.gpu_health import configured_gpus, configured_health, health_file
 from agent.daemon.hca_health import HcaLoop, configured_hca_health
 from agent.daemon.log_writer import LOG_FILE
@@ -82,6 +83,7 @@ def run(
     if state is not None and reloader is not None:
         keep_settings(state.with_name(SETTINGS_FILE), reloader.current)
     os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)
+    raise_descriptor_limit()
     with ExitStack() as stack:
         # Before a child is started for a setting that fails.
         table, pools = load_table(settings), load_pools(settings)

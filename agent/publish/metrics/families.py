@@ -191,6 +191,21 @@ AGENT_FAMILIES = (
         kind=MetricKind.COUNTER,
         samples=lambda state: single(state.log_lines_dropped),
     ),
+    Family(
+        name="http_connections",
+        text="Open connections to the port of the metrics, the scraper's among them",
+        samples=lambda state: single(state.connections),
+    ),
+    Family(
+        name="http_connections_refused",
+        text="Connections to that port that were closed without an answer: the oldest beyond the "
+        "`limit`, those past their `deadline`, and those that would have taken the last file "
+        "`descriptors`",
+        labels=("reason",),
+        kind=MetricKind.COUNTER,
+        most=3,
+        samples=lambda state: by_name(state.connections_refused),
+    ),
 )
 
 

@@ -1,17 +1,16 @@
 """The HTTP server of /metrics, /healthz and /readyz."""
 
 import socket
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from http.server import BaseHTTPRequestHandler
+from io import BytesIO
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
+import structlog
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -21,19 +20,14 @@ from agent.formats.harmless import harmless
 from agent.model.digits import is_digits
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.snapshot import Snapshot
+from agent.publish.metrics.connections import BACKLOG, Connections, Request
 from agent.publish.metrics.families import families
 from agent.publish.metrics.process import process_metrics
 from agent.publish.metrics.state import MetricsState
 
 __all__ = ["MetricsServer", "MetricsState", "serve_metrics"]
 
-_CLIENT_TIMEOUT_S = 10
-"""A client that is silent for longer loses its connection, and its thread is free again."""
-
-
-CLOSE_S = 2.0
-"""How long the end of a server waits for each of its threads; a stop of the daemon takes less than
-a second where nothing hangs."""
+_FAILED = b"HTTP/1.0 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 
 STUCK_S = 300.0
 """Without a heartbeat for this long the agent is not alive. A scan waits for NVML some 20 s at
@@ -82,31 +76,19 @@ Page = Callable[[str], PageAnswer | None]
 class MetricsServer:
     """A running server; *close* ends it."""
 
-    def __init__(self, server: ThreadingHTTPServer, host: str) -> None:
-        self._server = server
+    def __init__(self, connections: Connections, host: str, port: int) -> None:
+        self._connections = connections
         self._host = f"[{host}]" if ":" in host else host
-        self._thread = threading.Thread(
-            target=server.serve_forever,
-            kwargs={"poll_interval": None},  # until a client comes, or the end
-            name="metrics",
-            daemon=True,
-        )
-        self._thread.start()
+        self._port = port
 
     @property
     def url(self) -> str:
         """Where the metrics are, with the port that the kernel chose for port 0."""
-        return f"http://{self._host}:{self._server.server_address[1]}/metrics"
+        return f"http://{self._host}:{self._port}/metrics"
 
     def close(self) -> None:
-        """Stop serving and free the port."""
-        # A daemon, as it waits for the server's thread without a limit of its own.
-        stop = threading.Thread(target=self._server.shutdown, daemon=True)
-        stop.start()
-        self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes that thread
-        stop.join(CLOSE_S)
-        self._server.server_close()
-        self._thread.join(CLOSE_S)
+        """Stop serving and free the port; wait for that up to two seconds."""
+        self._connections.close()
 
 
 def serve_metrics(
@@ -116,7 +98,7 @@ def serve_metrics(
     *,
     page: Page | None = None,
 ) -> MetricsServer:
-    """Serve /metrics, /healthz and /readyz on *address*, ``host:port``, from threads of its own.
+    """Serve /metrics, /healthz and /readyz on *address*, ``host:port``, from three threads.
 
     *state* is called for every scrape and by /readyz, *heartbeat_age_s*, the seconds since the
     agent's loop last moved, by /healthz; both must be quick, open nothing, and be safe to call from
@@ -135,18 +117,33 @@ def serve_metrics(
             "write --metrics-address as host:port, e.g. 127.0.0.1:9430",
         )
     host = host.removeprefix("[").removesuffix("]")
-    registry = CollectorRegistry()
-    registry.register(_StateCollector(state))
     try:
-        family, *_, target = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-        handler = partial(_Handler, registry, state, heartbeat_age_s, page)
-        server = _Server(family, (str(target[0]), int(port)), handler)
+        listener = _listener(host, int(port))
     except OSError as error:
         raise InputError(
             f"cannot serve metrics on {address}: {error}",
             "choose another address with --metrics-address",
         ) from error
-    return MetricsServer(server, host)
+    answers = _Answers(state, heartbeat_age_s, page)
+    connections = Connections(
+        [listener],
+        answers.make,
+        quick={b"/healthz": answers.make},
+        separate=frozenset({b"/readyz"}),
+    )
+    answers.connections = connections
+    return MetricsServer(connections, host, int(listener.getsockname()[1]))
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on *host*, a name or an address.
+
+    Raises:
+        OSError: it cannot.
+    """
+    family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    address = (str(target[0]), port)
+    return socket.create_server(address, family=family, backlog=BACKLOG)
 
 
 class _StateCollector(Collector):
@@ -159,61 +156,83 @@ class _StateCollector(Collector):
         yield from process_metrics(state.process)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Answers:
+    """Makes the answers to requests.
+
+    Attributes:
+        connections: what the requests come by, which the metrics count.
+    """
 
     def __init__(
         self,
-        family: socket.AddressFamily,
-        address: tuple[str, int],
-        handler: Callable[..., BaseHTTPRequestHandler],
-    ) -> None:
-        self.address_family = family
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        # HTTPServer would ask DNS for the name of this host here, which can take seconds.
-        TCPServer.server_bind(self)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that hang up in the middle of an answer."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _CLIENT_TIMEOUT_S
-    server_version = "nodetopo"
-    sys_version = ""
-
-    def __init__(
-        self,
-        registry: CollectorRegistry,
         state: Callable[[], MetricsState],
         heartbeat_age_s: Callable[[], float],
         page: Page | None,
-        *args: Any,
     ) -> None:
-        self._page = page
-        self._registry = registry
-        self._state = state
-        self._heartbeat_age_s = heartbeat_age_s
-        super().__init__(*args)
+        self.state = state
+        self.heartbeat_age_s = heartbeat_age_s
+        self.page = page
+        self.registry = CollectorRegistry()
+        self.registry.register(_StateCollector(self._counted_state))
+        self.connections: Connections | None = None
+        self._problem: str | None = None
+
+    def make(self, request: Request) -> bytes:
+        """Return the whole answer to *request*."""
+        try:
+            answer = _Handler(self, request).wfile.getvalue()
+        except Exception as error:  # noqa: BLE001 - a fault in one answer must not end the server
+            self._report(error)
+            return _FAILED
+        return answer
+
+    def _counted_state(self) -> MetricsState:
+        state = self.state()
+        if self.connections is None:
+            return state
+        return replace(
+            state,
+            connections=self.connections.count,
+            connections_refused=self.connections.refused,
+        )
+
+    def _report(self, error: Exception) -> None:
+        """Log a bug of ours once, however often somebody asks."""
+        problem, self._problem = self._problem, repr(error)
+        if problem != self._problem:
+            structlog.get_logger().error("request not answered: a bug of ours", exc_info=error)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Reads one request and writes its answer, both in memory."""
+
+    server_version = "nodetopo"
+    sys_version = ""
+    wfile: BytesIO
+
+    def __init__(self, answers: _Answers, request: Request) -> None:
+        self._answers = answers
+        self._request = request
+        self.rfile = BytesIO(request.head)
+        self.wfile = BytesIO()
+        self.close_connection = True
+        self.handle_one_request()
 
     def do_GET(self) -> None:
+        answers = self._answers
         match urlsplit(self.path).path:
             case "/metrics":
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-                self._answer(HTTPStatus.OK, content_type, encode(self._registry))
+                self._answer(HTTPStatus.OK, content_type, encode(answers.registry))
             case "/healthz":
-                age_s = self._heartbeat_age_s()
+                age_s = answers.heartbeat_age_s()
                 is_stuck = age_s > STUCK_S
                 self._answer_probe(
                     f"Stuck: the loop has not moved for {age_s:.0f} s" if is_stuck else None
                 )
             case "/readyz":
-                self._answer_probe(self._state().not_ready)
-            case _ if self._page is not None and (found := self._page(self.path)) is not None:
+                self._answer_probe(answers.state().not_ready)
+            case _ if answers.page is not None and (found := answers.page(self.path)) is not None:
                 self._answer(HTTPStatus.OK, found.content_type, found.body, found.headers)
             case _:
                 self._answer(

@@ -60,6 +60,8 @@ class MetricsState:
         events_posted: writes of Kubernetes Events.
         events_dropped: Events that were never written.
         log_lines_dropped: lines of the log that standard error did not take.
+        connections: open ones to the port of the metrics; ``None`` where nothing serves it.
+        connections_refused: reason → connections that got no answer.
         pods_measured: ``aligned``, ``misaligned`` or ``unknown`` → pods with GPUs; empty if they
             are not measured, or the kubelet did not answer.
         pods_misaligned: code of the first cause → misaligned pods.
@@ -98,6 +100,8 @@ class MetricsState:
     events_posted: int = 0
     events_dropped: int = 0
     log_lines_dropped: int = 0
+    connections: int | None = None
+    connections_refused: Mapping[str, int] = field(default_factory=dict)
     pods_measured: Mapping[str, int] = field(default_factory=dict)
     pods_misaligned: Mapping[str, int] = field(default_factory=dict)
     pod_errors: int = 0

@@ -1,6 +1,7 @@
 """A server of metrics, and what it tells."""
 
 import dataclasses
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.error import HTTPError
@@ -27,6 +28,12 @@ def served(state: MetricsState) -> Iterator[MetricsServer]:
         yield server
     finally:
         server.close()
+
+
+def connected(server: MetricsServer) -> socket.socket:
+    """Return a connection to *server*."""
+    host, _, port = server.url.split("/")[2].rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=120)
 
 
 def fetch(url: str, accept: str = "*/*") -> tuple[int, str]:

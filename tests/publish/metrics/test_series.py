@@ -51,6 +51,8 @@ def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
         check_counts={"health": checks, "audit": checks},
         health={gpu.id: BROKEN for gpu in snapshot.gpus},
         config="one",
+        connections=1,
+        connections_refused=dict.fromkeys(("limit", "deadline", "descriptors"), 0),
         pods_measured=dict.fromkeys(("aligned", "misaligned", "unknown"), 0),
     )
 

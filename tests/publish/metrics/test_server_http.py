@@ -9,9 +9,17 @@ from typing import ClassVar
 import pytest
 
 from agent.errors import InputError
-from agent.publish.metrics import server as server_module
 from agent.publish.metrics.server import STUCK_S, MetricsState, Page, serve_metrics
-from tests.publish.metrics.scraped import BROKEN, GPU0, NOTHING, fetch, samples, served, with_health
+from tests.publish.metrics.scraped import (
+    BROKEN,
+    GPU0,
+    NOTHING,
+    connected,
+    fetch,
+    samples,
+    served,
+    with_health,
+)
 
 TIMEOUT_S = 60.0
 
@@ -93,23 +101,21 @@ def test_a_closed_server_frees_its_port() -> None:
     assert len(refusals) < 5
 
 
-def test_a_server_that_does_not_end_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "CLOSE_S", 0.1)
-    server = serve_metrics("127.0.0.1:0", lambda: NOTHING)
-    shutdown, released = server._server.shutdown, threading.Event()
+def test_an_answer_that_hangs_keeps_the_end_from_nobody() -> None:
+    begun, released = threading.Event(), threading.Event()
 
-    def stuck() -> None:
+    def stuck() -> MetricsState:
+        begun.set()
         released.wait(TIMEOUT_S)
-        shutdown()
+        return NOTHING
 
-    monkeypatch.setattr(server._server, "shutdown", stuck)
-    closing = threading.Thread(target=server.close, daemon=True)
-    closing.start()
-    closing.join(TIMEOUT_S)
-    is_closed = not released.is_set() and not closing.is_alive()
-    released.set()
-    server._thread.join(TIMEOUT_S)
-    assert is_closed
+    server = serve_metrics("127.0.0.1:0", stuck)
+    with connected(server) as client:
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert begun.wait(TIMEOUT_S)
+        server.close()
+        assert client.recv(1) == b""
+        released.set()
 
 
 def test_an_address_in_use_is_named_with_the_flag() -> None:
