@@ -163,7 +163,11 @@ class Settings:
         "host:port of /metrics, /healthz and /readyz; `none` for none",
         "ADDR",
     )
-    status_page: bool = _LOG.switch(True, "serve a page about the node there, at /")
+    status_page: bool = _LOG.switch(True, "serve a page about the node on localhost, at /")
+    status_page_everywhere: bool = _LOG.switch(
+        False,  # it shows what checks find; localhost is reached by port-forward alone
+        "serve the page on metrics-address too, not on localhost alone",
+    )
     status_page_pods: bool = _LOG.switch(
         False,  # whoever reaches the address would learn what runs here
         "name on it the pods that hold GPUs",

@@ -339,8 +339,8 @@ class Daemon:
 
     def _serve_metrics(self) -> None:
         """Serve metrics, unless they are off or cannot be served."""
-        address = self._components.settings.metrics_address
-        if address is None:
+        settings = self._components.settings
+        if settings.metrics_address is None:
             return
         from agent.daemon.status import Status  # noqa: PLC0415 - see _run_publishers
         from agent.daemon.status_page import DaemonPage  # noqa: PLC0415 - same
@@ -349,11 +349,12 @@ class Daemon:
         log = structlog.get_logger()
         try:
             status = Status(self._components)
-            page = None
-            if self._components.settings.status_page:
-                page = DaemonPage(status)
             self._metrics = serve_metrics(
-                address, status.state, self._heartbeats.silence_s, page=page
+                settings.metrics_address,
+                status.state,
+                self._heartbeats.silence_s,
+                page=DaemonPage(status) if settings.status_page else None,
+                page_everywhere=settings.status_page_everywhere,
             )
             self._status = status
         except AgentError as error:

@@ -1,6 +1,7 @@
 """The page of a real daemon beside a real kubelet, with pods that hold GPUs."""
 
 import json
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 
 from tests.lab.browser import chromium
 from tests.lab.cluster import Cluster
+from tests.lab.control_plane import free_port
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU, guaranteed
+from tests.lab.port_forward import forward
 from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab
@@ -61,3 +64,22 @@ def test_pods_of_a_real_kubelet_are_on_the_page(
     assert seen.console == []
     assert seen.width <= 1280
     (tmp_path / "page.png").write_bytes(seen.png)  # for people
+
+
+def test_the_page_is_reached_by_the_kubelets_port_forward_alone(
+    cluster: Cluster, h100: Node
+) -> None:
+    port = free_port()
+    cluster.pods.run(guaranteed("forwarded", h100.name, {"cpu": 1, "memory": "1Gi"}))
+    h100.agent.stop()
+    h100.agent.start([f"--metrics-address=127.0.0.2:{port}"])  # stands for the pod's own address
+    url = wait_for("the metrics", lambda: page_url(h100), timeout_s=60)
+    assert url == f"http://127.0.0.2:{port}/"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        status(url)
+    forwarded = forward(h100, cluster.api.token, "forwarded", port)
+    head, _, body = forwarded.get("/status.json").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 ")
+    assert json.loads(body)["node"] == h100.name
+    assert forwarded.get("/metrics").startswith(b"HTTP/1.0 200 ")
+    h100.agent.stop()

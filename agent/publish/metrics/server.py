@@ -97,15 +97,18 @@ def serve_metrics(
     heartbeat_age_s: Callable[[], float] = lambda: 0.0,
     *,
     page: Page | None = None,
+    page_everywhere: bool = False,
 ) -> MetricsServer:
     """Serve /metrics, /healthz and /readyz on *address*, ``host:port``, from three threads.
+
+    The same port of localhost serves them too, which is where ``kubectl port-forward`` connects to.
 
     *state* is called for every scrape and by /readyz, *heartbeat_age_s*, the seconds since the
     agent's loop last moved, by /healthz; both must be quick, open nothing, and be safe to call from
     any thread.
     /healthz does not depend on the hardware, so that a dead driver does not restart the agent for
-    nothing; /readyz does. *page* answers what else is asked for, where it can. Port 0 selects a
-    free one.
+    nothing; /readyz does. *page* answers what else is asked for, where it can, of clients of
+    localhost alone unless *page_everywhere* is set. Port 0 selects a free one.
 
     Raises:
         InputError: *address* is malformed or cannot be listened on.
@@ -124,15 +127,16 @@ def serve_metrics(
             f"cannot serve metrics on {address}: {error}",
             "choose another address with --metrics-address",
         ) from error
-    answers = _Answers(state, heartbeat_age_s, page)
+    bound: int = listener.getsockname()[1]
+    answers = _Answers(state, heartbeat_age_s, page, page_everywhere=page_everywhere)
     connections = Connections(
-        [listener],
+        [listener, *_on_localhost(listener)],
         answers.make,
         quick={b"/healthz": answers.make},
         separate=frozenset({b"/readyz"}),
     )
     answers.connections = connections
-    return MetricsServer(connections, host, int(listener.getsockname()[1]))
+    return MetricsServer(connections, host, bound)
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -143,7 +147,27 @@ def _listener(host: str, port: int) -> socket.socket:
     """
     family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     address = (str(target[0]), port)
-    return socket.create_server(address, family=family, backlog=BACKLOG)
+    is_every = target[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=is_every)
+
+
+def _on_localhost(listener: socket.socket) -> Iterator[socket.socket]:
+    """Yield what listens on the port of *listener* on 127.0.0.1 and ::1, where it does not itself.
+
+    Container runtimes connect forwarded ports to localhost in the pod's network namespace
+    (containerd internal/cri/server/sandbox_portforward_linux.go).
+    """
+    host, port = listener.getsockname()[:2]
+    covered = {"0.0.0.0": ("127.0.0.1",), "::": ("127.0.0.1", "::1")}.get(host, (host,))  # noqa: S104
+    for local in ("127.0.0.1", "::1"):
+        if local in covered:
+            continue
+        try:
+            yield _listener(local, port)
+        except OSError as error:
+            log = structlog.get_logger()
+            say = log.warning if local == "127.0.0.1" else log.debug  # many nodes have no IPv6
+            say("port not served on localhost", address=local, port=port, problem=str(error))
 
 
 class _StateCollector(Collector):
@@ -168,10 +192,13 @@ class _Answers:
         state: Callable[[], MetricsState],
         heartbeat_age_s: Callable[[], float],
         page: Page | None,
+        *,
+        page_everywhere: bool,
     ) -> None:
         self.state = state
         self.heartbeat_age_s = heartbeat_age_s
         self.page = page
+        self.page_everywhere = page_everywhere
         self.registry = CollectorRegistry()
         self.registry.register(_StateCollector(self._counted_state))
         self.connections: Connections | None = None
@@ -232,12 +259,19 @@ class _Handler(BaseHTTPRequestHandler):
                 )
             case "/readyz":
                 self._answer_probe(answers.state().not_ready)
-            case _ if answers.page is not None and (found := answers.page(self.path)) is not None:
+            case _ if (found := self._page()) is not None:
                 self._answer(HTTPStatus.OK, found.content_type, found.body, found.headers)
             case _:
                 self._answer(
                     HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /healthz or /readyz\n"
                 )
+
+    def _page(self) -> PageAnswer | None:
+        """Return what the page answers, if there is one and this client may see it."""
+        answers = self._answers
+        if answers.page is None or not (answers.page_everywhere or self._request.is_local):
+            return None
+        return answers.page(self.path)
 
     def _answer_probe(self, problem: str | None) -> None:
         """Answer a probe of the kubelet, for which any status from 400 on is a failure."""

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from agent.formats.harmless import harmless
 from agent.model.digits import is_digits
-from agent.publish.page.html import page
+from agent.publish.page.html import LONGEST_TEXT, page
 from agent.publish.page.state import PATHS, PageState
 from agent.publish.page.style import POLICY
 from agent.publish.page.view import PodNumbers, View, view
@@ -75,7 +76,7 @@ class StatusPage:
             if body is None:
                 shown = self._made[1]
                 if is_json:
-                    made = json.dumps(_document(shown), indent=2) + "\n"
+                    made = json.dumps(_harmless(_document(shown)), indent=2) + "\n"
                 else:
                     made = page(shown, self._made[0].snapshot, key[1])
                 body = made.encode("utf-8", "replace")
@@ -95,6 +96,18 @@ def _document(shown: View) -> dict[str, Any]:
         named = ("inputs", "reasons", "checks")
         row["missing"] = [dict(zip(named, one, strict=True)) for one in row["missing"]]
     return document
+
+
+def _harmless(value: Any) -> Any:
+    """Return *value* with every text cleaned: `jq -r` writes what JSON only escapes."""
+    match value:
+        case str():
+            return harmless(value, LONGEST_TEXT)
+        case dict():
+            return {_harmless(key): _harmless(it) for key, it in value.items()}
+        case list() | tuple():
+            return [_harmless(it) for it in value]
+    return value
 
 
 _MOST_BODIES = 4

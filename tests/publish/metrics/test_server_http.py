@@ -7,9 +7,16 @@ import threading
 from typing import ClassVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent.errors import InputError
-from agent.publish.metrics.server import STUCK_S, MetricsState, Page, serve_metrics
+from agent.publish.metrics.server import (
+    STUCK_S,
+    MetricsServer,
+    MetricsState,
+    Page,
+    serve_metrics,
+)
 from tests.publish.metrics.scraped import (
     BROKEN,
     GPU0,
@@ -179,3 +186,57 @@ def test_head_has_the_headers_alone() -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_other_methods_are_refused(method: str) -> None:
     assert _asked(method, "/", {"/": Shown()}.get)[0] == 501
+
+
+def _page_of(address: str, *, everywhere: bool = False) -> MetricsServer:
+    page = {"/": Shown()}.get
+    return serve_metrics(address, lambda: NOTHING, page=page, page_everywhere=everywhere)
+
+
+def _at(server: MetricsServer, host: str, path: str) -> int:
+    """Return the status of *path* on the port of *server*, but on *host*."""
+    port = server.url.split("/")[2].rpartition(":")[2]
+    return fetch(f"http://{host}:{port}{path}")[0]
+
+
+def test_the_page_is_on_localhost_alone_and_the_rest_on_both() -> None:
+    server = _page_of("127.0.0.2:0")  # stands for the address of a pod
+    try:
+        assert [_at(server, "127.0.0.2", path) for path in ("/", "/metrics", "/healthz")] == [
+            404,
+            200,
+            200,
+        ]
+        assert [_at(server, "127.0.0.1", path) for path in ("/", "/metrics", "/readyz")] == 3 * [
+            200
+        ]
+    finally:
+        server.close()
+
+
+def test_the_page_is_everywhere_where_that_is_asked_for() -> None:
+    server = _page_of("127.0.0.2:0", everywhere=True)
+    try:
+        assert (_at(server, "127.0.0.2", "/"), _at(server, "127.0.0.1", "/")) == (200, 200)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "127.0.0.1:0", "localhost:0"])
+def test_localhost_is_served_beside_or_by_any_address(address: str) -> None:
+    server = _page_of(address)
+    try:
+        assert _at(server, "127.0.0.1", "/") == 200
+    finally:
+        server.close()
+
+
+def test_a_port_that_is_taken_on_localhost_is_served_elsewhere_and_told_of() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, capture_logs() as lines:
+        server = _page_of(f"127.0.0.2:{taken.getsockname()[1]}")
+        assert _at(server, "127.0.0.2", "/metrics") == 200
+        server.close()
+    warned = [line for line in lines if line["log_level"] == "warning"]
+    assert [(line["event"], line["address"]) for line in warned] == [
+        ("port not served on localhost", "127.0.0.1")
+    ]

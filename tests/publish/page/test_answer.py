@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from agent.checks.engine import Report
 from agent.checks.rule import Finding, Severity, Verdict
+from agent.formats.harmless import clean
 from agent.machines.bundled import machine
 from agent.model.pod import Pod
 from agent.publish.page.answer import HEADERS, StatusPage
@@ -328,7 +329,21 @@ def test_hostile_words_stay_words(text: str) -> None:
     for char in shown:
         assert char == "\n" or char.isprintable() or char == "\xa0"
         assert char not in "\u202e\u2066\u200f\x1b\x00"
-    json.loads(body(hostile(text), "/status.json"))
+    # What `jq -r` would write: JSON alone only escapes it.
+    for word in _texts(json.loads(body(hostile(text), "/status.json"))):
+        assert word == clean(word)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, inner in value.items():
+                yield from (key, *_texts(inner))
+        case list():
+            for inner in value:
+                yield from _texts(inner)
 
 
 def test_a_page_is_made_once_for_each_state(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,24 @@
 // and topology managers need in order to admit pods for real. What the kubelet asks for when
 // it creates a container is written to stdout, one JSON object a line: the in-memory runtime
 // forgets it, and it is the container's view of its devices.
+//
+// Forwarded ports lead to 127.0.0.1 of this process's network namespace, as they lead to localhost
+// of the pod's in containerd (internal/cri/server/sandbox_portforward_linux.go).
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -21,6 +29,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-client/pkg/fake"
 	"k8s.io/cri-client/pkg/util"
+	"k8s.io/cri-streaming/pkg/streaming"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
 // created is one container as the kubelet wants it.
@@ -42,6 +52,51 @@ type recorder struct {
 	*fake.RemoteRuntime
 	lines       *json.Encoder
 	directories string
+	streams     streaming.Server
+}
+
+func (r *recorder) PortForward(_ context.Context, request *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	return r.streams.GetPortForward(request)
+}
+
+// forwarder carries forwarded connections; its containers have no process to run or attach to.
+type forwarder struct{}
+
+func (forwarder) Exec(context.Context, string, []string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
+	return errors.ErrUnsupported
+}
+
+func (forwarder) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
+	return errors.ErrUnsupported
+}
+
+func (forwarder) PortForward(ctx context.Context, _ string, port int32, stream io.ReadWriteCloser) error {
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port)))
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp4", address)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	go io.Copy(connection, stream)
+	_, err = io.Copy(stream, connection)
+	return err
+}
+
+// startStreams serves forwarded ports on a free port of 127.0.0.1, which the API server reaches by
+// way of the kubelet.
+func startStreams() (streaming.Server, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	config := streaming.DefaultConfig
+	config.Addr = listener.Addr().String()
+	server, err := streaming.NewServer(config, forwarder{})
+	if err != nil {
+		return nil, err
+	}
+	go func() { log.Fatalf("fakecri: streams: %v", http.Serve(listener, server)) }()
+	return server, nil
 }
 
 func (r *recorder) CreateContainer(ctx context.Context, request *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
@@ -140,8 +195,12 @@ func main() {
 	if err != nil {
 		log.Fatalf("fakecri: cannot serve %s: %v", os.Args[1], err)
 	}
+	streams, err := startStreams()
+	if err != nil {
+		log.Fatalf("fakecri: cannot forward ports: %v", err)
+	}
 	server := grpc.NewServer()
-	runtimeapi.RegisterRuntimeServiceServer(server, &recorder{runtime, json.NewEncoder(os.Stdout), os.Args[2]})
+	runtimeapi.RegisterRuntimeServiceServer(server, &recorder{runtime, json.NewEncoder(os.Stdout), os.Args[2], streams})
 	runtimeapi.RegisterImageServiceServer(server, runtime)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
