@@ -12,7 +12,7 @@ from agent.daemon.state_files import HealthFile, KnownGpus
 from agent.health.ledger import after_events, after_look, after_time, view
 from agent.health.notices import Notice, notices
 from agent.health.rules import HealthRules
-from agent.health.saved import forgiven, lasting, resumed
+from agent.health.saved import doubted, forgiven, lasting, resumed
 from agent.health.seen import is_over
 from agent.health.state import MAX_GPUS, HealthState
 from agent.health.status import HealthView
@@ -97,6 +97,8 @@ class GpuHealthMonitor:
         self._lasting = lasting(self._state)
         self._written = lasting(saved or _NOTHING)
         self._is_written = True
+        self._lost = None if state_file is None else state_file.damage
+        self._is_loss_told = False
         self._fresh_at = self._state.nvml.fresh_at
         self._view = view(self._state)
         self._counts: dict[tuple[str, int], int] = {}
@@ -194,6 +196,8 @@ class GpuHealthMonitor:
                 before = forgiven(before)
             self._looked_at = now = self._clock()
             began = now if began is None else began
+            if self._lost is not None:
+                self._state = before = self._in_doubt(before, snapshot, nvml, began)
             if self._wanted_at is not None and self._wanted_at <= began:
                 self._wanted_at = None
             after = after_look(before, snapshot, nvml, now, self._rules, began=began)
@@ -201,6 +205,23 @@ class GpuHealthMonitor:
         self._save(is_retry=True)
         if is_changed:
             self._on_change()
+
+    def _in_doubt(
+        self, state: HealthState, snapshot: Snapshot, nvml: NvmlStatus, began: float
+    ) -> HealthState:
+        """Return *state* with every GPU in doubt that a damaged health file may have named."""
+        names = {gpu.id for gpu in snapshot.gpus if gpu.uuid is not None} | set(state.gpus)
+        if names and not self._is_loss_told:
+            self._is_loss_told = True
+            text = (
+                f"the health file could not be read ({self._lost}), and its verdicts are lost: all "
+                "GPUs are Unhealthy until they have looked sound for "
+                f"{self._rules.recovery_s:g} s"
+            )
+            self._notices.append(_damaged(text, "start"))
+        if names and nvml.trouble is None:
+            self._lost = None  # GPUs that appear later come from a reset or a boot
+        return doubted(state, sorted(names)[:MAX_GPUS], began)
 
     def tick(self) -> None:
         """Let time pass, for NVML's deadlines and for events. Once a second is enough."""
@@ -236,8 +257,18 @@ class GpuHealthMonitor:
             with self._lock:
                 state, now = self._state, self._lasting
             is_kept = self._file.is_there or now == lasting(_NOTHING)
+            if is_retry and self._file.was_damaged():
+                is_kept = False
+                text = f"{self._file.path} was changed by somebody else: it is written again"
+                with self._lock:
+                    self._notices.append(_damaged(text, "meanwhile"))
             if (now == self._written and is_kept) or not (self._is_written or is_retry):
                 return
             self._is_written = self._file.save(state)
             if self._is_written:
                 self._written, self._fresh_at = now, state.nvml.fresh_at
+
+
+def _damaged(text: str, when: str) -> Notice:
+    reason = "HealthFileDamaged"
+    return Notice(reason=reason, message=text, is_warning=True, gpu=None, key=f"{reason} {when}")

@@ -56,11 +56,18 @@ def settings_to_plain(resolved: Resolved) -> dict[str, dict[str, str]]:
 
 
 class HealthFile:
-    """Reads and writes the health of GPUs; a problem with the file is logged once and survived."""
+    """Reads and writes the health of GPUs; a problem with the file is logged once and survived.
+
+    Attributes:
+        damage: why what the file held could not be read by :meth:`load`; ``None`` if it could, or
+            there was no file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.damage: str | None = None
         self._file = HostFile(path, mode=0o600)
+        self._content: bytes | None = None  # as it was read or written last
         self._is_there = False
         self._problem = LastProblem()
 
@@ -80,28 +87,42 @@ class HealthFile:
             if len(content) > MAX_BYTES:
                 raise DecodeError("", f"larger than {MAX_BYTES >> 20} MiB")  # noqa: TRY301
             state = decode(content.decode("utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            self._report("health file not read", str(error))
+            self.damage = str(error)
+            self._report("health file not read", self.damage)
             return None
         except (DecodeError, UnicodeDecodeError) as error:
-            self._report("health file not understood", str(error))
+            self.damage = str(error)
+            self._report("health file not understood", self.damage)
             with suppress(OSError):
                 self.path.replace(self.path.with_name(f"{self.path.name}.bad"))
             return None
-        self._is_there = True
+        self._content, self._is_there = content, True
         return state
 
     def save(self, state: HealthState) -> bool:
         """Write *state*, whole or not at all; return whether that worked."""
-        problem = self._file.write(encode(state))
+        text = encode(state)
+        problem = self._file.write(text)
         if problem is not None:
             self._report("health file not written", problem)
             return False
-        self._is_there = True
+        self._content, self._is_there = text.encode(), True
         self._problem.is_new(None)
         return True
+
+    def was_damaged(self) -> bool:
+        """Return whether the file is there, but is not what was read or written last."""
+        if not self._is_there:
+            return False
+        try:
+            return self._file.content() != self._content
+        except FileNotFoundError:
+            return False
+        except OSError:  # a directory, a link, a pipe, or a file that we may not read
+            return True
 
     def was_removed(self) -> bool:
         """Return whether somebody removed the file; true once for each removal.

@@ -1,11 +1,14 @@
 """The health state as a document that outlives the process, and what a new process keeps."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
 from agent.errors import DecodeError
-from agent.health.state import MAX_GPUS, GpuRecord, Heal, HealthState, Window
+from agent.health.reported import with_fault
+from agent.health.state import MAX_GPUS, Fault, GpuRecord, Heal, HealthState, Window
+from agent.health.status import HealthClass
 from agent.health.xid import TABLE_VERSION
 from agent.model.codec import load_json
 from agent.model.plain import from_plain, to_plain
@@ -65,6 +68,26 @@ def resumed(state: HealthState, boot_id: str | None, now: float) -> HealthState:
 def forgiven(state: HealthState) -> HealthState:
     """Return *state* without anything known of a GPU, as an operator requested."""
     return replace(state, gpus=MappingProxyType({}))
+
+
+def doubted(state: HealthState, gpus: Iterable[str], now: float) -> HealthState:
+    """Return *state* with *gpus* Unhealthy, as earlier verdicts on them are lost.
+
+    A GPU that looks sound for ``recovery_s`` is given out again. That is weaker evidence than some
+    lost verdicts asked for (a reset, another boot, an operator): no scan could give it, and what
+    still is wrong shows again, as a lost GPU, a recovery action or the next XID does.
+    """
+    fault = Fault(
+        reason="HealthNotKnown",
+        said="the health file was damaged, and earlier verdicts on the GPU are lost",
+        kind=HealthClass.RESET,
+        heal=Heal.SIGHT,
+        first=now,
+        last=now,
+    )
+    records = {name: state.gpus.get(name, GpuRecord()) for name in gpus}
+    in_doubt = {name: with_fault(record, fault) for name, record in records.items()}
+    return replace(state, gpus=MappingProxyType({**state.gpus, **in_doubt}))
 
 
 def lasting(state: HealthState) -> object:

@@ -98,6 +98,12 @@ the application.
 7. An XID that NVML reports without a GPU counts for every GPU, as far as a look at each does not
    clear it, and makes none of them `Flapping`. Waiting for events may fail; that says nothing of
    any GPU.
+8. A health file that was damaged while the daemon runs is written again from memory at the next
+   scan. One that cannot be read at a start has lost its verdicts, nobody knows on which GPUs: every
+   GPU is Unhealthy (`HealthNotKnown`) until it has looked sound for `recovery`. No scan could give
+   the evidence that classes `reboot` and `rma` ask for; what is still wrong with such a GPU shows
+   again, as a loss, a recovery action, a failed row remap or the next XID. The old content is kept
+   in `health.json.bad`. A missing file is no damage: that is how verdicts are ended by hand.
 
 To end a verdict by hand, **remove the health file** on the node: at its next scan the daemon judges
 every GPU anew, by what it sees then. What a GPU still reports, a failed row remap for one, comes

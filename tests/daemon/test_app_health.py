@@ -346,3 +346,15 @@ def test_support_takes_log_settings_and_metrics_of_the_running_daemon(tmp_path: 
     }
     assert b"nodetopo_devices{" in files["metrics.txt"]
     assert len(decode(files["snapshot.json"].decode()).snapshot.gpus) == 4
+
+
+def test_a_daemon_that_finds_garbage_takes_every_gpu_back_until_it_has_evidence(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "health.json").write_text("{{{", "utf-8")
+    with Remembering(tmp_path) as kubelet, running(tmp_path, "l40sx4-pcie-2numa") as daemon:
+        eventually(lambda: unhealthy(kubelet) == [])
+        assert len(kubelet.taken) == 4
+        (said,) = daemon.said("HealthFileDamaged")
+        assert "all GPUs are Unhealthy" in said
+        eventually(lambda: len(daemon.said("GpuRecovered")) == 4)

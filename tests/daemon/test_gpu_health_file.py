@@ -1,5 +1,6 @@
 """The watch and its file: verdicts outlive the process, and a person can end them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,105 @@ def test_without_a_memory_no_fresh_container_is_wanted(tmp_path: Path) -> None:
             daemon.wait(300)
             daemon.watch.look(SOUND, REFUSED)
         assert not daemon.watch.wants_fresh_container
+
+
+DAMAGE = pytest.mark.parametrize(
+    "content", [b"", b"{", b"\0\xff{{{"], ids=["empty", "cut", "binary"]
+)
+
+
+def told(daemon: Daemon) -> list[str]:
+    return [notice.reason for notice in daemon.watch.notices()]
+
+
+@DAMAGE
+def test_a_file_that_is_damaged_meanwhile_is_written_again_and_reported(
+    daemon: Daemon, content: bytes
+) -> None:
+    daemon.watch.look(SOUND, FINE)
+    daemon.watch.take_events([xid(79)])
+    daemon.wait(1)
+    assert daemon.path is not None
+    whole = daemon.path.read_bytes()
+    told(daemon)
+    daemon.path.write_bytes(content)
+    daemon.watch.look(SOUND, FINE)
+    assert daemon.path.read_bytes() == whole
+    assert told(daemon) == ["HealthFileDamaged"]
+    daemon.watch.look(SOUND, FINE)
+    assert told(daemon) == []
+    daemon.restart()
+    assert daemon.reasons == {A: "Xid79"}
+
+
+def test_a_file_that_another_process_may_not_have_changed_is_left_alone(daemon: Daemon) -> None:
+    daemon.watch.look(SOUND, FINE)
+    daemon.watch.take_events([xid(79)])
+    daemon.wait(1)
+    daemon.restart()
+    assert daemon.path is not None
+    inode = daemon.path.stat().st_ino
+    daemon.watch.look(SOUND, FINE)
+    daemon.watch.look(SOUND, FINE)
+    assert daemon.path.stat().st_ino == inode
+    assert "HealthFileDamaged" not in told(daemon)
+
+
+@DAMAGE
+def test_after_garbage_every_gpu_is_unhealthy_until_it_has_looked_sound_for_a_while(
+    daemon: Daemon, content: bytes
+) -> None:
+    assert daemon.path is not None
+    daemon.path.write_bytes(content)
+    with capture_logs():
+        daemon.restart()
+    daemon.watch.look(SOUND, FINE)
+    assert daemon.reasons == dict.fromkeys((gpu.id for gpu in SOUND.gpus), "HealthNotKnown")
+    assert told(daemon) == ["HealthFileDamaged"]
+    daemon.wait(30)
+    daemon.watch.look(SOUND, FINE)
+    assert set(daemon.reasons) == {gpu.id for gpu in SOUND.gpus}
+    daemon.wait(31)
+    daemon.watch.look(SOUND, FINE)
+    assert daemon.reasons == {}
+    assert set(told(daemon)) == {"GpuRecovered"}
+    assert all(record.falls == () for record in daemon.watch._state.gpus.values())
+
+
+def test_doubt_outlives_the_next_process_too(daemon: Daemon) -> None:
+    assert daemon.path is not None
+    daemon.path.write_bytes(b"{")
+    with capture_logs():
+        daemon.restart()
+    daemon.watch.look(SOUND, FINE)
+    daemon.restart()
+    assert set(daemon.reasons.values()) == {"HealthNotKnown"}
+
+
+def test_a_gpu_in_doubt_that_is_not_sound_stays_unhealthy(daemon: Daemon) -> None:
+    assert daemon.path is not None
+    daemon.path.write_bytes(b"{")
+    with capture_logs():
+        daemon.restart()
+    broken = seen(remapped_rows=FAILED)
+    for _ in range(3):
+        daemon.watch.look(broken, FINE)
+        daemon.wait(61)
+    daemon.watch.look(broken, FINE)
+    assert daemon.reasons == {A: "RowRemapFailed"}
+
+
+def test_doubt_waits_for_the_first_reading_of_nvml(daemon: Daemon) -> None:
+    assert daemon.path is not None
+    daemon.path.write_bytes(b"{")
+    with capture_logs():
+        daemon.restart()
+    daemon.watch.look(replace(SOUND, gpus=()), REFUSED)
+    assert told(daemon) == []
+    daemon.watch.look(SOUND, FINE)
+    assert set(daemon.reasons.values()) == {"HealthNotKnown"}
+
+
+def test_without_a_file_no_gpu_is_in_doubt(daemon: Daemon) -> None:
+    daemon.watch.look(SOUND, FINE)
+    assert (daemon.reasons, told(daemon)) == ({}, [])

@@ -35,11 +35,12 @@ class PortForward:
         try:
             connection.send_binary(b"\0" + f"GET {path} HTTP/1.0\r\n\r\n".encode())
             while message := connection.recv():
+                assert isinstance(message, bytes), message
                 answer[message[0]] += message[1:]
         except websocket.WebSocketConnectionClosedException:
             pass
         finally:
-            connection.close()
+            connection.shutdown()  # the socket too, which close() leaves to the peer
         assert answer[1][2:] == b"", answer[1]
         return answer[0][2:]
 
