@@ -50,7 +50,15 @@ NARROW: Mapping[str, Mapping[str, Any]] = {
     "metrics.serviceMonitor.interval": {"pattern": "^[0-9]+(ms|s|m|h)$"},
     "networkPolicy.apiServerPort": {"minimum": 1, "maximum": 65535},
     "extraArgs": {"items": {"type": "string"}},
-    "policy.ownPrefixes": {"items": {"type": "string", "pattern": "^[a-z0-9.-]+/$"}, "minItems": 1},
+    # Labels below nvidia.com/ command other programs, so that prefix is nobody's alone.
+    "policy.ownPrefixes": {
+        "items": {
+            "type": "string",
+            "pattern": "^[a-z0-9.-]+/$",
+            "not": {"const": "nvidia.com/"},
+        },
+        "minItems": 1,
+    },
 }
 """What a value must also fulfil, by path."""
 

@@ -1,7 +1,7 @@
 """The agent of a Node under ``deploy/daemonset/components/own-node``, with too many rights."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from tests.deploy.kustomize import render
 from tests.lab.api import Api, ApiError
 from tests.lab.cluster import Cluster
 from tests.lab.deployment import BASE
+from tests.lab.helm import chart
 from tests.lab.schedulers import crds, objects
 from tests.lab.waiting import wait_for
 
@@ -22,11 +23,16 @@ FEATURES = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/nodetopo/nodefeatures"
 EVENTS = "/api/v1/namespaces/default/events"
 ZONES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
-_POLICIES = [
-    one
-    for one in render(BASE, BASE / "components" / "own-node")
-    if one["kind"].startswith("ValidatingAdmissionPolicy")
-]
+Documents = Sequence[dict[str, Any]]
+
+BY_KUSTOMIZE = render(BASE, BASE / "components" / "own-node")
+
+
+def by_chart() -> Documents:
+    """Return what the chart renders by default for the account that the lab's agent has."""
+    return chart.render()
+
+
 _ANYTHING: dict[str, Any] = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRole",
@@ -52,18 +58,21 @@ _BINDING: dict[str, Any] = {
 
 
 @contextmanager
-def policed(cluster: Cluster) -> Iterator[Api]:
+def policed(cluster: Cluster, documents: Documents = BY_KUSTOMIZE) -> Iterator[Api]:
     """Return the API server as the agent on the Node ``OWN`` sees it, until the end.
 
-    There are bare Nodes ``OWN`` and ``OTHER``; the agent's pod has the name of its Node.
+    The policies are those among *documents*. There are bare Nodes ``OWN`` and ``OTHER``; the
+    agent's pod has the name of its Node.
     """
     api = cluster.api
+    policies = [it for it in documents if it["kind"].startswith("ValidatingAdmissionPolicy")]
+    assert policies
     for project in ("node-resource-topology", "nfd"):
         crds.install(api, project)
     cluster.control_plane.agent_kubeconfig()
     for name in (OWN, OTHER):
         api.create("/api/v1/nodes", bare_node(name))
-    added = [*_POLICIES, _ANYTHING, _BINDING]
+    added = [*policies, _ANYTHING, _BINDING]
     for document in added:
         objects.apply(api, document)
     agent = Api(api.url, pod_token(api.create, OWN), api.authority)
@@ -71,7 +80,7 @@ def policed(cluster: Cluster) -> Iterator[Api]:
     try:
         yield agent
     finally:
-        for document in reversed(_POLICIES):
+        for document in reversed(policies):
             api.delete(objects.place(api, document))
         # The rights last: who has none is refused by them, whatever the policies say.
         wait_for("the policies are gone", lambda: not any(_refused(api)))
@@ -89,8 +98,13 @@ def loose(api: Api) -> Api:
 
 
 def bare_node(name: str) -> dict[str, Any]:
-    """Return a Node with a label and an annotation of others, and a label of ours."""
-    labels = {"foreign.example/key": "set", "gpu.topology/stale": "yes"}
+    """Return a Node with labels and an annotation of others, and labels of ours."""
+    labels = {
+        "foreign.example/key": "set",
+        "gpu.topology/stale": "yes",
+        "nvidia.com/gpu.count": "7",
+        "nvidia.com/gpu.deploy.driver": "true",
+    }
     metadata = {
         "name": name,
         "labels": labels,
@@ -145,7 +159,7 @@ def features(name: str, label: str = "gpu.topology/probe") -> dict[str, Any]:
     }
 
 
-def apply_event(api: Api, name: str, component: str = "nodetopo") -> None:
+def apply_event(api: Api, name: str, component: str = "nodetopo", reporting: str = "") -> None:
     """Write an Event about the Node *name*."""
     body = {
         "apiVersion": "v1",
@@ -153,6 +167,7 @@ def apply_event(api: Api, name: str, component: str = "nodetopo") -> None:
         "metadata": {"name": f"{name}.probe", "namespace": "default"},
         "involvedObject": {"kind": "Node", "name": name, "uid": name},
         "source": {"component": component},
+        "reportingComponent": reporting,
         "message": str(time.monotonic_ns()),
     }
     api.apply(f"{EVENTS}/{name}.probe", body)

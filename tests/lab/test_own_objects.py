@@ -77,12 +77,14 @@ def test_no_feature_may_name_another_node(cluster: Cluster, agent: Api) -> None:
 def test_a_feature_may_neither_bring_labels_of_others_nor_take_them_away(
     cluster: Cluster, agent: Api
 ) -> None:
-    with pytest.raises(ApiError, match="labels of its own prefixes"):
+    with pytest.raises(ApiError, match="labels of its own published"):
         apply_features(agent, OWN, label=FOREIGN)
     cluster.api.create(FEATURES, features(OWN, FOREIGN))
     for value in (None, "other"):
-        with pytest.raises(ApiError, match="labels of its own prefixes"):
+        with pytest.raises(ApiError, match="labels of its own published"):
             agent.merge(FEATURE, {"spec": {"labels": {FOREIGN: value}}})
+    with pytest.raises(ApiError, match="labels of its own published"):
+        agent.merge(FEATURE, {"spec": {"labels": {"nvidia.com/mig.config": "all-disabled"}}})
     cluster.api.delete(FEATURE)
 
 
@@ -168,6 +170,12 @@ def test_the_publisher_writes_the_zones_of_its_node(cluster: Cluster, kubeconfig
     (owner,) = cluster.api.get(f"{ZONES}/{OWN}")["metadata"]["ownerReferences"]
     cluster.api.delete(f"{ZONES}/{OWN}")
     assert (owner["kind"], owner["name"]) == ("Node", OWN)
+
+
+def test_no_event_may_be_written_in_the_name_of_another_program(agent: Api) -> None:
+    for component, reporting in (("kubelet", ""), ("nodetopo", "kubelet"), ("", "nodetopo")):
+        with pytest.raises(ApiError, match="Events in its own name"):
+            apply_event(agent, OWN, component, reporting)
 
 
 def test_an_agent_in_another_namespace_is_held_too(cluster: Cluster, agent: Api) -> None:

@@ -48,6 +48,7 @@ def test_a_pod_of_another_node_may_not(agent: Api) -> None:
         ({"metadata": {"labels": {"a.example/b": "c"}}}, "nothing else of a pod"),
         ({"metadata": {"finalizers": ["a.example/b"]}}, "nothing else of a pod"),
         ({"spec": {"activeDeadlineSeconds": 1}}, "nothing else of a pod"),
+        ({"metadata": {"managedFields": [{}]}}, "no managedFields of others"),
     ],
 )
 def test_nothing_else_of_a_pod_may_change(agent: Api, change: dict[str, Any], said: str) -> None:
