@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from agent.checks.inputs import (
+    because,
     confidential,
     gpu_label,
     missing_answers,
@@ -30,6 +31,7 @@ from agent.model.pci import PciAddress, PcieLink
 from agent.model.snapshot import Snapshot
 from agent.topology.complex_faults import Concern, concern
 from agent.topology.complexes import DIRECT_TRANSLATED, complexes
+from agent.topology.presence import dead_gpus, expected_gpus, meant_gpus, present_gpus
 
 REFUSALS = (
     P2pStatus.CHIPSET_NOT_SUPPORTED,
@@ -79,23 +81,64 @@ def width(snapshot: Snapshot) -> Judgement:
     Severity.ERROR,
     claim="every GPU is on the bus and answers",
     why="A GPU that fell off the bus comes back with a reboot at the earliest; its jobs are gone.",
-    remedy="look for XID 79 in the kernel log; drain and reboot the node, and if it happens "
-    "again check power, cooling and seating of the GPU",
+    remedy="look for XID 79 and lines of NVRM about the address in the kernel log; drain and "
+    "reboot the node, and if it happens again check power, cooling and seating of the GPU",
     reference="https://docs.nvidia.com/deploy/xid-errors/",
 )
 def presence(snapshot: Snapshot) -> Judgement:
-    """Find lost GPUs; where PCI and NVML disagree, it is not known whether a GPU is there."""
+    """Find lost GPUs, and those on PCI that NVML should list; others that it does not are unknown.
+
+    GPUs that another driver has, such as ``vfio-pci``, are left alone.
+    """
+    meant, dead = meant_gpus(snapshot), dead_gpus(snapshot)
+    if meant and not snapshot.gpus and len(meant) == len(snapshot.pci_gpus or ()):
+        yield Skip(f"all GPUs are bound to {', '.join(sorted({str(it.driver) for it in meant}))}")
+        return
     silent = []
     for gpu in snapshot.gpus:
         if gpu.is_lost:
             yield Finding(subject=gpu_label(gpu), observed="lost", expected="answers the driver")
         elif gpu.uuid is None:
             silent.append(gpu.name)
-    yield from missing_answers(snapshot)
+    for unlisted in dead:
+        yield Finding(
+            subject=f"GPU {unlisted.pci}",
+            observed=f"not listed by NVML, bound to {unlisted.driver or 'no driver'}",
+            expected="answers the driver",
+        )
+    if len(dead) < len(snapshot.pci_gpus or ()):
+        yield from missing_answers(snapshot)
     yield from unknown_of("answer", silent)
+    known = {it.pci for it in (*meant, *dead)}
     for issue in snapshot.issues:
-        if issue.probe == "pcie" and issue.pci is not None:  # PCI and NVML disagree
+        if issue.probe == "pcie" and issue.pci is not None and issue.pci not in known:
             yield Missing(f"{issue.subject}, {issue.reason}")
+
+
+@rule(
+    "PCI-010",
+    Severity.ERROR,
+    claim="as many GPUs are on the PCI bus as this machine has",
+    why="A GPU that the firmware no longer finds leaves no trace but its absence: the node goes "
+    "on with fewer GPUs than are paid for.",
+    remedy="look at the machine's management controller for power or PCIe faults, then reseat the "
+    "GPU; where GPUs were taken out on purpose, set `expect-gpus`, or remove gpu-count.json beside "
+    "the health file",
+    reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
+)
+def completeness(snapshot: Snapshot) -> Judgement:
+    """Find a machine with fewer GPUs on PCI than it should have, whatever drivers they have."""
+    expected, present = expected_gpus(snapshot), present_gpus(snapshot)
+    if present is None:
+        yield Missing("GPUs on PCI", because(snapshot, "pcie"))
+    elif expected is None:
+        yield Skip("nothing says how many GPUs there should be; `expect-gpus` can")
+    elif present < expected.count:
+        yield Finding(
+            subject="GPUs on PCI",
+            observed=str(present),
+            expected=f"{expected.count}, as {expected.source}",
+        )
 
 
 @rule(
@@ -259,6 +302,7 @@ RULES: tuple[Rule, ...] = (
     access_control,
     iommu_translation,
     max_payload,
+    completeness,
 )
 
 

@@ -9,6 +9,8 @@ from typing import TypeVar
 from agent.cli.output import progress
 from agent.config import Settings
 from agent.config.settings import roots
+from agent.daemon.expected_gpus import expected_here
+from agent.daemon.gpu_health import health_file
 from agent.errors import AgentError, NvmlUnavailable
 from agent.model.kubelet import KubeletSettings
 from agent.model.node import NodeStatus
@@ -65,6 +67,7 @@ def read(settings: Settings, *, in_full: bool, pods: bool) -> Reading:
             )
     finally:
         supervisor.close()
+    snapshot = replace(snapshot, expected_gpus=expected_here(settings, health_file(settings)))
     if not pods:
         return Reading(snapshot=snapshot, nvml_failure=failure)
 

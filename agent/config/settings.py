@@ -504,6 +504,13 @@ class Settings:
     recovery_s: float = _HEALTH.setting(
         60.0, values.duration, "how long a repaired GPU must stay well before it is Healthy", "TIME"
     )
+    expect_gpus: int | None = _HEALTH.setting(
+        None,
+        values.gpu_count,
+        "GPUs that the machine should have on PCI, 0 for no check; auto: as many as it has had, or "
+        "its instance type has",
+        "COUNT",
+    )
     health_file: Path | None = _HEALTH.setting(
         Path("/run/nodetopo/health.json"),  # in /run, which a boot empties
         values.path_or_none,

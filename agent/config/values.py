@@ -9,6 +9,7 @@ from typing import Any
 from agent.deviceplugin.cdi import checked_annotation_prefix
 from agent.errors import InputError, closest
 from agent.labels.label import DNS_NAME
+from agent.model.limits import MAX_GPUS
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -197,6 +198,16 @@ def replicas(value: object) -> int:
     digits = str(value)
     if not re.fullmatch(r"[0-9]{1,6}", digits, re.ASCII) or int(digits) < 2:
         raise ValueError(f"{digits!r} where 2 or more replicas are meant")
+    return int(digits)
+
+
+def gpu_count(value: object) -> int | None:
+    """Read a number of GPUs; ``auto`` gives ``None``."""
+    if value in ("auto", None):
+        return None
+    digits = str(value)
+    if not re.fullmatch(r"[0-9]{1,3}", digits, re.ASCII) or int(digits) > MAX_GPUS:
+        raise ValueError(f"{digits!r} where auto, or a number up to {MAX_GPUS}, is meant")
     return int(digits)
 
 

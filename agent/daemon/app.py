@@ -18,6 +18,7 @@ from agent.daemon import logs, loops
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.components import Components
 from agent.daemon.descriptors import raise_descriptor_limit
+from agent.daemon.expected_gpus import ExpectedGpuCount
 from agent.daemon.gpu_health import configured_gpus, configured_health, health_file
 from agent.daemon.hca_health import HcaLoop, configured_hca_health
 from agent.daemon.log_writer import LOG_FILE
@@ -110,6 +111,7 @@ def run(
             overrides=overrides,
             health=health,
             hcas=configured_hca_health(settings, wake.set),
+            expected=ExpectedGpuCount(settings, state) if target.is_real else None,
             reloader=reloader,
         )
         components.add_events()
@@ -148,6 +150,7 @@ class Daemon:
             health=components.health,
             interval_s=lambda: components.settings.scan_interval_s,
             on_scan=self._take_scan,
+            expected=components.expected,
             beat=lambda: self._heartbeats.beat("scan"),
         )
         events = components.events

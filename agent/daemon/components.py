@@ -8,6 +8,7 @@ import structlog
 
 from agent.config.settings import Settings
 from agent.daemon.check_terms import OverridesFile
+from agent.daemon.expected_gpus import ExpectedGpuCount
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.hca_health import HcaHealthMonitor
 from agent.daemon.loops import Loop
@@ -39,6 +40,7 @@ class Components:
         settings: in force now.
         overrides: of the checks.
         health, hcas: ``None`` where GPUs, and HCAs, are not watched.
+        expected: says how many GPUs there should be; ``None`` for a simulated machine.
         reloader: ``None`` where settings never change.
         events, labels, zones: ``None`` where nothing of the kind is published.
         slices, neighbours: the node's ResourceSlices, and what other drivers give out by them;
@@ -56,6 +58,7 @@ class Components:
     overrides: OverridesFile
     health: GpuHealthMonitor | None = None
     hcas: HcaHealthMonitor | None = None
+    expected: ExpectedGpuCount | None = None
     reloader: Reloader | None = None
     events: EventPublisher | None = None
     labels: "LabelsLoop | None" = None

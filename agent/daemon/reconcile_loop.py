@@ -21,8 +21,10 @@ from agent.dra.neighbours import NOBODY, ServedByDra
 from agent.health.hca import HcaHealthView
 from agent.health.notices import Notice
 from agent.health.status import HealthView
+from agent.model.snapshot import Snapshot
 from agent.publish.events import NodeEvent
 from agent.store import SnapshotStore, Versioned
+from agent.topology.presence import missing_text
 
 if TYPE_CHECKING:  # loaded only in a cluster
     from agent.daemon.dra_neighbours import DraNeighbours
@@ -53,6 +55,7 @@ class NoticeReporter:
         self._cdi_problem: str | None = None
         self._hand_over: HandOver | None = None
         self._served_by_dra = NOBODY
+        self._missing: str | None = None
 
     def report(self, notices: Iterable[Notice]) -> None:
         """Report *notices* in their order."""
@@ -129,6 +132,20 @@ class NoticeReporter:
             reason = "HandOverChanged"
             message = f"devices reach containers by {now.strategy}: {now.reason}"
         is_bad = now.problem is not None
+        self.report(
+            [Notice(reason=reason, message=message, is_warning=is_bad, gpu=None, key=reason)]
+        )
+
+    def report_missing(self, snapshot: Snapshot | None) -> None:
+        """Report which GPUs are missing if that has changed, and that none is any longer."""
+        if snapshot is None:
+            return
+        before, self._missing = self._missing, missing_text(snapshot)
+        if self._missing == before:
+            return
+        is_bad = self._missing is not None
+        reason = "GpusMissing" if is_bad else "GpusComplete"
+        message = self._missing or "no GPU is missing"
         self.report(
             [Notice(reason=reason, message=message, is_warning=is_bad, gpu=None, key=reason)]
         )
@@ -232,6 +249,7 @@ class ReconcileLoop(PeriodicLoop):
             self._notices.report(self._hcas.notices())
         self._notices.report_hand_over(self._plugins.hand_over)
         self._notices.report_plugins(self._plugins.states)
+        self._notices.report_missing(None if current is None else current.snapshot)
         self._notices.report_dra(self._plugins.served_by_dra)
         self._notices.report_cdi(self._plugins.cdi_problem)
         if lost := self._plugins.lost:

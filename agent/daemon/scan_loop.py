@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from agent.daemon.expected_gpus import ExpectedGpuCount
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.target import Target
@@ -31,6 +32,7 @@ class ScanLoop(PeriodicLoop):
         on_scan: called after each scan.
         beat: called every :data:`STEP_S`, except during a scan, to show that the loop lives.
         clock: monotonic seconds, the same as that of *health*.
+        expected: says how many GPUs the machine should have; ``None`` where nothing does.
     """
 
     def __init__(
@@ -43,8 +45,10 @@ class ScanLoop(PeriodicLoop):
         on_scan: Callable[[], None],
         beat: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        expected: ExpectedGpuCount | None = None,
     ) -> None:
         self._target = target
+        self._expected = expected
         self._store = store
         self._health = health
         self._interval_s = interval_s
@@ -64,6 +68,8 @@ class ScanLoop(PeriodicLoop):
         self._beat()
         began = self._clock()
         snapshot = self._target.machine.read()
+        if self._expected is not None:
+            snapshot = self._expected.put_into(snapshot)
         nvml = self._target.machine.nvml()
         self._report(nvml, began)
         if self._health is not None:

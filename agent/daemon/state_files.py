@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import structlog
 
@@ -18,9 +19,15 @@ from agent.health.saved import decode, encode
 from agent.health.state import HealthState
 from agent.model.codec import load_json
 from agent.model.gpu import Gpu
+from agent.model.limits import MAX_GPUS, Range
 from agent.model.plain import from_plain, to_plain
 
 SCHEMA = "nodetopo-gpus/v1"
+
+COUNT_SCHEMA = "nodetopo-gpu-count/v1"
+
+COUNT_FILE = "gpu-count.json"
+"""Beside the health file: how many GPUs the machine has had."""
 
 SETTINGS_FILE = "settings.json"
 """Beside the health file: the settings at the start and their origins, for ``nodetopo support``."""
@@ -146,6 +153,56 @@ class _Document:
     schema: str
     boot_id: str
     gpus: tuple[Gpu, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Count:
+    """What :class:`GpuCountFile` holds: the most GPUs that the machine *machine* has had."""
+
+    schema: str
+    gpus: Annotated[int, Range(0, MAX_GPUS)]
+    machine: str | None = None
+
+
+class GpuCountFile:
+    """Remembers over reboots how many GPUs the machine has had on PCI; one thread uses it.
+
+    Where the machine has another DMI name than in the file, the file is another machine's. Removing
+    the file forgets the number.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = HostFile(path)
+        self._problem = LastProblem()
+        self._known: _Count | None = None
+
+    def most(self, present: int | None, machine: str | None) -> int | None:
+        """Return the most GPUs so far, *present* of them now; ``None`` where none was ever seen."""
+        if self._known is None or not self._path.exists():
+            self._known = self.load()
+        known = self._known
+        if known is not None and None not in (known.machine, machine) and known.machine != machine:
+            known = None
+        before = 0 if known is None else known.gpus
+        if present is not None and present > before:
+            known = _Count(schema=COUNT_SCHEMA, gpus=present, machine=machine)
+            problem = self._file.write(json.dumps(to_plain(known)) + "\n")
+            if self._problem.is_new(problem) and problem is not None:
+                structlog.get_logger().warning("number of GPUs not remembered", problem=problem)
+        self._known = known
+        return None if known is None else known.gpus
+
+    def load(self) -> _Count | None:
+        """Return what the file holds; ``None`` without a file that can be used."""
+        text = self._file.text()
+        if text is None:
+            return None
+        try:
+            found = from_plain(_Count, load_json(text), [])
+        except DecodeError:
+            return None
+        return found if found.schema == COUNT_SCHEMA else None
 
 
 class KnownGpus:

@@ -81,6 +81,7 @@ class NodeStatus:
         container_runtime: e.g. ``containerd://2.1.4``.
         capacity, allocatable: resource → amount; CPU in millicores, everything else in its base
             unit (bytes, devices). Extended and huge page resources, CPU and memory.
+        labels: those of :data:`agent.model.operator_labels.KEPT` that the Node has.
         label_writers: label → field managers that wrote it, sorted; only ``nvidia.com/`` ones.
     """
 
@@ -88,4 +89,5 @@ class NodeStatus:
     container_runtime: str | None = None
     capacity: Mapping[str, Amount] | None = None
     allocatable: Mapping[str, Amount] | None = None
+    labels: Mapping[str, str] | None = None
     label_writers: Mapping[str, tuple[str, ...]] | None = None

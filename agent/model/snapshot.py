@@ -26,6 +26,7 @@ from agent.model.numa import CpuTopology, NumaNode
 from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
 from agent.model.pci import PciAddress, PciBridge
 from agent.model.pod import Pod
+from agent.model.presence import ExpectedGpus, UnlistedGpu
 from agent.model.probe_issue import ProbeIssue
 
 SCHEMA = model.SCHEMA
@@ -85,6 +86,9 @@ class Snapshot:
         product_name: DMI name of the machine.
         pci_gpus: the NVIDIA GPUs on the PCI bus, whatever their driver and whether or not NVML
             lists them; without virtual functions.
+        unlisted_gpus: those of them that NVML does not list, though it answers. It is not known of
+            a GPU that is neither here nor in *gpus*.
+        expected_gpus: how many GPUs a setting expects, or the machine has had.
         management_hcas: HCAs that belong to the NVLink fabric and not to jobs (their VPD says
             ``SMDL=SW_MNG``); nvidia-smi hides them too.
         kubelet: the settings that it runs with; from its files where it did not answer itself.
@@ -107,6 +111,8 @@ class Snapshot:
     confidential_compute: ConfidentialCompute | None = None
     gpus: Annotated[tuple[Gpu, ...], Count(0, MAX_GPUS)] = ()
     pci_gpus: Annotated[tuple[PciAddress, ...], Count(0, MAX_GPUS)] | None = None
+    unlisted_gpus: Annotated[tuple[UnlistedGpu, ...], Count(0, MAX_GPUS)] = ()
+    expected_gpus: ExpectedGpus | None = None
     nvlinks: Annotated[tuple[NvLink, ...], Count(0, MAX_GPUS * MAX_NVLINKS)] | None = None
     nvswitches: tuple[NvSwitch, ...] | None = None
     pairs: Annotated[tuple[ReportedPair, ...], Count(0, MAX_PAIRS)] = ()

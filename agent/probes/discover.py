@@ -7,6 +7,7 @@ from datetime import datetime
 from agent.errors import NvmlUnavailable
 from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
+from agent.model.presence import UnlistedGpu
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.nvml.record import NvmlReading
@@ -111,6 +112,7 @@ def join(reading: NvmlReading, facts: HostFacts, *, is_asked: bool = True) -> Sn
         confidential_compute=reading.confidential_compute,
         gpus=tuple(_placed(gpu, facts) for gpu in reading.gpus),
         pci_gpus=pci.nvidia_gpus if pci.is_readable else None,
+        unlisted_gpus=_unlisted(reading, facts) if is_asked else (),
         nvlinks=reading.nvlinks,
         nvswitches=pci.nvswitches if pci.is_readable else None,
         pairs=reading.pairs,
@@ -144,6 +146,20 @@ def _placed(gpu: Gpu, facts: HostFacts) -> Gpu:
         ),
         function=function.facts,
         cpu_affinity=gpu.cpu_affinity or function.facts.local_cpus,
+    )
+
+
+def _unlisted(reading: NvmlReading, facts: HostFacts) -> tuple[UnlistedGpu, ...]:
+    """Return the GPUs on PCI that NVML does not list; none where it did not answer."""
+    if not facts.pci.is_readable or any(issue.is_whole for issue in reading.issues):
+        return ()
+    named = {gpu.pci for gpu in reading.gpus}
+    if None in named:  # it can be any of them
+        return ()
+    return tuple(
+        UnlistedGpu(pci=address, driver=driver)
+        for address, driver in sorted(facts.pci.others.items())
+        if address not in named
     )
 
 

@@ -114,6 +114,20 @@ CASES = {
         good=((series("nodetopo_gpu_healthy", 1, gpu="", **UUID),),),
         labels={**UUID, **NODE},
     ),
+    "GpuMissing": Case(
+        bad=(
+            series("nodetopo_gpus_missing", 1, seen_on="pci"),
+            series("nodetopo_gpus_missing", 0, seen_on="none"),
+        ),
+        good=(
+            (
+                series("nodetopo_gpus_missing", 0, seen_on="pci"),
+                series("nodetopo_gpus_missing", 0, seen_on="none"),
+            ),
+            (series("nodetopo_gpus_missing", 0, seen_on="pci"),),
+        ),
+        labels=NODE,
+    ),
     "GpuNeedsRepair": Case(
         bad=(gpu("recovery_action", 1),),
         good=((gpu("recovery_action", 0),),),

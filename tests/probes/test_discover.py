@@ -13,6 +13,7 @@ from agent.model.kubelet import CONFIGZ, KubeletSettings
 from agent.model.numa import CpuSet
 from agent.model.nvlink import ReportedPair
 from agent.model.pci import PciAddress
+from agent.model.presence import UnlistedGpu
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots, discover, with_audit_facts
@@ -24,6 +25,8 @@ SHAPE = "l40sx4-pcie-2numa"
 L40S = machine("l40s-pcie-4")
 BARE = tuple(replace(gpu, path=None, numa_node=None, function=None) for gpu in L40S.gpus)
 """Its GPUs as NVML alone knows them."""
+
+LAST = PciAddress.parse("0000:e1:00.0")
 
 Unpacked = Callable[[str], Path]
 
@@ -88,6 +91,24 @@ def test_a_gpu_that_nvml_does_not_list_is_named(unpacked: Unpacked) -> None:
             reason="an NVIDIA GPU on PCI that NVML does not list",
         ),
     )
+    assert snapshot.unlisted_gpus == (UnlistedGpu(pci=LAST, driver="nvidia"),)
+
+
+@pytest.mark.parametrize("driver", ["vfio-pci", None])
+def test_the_driver_of_a_gpu_that_nvml_does_not_list_is_read(
+    unpacked: Unpacked, driver: str | None
+) -> None:
+    root = unpacked(SHAPE)
+    link = (root / "sys" / "bus" / "pci" / "devices" / str(LAST)).resolve() / "driver"
+    link.unlink()
+    if driver is not None:
+        link.symlink_to(f"../../../../bus/pci/drivers/{driver}")
+    snapshot = found(root, lambda: NvmlReading(gpus=BARE[:3]))
+    assert snapshot.unlisted_gpus == (UnlistedGpu(pci=LAST, driver=driver),)
+
+
+def test_without_an_answer_of_nvml_it_is_not_known_which_gpus_it_lacks(unpacked: Unpacked) -> None:
+    assert found(unpacked(SHAPE), unavailable).unlisted_gpus == ()
 
 
 def test_what_nvml_could_not_tell_stays_told(unpacked: Unpacked) -> None:

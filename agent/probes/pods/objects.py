@@ -18,6 +18,7 @@ from agent.formats.fields import (
     texts_at,
 )
 from agent.model.node import NodeStatus
+from agent.model.operator_labels import KEPT
 from agent.model.pod import Container, ContainerKind, Pod, SharedMemory
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
@@ -261,6 +262,7 @@ def node_status_from_object(obj: Mapping[str, Any]) -> NodeStatus:
     metadata = object_at(obj, "metadata", "")
     status = object_at(obj, "status", "")
     info = object_at(status, "nodeInfo", "status")
+    labels = object_at(metadata, "labels", "metadata")
 
     writers: dict[str, set[str]] = {}
     for at, entry in items(metadata, "managedFields", "metadata"):
@@ -281,6 +283,8 @@ def node_status_from_object(obj: Mapping[str, Any]) -> NodeStatus:
         container_runtime=text_at(info, "containerRuntimeVersion", "status.nodeInfo") or None,
         capacity=resources("capacity"),
         allocatable=resources("allocatable"),
+        labels={key: text for key in KEPT if (text := text_at(labels, key, "metadata.labels"))}
+        or None,
         label_writers={label: tuple(sorted(writers[label])) for label in sorted(writers)}
         if has_writers
         else None,

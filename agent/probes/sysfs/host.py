@@ -21,7 +21,7 @@ from agent.probes.kubelet.state import read_kubelet_state
 from agent.probes.sysfs import changes
 from agent.probes.sysfs.cpu import read_cpu
 from agent.probes.sysfs.files import Files
-from agent.probes.sysfs.kernel import gpu_memory_nodes, read_kernel, read_nvidia_driver
+from agent.probes.sysfs.kernel import gpu_memory_nodes, is_hidden, read_kernel, read_nvidia_driver
 from agent.probes.sysfs.numa import read_numa
 from agent.probes.sysfs.pcie import PciTree, PlacedFunction
 from agent.probes.sysfs.rdma import read_rdma
@@ -51,11 +51,14 @@ class PciFacts:
     Attributes:
         is_readable: whether there is a bus to read.
         nvidia_gpus: the GPUs that PCI shows, whatever driver they have.
+        others: those of them that were not requested, with the driver that is bound; a GPU whose
+            device node this container lacks is left out.
         placed: the requested GPUs that are there.
     """
 
     is_readable: bool
     nvidia_gpus: tuple[PciAddress, ...]
+    others: Mapping[PciAddress, str | None]
     placed: Mapping[PciAddress, PlacedFunction]
     nvswitches: tuple[NvSwitch, ...]
     bridges: tuple[PciBridge, ...]
@@ -197,7 +200,7 @@ class Host:
         return KubeletFacts(settings=settings, state=state, issues=issues)
 
     def _pci(self, gpus: tuple[PciAddress, ...], *, counters: bool) -> PciFacts:
-        tree = PciTree(self.sysfs)
+        tree, wanted = PciTree(self.sysfs), frozenset(gpus)
         functions = ((address, tree.function(address)) for address in gpus)
         placed = {address: function for address, function in functions if function is not None}
         rdma = read_rdma(self.sysfs, tree, counters=counters)
@@ -210,6 +213,11 @@ class Host:
         return PciFacts(
             is_readable=tree.is_readable,
             nvidia_gpus=nvidia_gpus,
+            others={
+                address: tree.driver(address)
+                for address in nvidia_gpus
+                if address not in wanted and not is_hidden(self.procfs, address)
+            },
             placed=placed,
             nvswitches=nvswitches,
             bridges=bridges,

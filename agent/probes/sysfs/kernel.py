@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from agent.model.gpu import NvidiaDriver
 from agent.model.pci import PciAddress
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Kernel
 from agent.probes.sysfs.files import Files
-from agent.probes.sysfs.tree import Root
+from agent.probes.sysfs.tree import Root, Tree
 
 SYSCTLS = ("kernel.numa_balancing", "vm.swappiness", "vm.zone_reclaim_mode")
 """Those that checks need (kernel Documentation/admin-guide/sysctl/{kernel,vm}.rst)."""
@@ -23,6 +24,10 @@ _NETNS = {"Y": "shared", "N": "exclusive"}
 (drivers/infiniband/core/device.c, ``ib_devices_shared_netns``)."""
 
 _DRIVER = "driver/nvidia"
+_PROC, _DEV = Path("/proc"), Path("/dev")
+_MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,4})", re.MULTILINE)
+"""In ``gpus/<address>/information``: the N of the GPU's ``/dev/nvidiaN``."""
+
 _OPEN = "Open Kernel Module"
 """`NVIDIA UNIX Open Kernel Module for x86_64 …`; the closed one says `… x86_64 Kernel Module`."""
 
@@ -104,6 +109,19 @@ def read_nvidia_driver(
         imex_channels=channels,
     )
     return driver, proc.issues + sys.issues + dev.issues
+
+
+def is_hidden(procfs: Root, gpu: PciAddress) -> bool:
+    """Return whether this container lacks the device node of *gpu* while it has others'.
+
+    NVML then lists fewer GPUs than the driver has. It is not known of a *procfs* that is a copy.
+    """
+    if Tree.of(procfs).root != _PROC:
+        return False
+    files = Files("nvidia-driver", procfs)
+    minor = _MINOR.search(files.text(f"{_DRIVER}/gpus/{gpu}/information") or "")
+    own = {path.name for path in _DEV.glob("nvidia[0-9]*")}
+    return bool(own) and minor is not None and f"nvidia{minor[1]}" not in own
 
 
 def gpu_memory_nodes(procfs: Root) -> Mapping[PciAddress, int]:

@@ -141,6 +141,10 @@ class PciTree:
         functions = map(self.function, self._of(MELLANOX, (DATA_DIRECT_CLASS,)))
         return tuple(function for function in functions if function is not None)
 
+    def driver(self, address: PciAddress) -> str | None:
+        """Return the kernel driver of the function at *address*; ``None`` for no driver."""
+        return self._files.link_name(f"{_place(address)}/driver")
+
     def function(self, address: PciAddress) -> PlacedFunction | None:
         """Return the function at *address*; ``None`` if it is not there."""
         place = _place(address)

@@ -25,6 +25,7 @@ from agent.publish.metrics.family import (
 )
 from agent.publish.metrics.gpu_families import GPU_FAMILIES, HEALTH_FAMILIES
 from agent.publish.metrics.state import DraState, MetricsState
+from agent.topology.presence import absent_gpus, dead_gpus
 
 MOST_DRA_DRIVERS = 2
 """That publish GPUs of one node: ours or another's, both only by mistake."""
@@ -60,6 +61,16 @@ def _each_port(value: Callable[[HcaPort], float | None]) -> Callable[[MetricsSta
     return samples
 
 
+def _missing_gpus(state: MetricsState) -> Samples:
+    """Return how many GPUs are missing, by the place where they can still be seen."""
+    node = state.snapshot
+    if node is None or node.pci_gpus is None:
+        return {}
+    absent = absent_gpus(node)
+    gone: Samples = {} if absent is None else {("none",): absent}
+    return {("pci",): len(dead_gpus(node)), **gone}
+
+
 AGENT_FAMILIES = (
     Family(
         name="build_info",
@@ -88,6 +99,16 @@ AGENT_FAMILIES = (
             if state.snapshot and state.snapshot.captured_at
             else None
         ),
+    ),
+    Family(
+        name="gpus_missing",
+        text="GPUs that the machine should have and the driver does not list: those still on the "
+        "PCI bus (`pci`), and those that are not (`none`)",
+        labels=("seen_on",),
+        most=2,
+        is_minimal=True,
+        when="PCI was read; for `none`, where it is known how many GPUs there should be",
+        samples=_missing_gpus,
     ),
     Family(
         name="probe_issues",

@@ -24,6 +24,7 @@ from agent.publish.metrics.connections import BACKLOG, Connections, Request
 from agent.publish.metrics.families import families
 from agent.publish.metrics.process import process_metrics
 from agent.publish.metrics.state import MetricsState
+from agent.topology.presence import dead_gpus
 
 __all__ = ["MetricsServer", "MetricsState", "serve_metrics"]
 
@@ -343,6 +344,8 @@ def not_ready(
         lines.append(f"CdiNotWritten: {cdi_problem}")
     if dra_problem is not None:
         lines.append(f"DraNotServed: {dra_problem}")
+    if not snapshot.gpus and nvml.trouble is None and (dead := dead_gpus(snapshot)):
+        lines.append(f"GpusMissing: NVML lists none of the {len(dead)} GPUs on the PCI bus")
     is_nvml_missed = nvml.failures >= PATIENCE or not is_registered
     if is_nvml_missed and nvml.trouble is not None and (snapshot.gpus or snapshot.pci_gpus):
         is_mismatch = nvml.code == _VERSION_MISMATCH

@@ -86,6 +86,8 @@ def _header(view: View, refresh_s: int | None) -> Iterator[str]:
         yield "</ul>\n"
     if view.nvml_problem is not None:
         yield _p(f"NVML gives no reading: {view.nvml_problem}", "bad")
+    if view.gpus_missing is not None:
+        yield _p(view.gpus_missing, "bad")
     scanned = f"node read {view.scanned_at}" if view.scanned_at else "the node is being read"
     listed = view.pods_listed_at
     pods = f"pods listed {listed}" if listed else "pods not listed"

@@ -17,6 +17,7 @@ from agent.health.xid import xid
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
 from agent.publish.page.state import ListedPods, PageState
+from agent.topology.presence import missing_text
 
 MOST_FINDINGS = 5
 """Findings of one check that are listed; a check of links may have a hundred alike."""
@@ -157,6 +158,7 @@ class View:
     not_ready: tuple[str, ...]
     nvml_problem: str | None
     settings: tuple[tuple[str, str], ...]
+    gpus_missing: str | None
     gpus: tuple[GpuRow, ...]
     findings: tuple[FindingRow, ...]
     reports: tuple[ReportRow, ...]
@@ -207,6 +209,7 @@ def view(state: PageState, numbers: PodNumbers) -> View:
         not_ready=tuple((state.not_ready or "").splitlines()),
         nvml_problem=problem,
         settings=state.settings,
+        gpus_missing=None if node is None else missing_text(node),
         gpus=() if node is None else tuple(_gpu_row(gpu, state, pods) for gpu in node.gpus),
         findings=tuple(
             row

@@ -14,6 +14,7 @@ from agent.machines.bundled import machine, names
 from agent.model.gpu import EccErrors, Fabric, FabricState, Mig, RemappedRows
 from agent.model.hca import Hca, HcaPort
 from agent.model.nvml_event import EventKind, NvmlEvent
+from agent.model.presence import ExpectedGpus
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.hca_probe import COUNTERS
@@ -25,6 +26,7 @@ from tests.publish.metrics.scraped import BROKEN, fetch, served
 
 ERRORS = dict.fromkeys(COUNTERS, 0)
 VERDICTS = ("pass", "warn", "fail", "unknown", "waived", "skipped")
+EXPECTED = ExpectedGpus(count=8, source="the machine has had")
 HOSTILE = ('a"b', "a\\b", "a\nb 1", "{}", "# EOF", "\u202e\u0000", "x" * 300)
 
 
@@ -35,7 +37,7 @@ def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
     hcas = snapshot.hcas or ()
     return MetricsState(
         strategies=("cdi-cri",),
-        snapshot=snapshot,
+        snapshot=dataclasses.replace(snapshot, expected_gpus=EXPECTED),
         hca_health={
             hca.name: HcaHealth(name=hca.name, is_healthy=False, reason="HcaLost") for hca in hcas
         },
@@ -158,6 +160,6 @@ def test_no_label_is_of_a_pod() -> None:
     assert named == {
         *("version", "strategy", "probe", "report", "verdict", "code", "outcome", "name"),
         *("resource", "health", "node", "driver", "nvml", "machine"),
-        *("hca", "key", "port", "counter"),
+        *("hca", "key", "port", "counter", "seen_on"),
         *("gpu", "uuid", "pci", "model", "numa", "class", "reason", "xid"),
     }

@@ -6,6 +6,7 @@ import pytest
 
 from agent.machines.bundled import machine
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
+from agent.model.presence import UnlistedGpu
 from agent.model.snapshot import Snapshot
 from agent.publish.metrics.server import PATIENCE, not_ready
 
@@ -48,6 +49,17 @@ def test_a_node_without_gpus_is_ready() -> None:
 
 def test_gpus_without_a_driver_are_not_ready() -> None:
     assert reasons(ONLY_ON_PCI, trouble(NvmlTrouble.NO_LIBRARY, 1), {}) == ["NvmlLibraryGone"]
+
+
+@pytest.mark.parametrize(("driver", "expected"), [("nvidia", ["GpusMissing"]), ("vfio-pci", [])])
+def test_a_driver_that_lists_none_of_its_gpus_is_not_ready(
+    driver: str, expected: list[str]
+) -> None:
+    unlisted = tuple(UnlistedGpu(pci=it, driver=driver) for it in ONLY_ON_PCI.pci_gpus or ())
+    node = dataclasses.replace(ONLY_ON_PCI, unlisted_gpus=unlisted)
+    assert reasons(node, is_registered={}) == expected
+    some = dataclasses.replace(GPUS, gpus=GPUS.gpus[1:], unlisted_gpus=unlisted[:1])
+    assert reasons(some) == []
 
 
 def test_gpus_that_are_deliberately_not_offered_are_ready() -> None:

@@ -1,0 +1,63 @@
+"""How many GPUs the machine should have, by a setting, its past, or its instance type."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from agent.config.settings import Settings
+from agent.daemon.state_files import COUNT_FILE, GpuCountFile
+from agent.model.operator_labels import INSTANCE_TYPE
+from agent.model.presence import ExpectedGpus
+from agent.model.snapshot import Snapshot
+from agent.topology.presence import gpus_of_type, present_gpus
+
+
+class ExpectedGpuCount:
+    """Adds to snapshots what the machine should have; any thread can note labels.
+
+    Args:
+        state: the health file, beside which the number is kept; ``None`` keeps it in memory.
+    """
+
+    def __init__(self, settings: Settings, state: Path | None) -> None:
+        self._setting = settings.expect_gpus
+        self._file = None if state is None else GpuCountFile(state.with_name(COUNT_FILE))
+        self._most: int | None = None
+        self._type: str | None = None
+
+    def note(self, labels: Mapping[str, str]) -> None:
+        """Take the Node's labels, of which one is the instance type."""
+        self._type = labels.get(INSTANCE_TYPE)
+
+    def put_into(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with what is expected of the machine."""
+        return replace(snapshot, expected_gpus=self._expected(snapshot))
+
+    def _expected(self, snapshot: Snapshot) -> ExpectedGpus | None:
+        if self._setting is not None:
+            return expected_by_setting(self._setting)
+        present = present_gpus(snapshot)
+        if self._file is not None:
+            self._most = self._file.most(present, snapshot.product_name)
+        elif present is not None:
+            self._most = max(present, self._most or 0)
+        found = [expected_by_history(self._most), gpus_of_type(self._type)]
+        return max((it for it in found if it), key=lambda it: it.count, default=None)
+
+
+def expected_by_setting(count: int) -> ExpectedGpus:
+    """Return what the setting ``expect-gpus`` says."""
+    return ExpectedGpus(count=count, source="`expect-gpus` says", is_set=True)
+
+
+def expected_by_history(most: int | None) -> ExpectedGpus | None:
+    """Return that the machine has had *most* GPUs; ``None`` where it is not known."""
+    return ExpectedGpus(count=most, source="the machine has had") if most else None
+
+
+def expected_here(settings: Settings, state: Path | None) -> ExpectedGpus | None:
+    """Return what the setting or the daemon's file says; it writes nothing."""
+    if settings.expect_gpus is not None:
+        return expected_by_setting(settings.expect_gpus)
+    known = None if state is None else GpuCountFile(state.with_name(COUNT_FILE)).load()
+    return None if known is None else expected_by_history(known.gpus)
