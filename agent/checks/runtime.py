@@ -4,6 +4,7 @@ from agent.checks.inputs import no_adapters, no_gpus, unknown_of
 from agent.checks.kernel_inputs import host_of, missing_cgroup, unread
 from agent.checks.kubelet.inputs import lacking, place, running, version
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.checks.runtime_driver import driver_in_use
 from agent.checks.runtime_inputs import configs, edits_specifications, of_gpus
 from agent.checks.runtime_toolkit import (
     absent_specifications,
@@ -168,6 +169,7 @@ RULES: tuple[Rule, ...] = (
     no_way_for_gpus,
     known_holes,
     plain_runtimes,
+    driver_in_use,
 )
 
 

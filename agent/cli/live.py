@@ -155,6 +155,9 @@ def with_pods(snapshot: Snapshot, settings: Settings) -> Snapshot:
             offer = ask("podresources", "kubelet", resources.offer)
             found = replace(found, offer=offer, pods=join(found.pods, assigned))
 
+    from agent.probes.host.driver_holders import with_driver_holders  # noqa: PLC0415 - with pods only
+
+    found = with_driver_holders(found, settings.procfs_root)
     pods = found.pods
     if pods is not None:
         uids = uids_by_holdings(pods, found.kubelet_state)

@@ -116,6 +116,7 @@ def run(
         )
         components.add_events()
         components.add_slices()
+        components.add_pause()
         daemon = Daemon(components, wake)
         stack.callback(daemon.close)
         return daemon.run(report)
@@ -144,6 +145,7 @@ class Daemon:
         self._status: Status | None = None
         self._heartbeats = Heartbeats()
         self._wake = wake
+        pause = components.pause
         self._scan_loop = ScanLoop(
             components.target,
             components.store,
@@ -151,6 +153,7 @@ class Daemon:
             interval_s=lambda: components.settings.scan_interval_s,
             on_scan=self._take_scan,
             expected=components.expected,
+            claim=lambda: None if pause is None else pause.claim,
             beat=lambda: self._heartbeats.beat("scan"),
         )
         events = components.events
@@ -166,6 +169,7 @@ class Daemon:
             wake=wake,
             hcas=components.hcas,
             neighbours=components.neighbours,
+            pause=pause,
         )
         if components.hcas is not None:
             components.hcas.on_other_hcas = self._scan_loop.scan_whole

@@ -1,13 +1,14 @@
 """The components of one run of the daemon: created once, read by the loops and by the status."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from agent.config.settings import Settings
 from agent.daemon.check_terms import OverridesFile
+from agent.daemon.driver_pause import DriverPause
 from agent.daemon.expected_gpus import ExpectedGpuCount
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.hca_health import HcaHealthMonitor
@@ -16,6 +17,7 @@ from agent.daemon.plugins import PluginSet
 from agent.daemon.reload import Reloader
 from agent.daemon.target import Target
 from agent.errors import InputError
+from agent.formats.responses import texts
 from agent.kubeapi.access import is_known
 from agent.kubeapi.apply import connection
 from agent.kubeapi.watch import NodeWatch
@@ -41,12 +43,15 @@ class Components:
         overrides: of the checks.
         health, hcas: ``None`` where GPUs, and HCAs, are not watched.
         expected: says how many GPUs there should be; ``None`` for a simulated machine.
+        pause: whether somebody asks for a free driver; ``None`` without an API server.
         reloader: ``None`` where settings never change.
         events, labels, zones: ``None`` where nothing of the kind is published.
         slices, neighbours: the node's ResourceSlices, and what other drivers give out by them;
             ``None`` where nobody asks.
         dra: publishes GPUs as devices of our DRA driver; ``None`` before it does, and where no
             setting asks for it.
+        watch: of the Node, that *pause* and *expected* follow; ``None`` before there is one.
+        own_watch: the same where nothing else runs it.
         pod_loops: audit the node and follow pods; ``None`` before they do, and where no setting
             asks for them.
     """
@@ -59,6 +64,7 @@ class Components:
     health: GpuHealthMonitor | None = None
     hcas: HcaHealthMonitor | None = None
     expected: ExpectedGpuCount | None = None
+    pause: DriverPause | None = None
     reloader: Reloader | None = None
     events: EventPublisher | None = None
     labels: "LabelsLoop | None" = None
@@ -67,6 +73,8 @@ class Components:
     neighbours: "DraNeighbours | None" = None
     dra: "DraLoop | None" = None
     pod_loops: "PodLoops | None" = None
+    watch: NodeWatch | None = None
+    own_watch: NodeWatch | None = None
 
     def add_events(self) -> None:
         """Add what posts Events, if the settings ask for it."""
@@ -108,6 +116,28 @@ class Components:
         """Return the devices that DRA drivers publish for the node; ``None`` where not known."""
         return None if self.neighbours is None else self.neighbours.devices
 
+    def add_pause(self) -> None:
+        """Add what follows the labels that ask for a free driver, where there is an API server."""
+        settings = self.settings
+        if self.target.is_real and not settings.once and is_known(settings.kubeconfig):
+            self.pause = DriverPause()
+            if self.reloader is not None and self.reloader.watch is not None:
+                self._follow(self.reloader.watch)
+
+    def _follow(self, watch: NodeWatch) -> None:
+        """Have *watch* notify those that need the Node's labels, once."""
+        if self.watch is watch:
+            return
+        self.watch = watch
+        watch.subscribe(self._note)
+
+    def _note(self, node: Mapping[str, Any] | None) -> None:
+        """Take the Node's metadata; called by the thread of the watch."""
+        if self.expected is not None and node is not None:
+            self.expected.note(texts(node, "labels"))
+        if self.pause is not None:
+            self.pause.note(node)
+
     def add_publishers(self) -> None:
         """Add what publishes labels and zones, as far as the settings ask for it."""
         settings = self.settings
@@ -132,12 +162,17 @@ class Components:
                 outputs=configured_outputs(settings),
                 desired=desired,
                 watch=watch,
+                is_watch_wanted=self.pause is not None,
             )
             watch = self.labels.watch
         if (settings.publish_zones or settings.annotate_pods) and self.target.is_real:
             from agent.daemon.zones_loop import configured_zones_loop  # noqa: PLC0415 - memory that few nodes need
 
             self.zones = configured_zones_loop(settings, self.store, watch, self.published)
+        if self.pause is not None:
+            if watch is None:
+                watch = self.own_watch = NodeWatch(settings.kubeconfig, settings.node_name)
+            self._follow(watch)
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
         """Yield each loop that publishes, with its name; each takes a thread."""
@@ -147,3 +182,5 @@ class Components:
             yield "zones", self.zones.run
         if self.events is not None:
             yield "events", self.events.run
+        if self.own_watch is not None:
+            yield "own node", self.own_watch.run

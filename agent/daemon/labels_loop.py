@@ -60,6 +60,7 @@ class LabelsLoop(PeriodicLoop):
         watch: NodeWatch | None = None,
         clock: Clock = time.monotonic,
         spread: Spread = random.uniform,
+        is_watch_wanted: bool = False,
     ) -> None:
         """Publish nothing yet.
 
@@ -70,6 +71,7 @@ class LabelsLoop(PeriodicLoop):
             desired: which labels a snapshot makes.
             watch: of the Node, if there is one that runs already.
             clock: for pauses.
+            is_watch_wanted: whether others need the watch, whatever the outputs are.
             spread: random; with ``settings.once`` nothing waits.
         """
         spread = at_once if settings.once else spread
@@ -77,6 +79,7 @@ class LabelsLoop(PeriodicLoop):
         self._clock = clock
         self._watch_from = clock() + spread(0.0, START_S)
         self._is_watched = watch is not None
+        self._is_watch_wanted = is_watch_wanted
         self._watch = watch or NodeWatch(settings.kubeconfig, settings.node_name)
         self._lanes = tuple(
             OutputSchedule(
@@ -107,7 +110,8 @@ class LabelsLoop(PeriodicLoop):
             return False
         has_looked = any(lane.output.needs_api and lane.has_looked for lane in self._lanes)
         is_time = self._clock() >= self._watch_from
-        return has_looked or (self._source.needs_node and is_time)
+        is_wanted = self._is_watch_wanted or self._source.needs_node
+        return has_looked or (is_wanted and is_time)
 
     @property
     def desired(self) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from agent.daemon.driver_pause import DriverPause
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.hca_health import HcaHealthMonitor
 from agent.daemon.loops import PeriodicLoop
@@ -188,6 +189,7 @@ class ReconcileLoop(PeriodicLoop):
         health: ``None`` where GPUs are not watched; a lost one is Unhealthy all the same.
         hcas: the same for HCAs, which are watched while they are offered.
         neighbours: other DRA drivers of the node; ``None`` where nobody looks for them.
+        pause: whether somebody asks for a free driver; ``None`` where nobody can.
         notices: reports to people.
         reload: takes settings that have changed, if any have, and returns what to report of it.
         beat: called at each step, to show that the loop lives.
@@ -209,7 +211,9 @@ class ReconcileLoop(PeriodicLoop):
         wake: threading.Event,
         hcas: HcaHealthMonitor | None = None,
         neighbours: "DraNeighbours | None" = None,
+        pause: DriverPause | None = None,
     ) -> None:
+        self._pause = pause
         self._neighbours = neighbours
         self._store = store
         self._plugins = plugins
@@ -247,6 +251,8 @@ class ReconcileLoop(PeriodicLoop):
             self._notices.report(self._health.notices())
         if self._hcas is not None:
             self._notices.report(self._hcas.notices())
+        if self._pause is not None:
+            self._notices.report(self._pause.notices())
         self._notices.report_hand_over(self._plugins.hand_over)
         self._notices.report_plugins(self._plugins.states)
         self._notices.report_missing(None if current is None else current.snapshot)

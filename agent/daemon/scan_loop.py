@@ -32,6 +32,8 @@ class ScanLoop(PeriodicLoop):
         on_scan: called after each scan.
         beat: called every :data:`STEP_S`, except during a scan, to show that the loop lives.
         clock: monotonic seconds, the same as that of *health*.
+        claim: returns why the driver must be free now; meanwhile NVML is closed and nothing is
+            scanned. ``None`` for no reason.
         expected: says how many GPUs the machine should have; ``None`` where nothing does.
     """
 
@@ -46,9 +48,12 @@ class ScanLoop(PeriodicLoop):
         beat: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         expected: ExpectedGpuCount | None = None,
+        claim: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._target = target
         self._expected = expected
+        self._claim = claim
+        self._rests = False
         self._store = store
         self._health = health
         self._interval_s = interval_s
@@ -66,6 +71,8 @@ class ScanLoop(PeriodicLoop):
     def step(self) -> float:
         """Scan once, and make the snapshot the truth for every reader, if it says anything new."""
         self._beat()
+        if self._rested():
+            return self._interval_s()
         began = self._clock()
         snapshot = self._target.machine.read()
         if self._expected is not None:
@@ -86,6 +93,28 @@ class ScanLoop(PeriodicLoop):
             )
         self._on_scan()
         return self._pause_s(nvml)
+
+    def _rested(self) -> bool:
+        """Close NVML while somebody claims the driver; return whether that is so.
+
+        What the last scan read stays the truth: a driver that is unloaded on purpose proves nothing
+        about GPUs.
+        """
+        claim = self._claim()
+        log = structlog.get_logger()
+        if claim is None:
+            if self._rests:
+                self._rests = False
+                self._target.machine.reread()
+                log.info("NVML read again")
+            return False
+        is_free = self._target.machine.release()
+        if not self._rests:
+            self._rests = True
+            log.info("NVML closed", claim=claim)
+        if not is_free:
+            log.warning("a call is stuck in the NVIDIA driver", claim=claim)
+        return True
 
     def _pause_s(self, nvml: NvmlStatus) -> float:
         """Return the seconds until the next scan, fewer where NVML may soon answer again.
@@ -123,7 +152,9 @@ class ScanLoop(PeriodicLoop):
             self._beat()
             if self._wants_whole.is_set() or stopping.wait(STEP_S):
                 break
-            if self._health is not None and self._health.wants_look:
+            if (self._claim() is not None) != self._rests:
+                break
+            if self._health is not None and self._health.wants_look and not self._rests:
                 break
         if self._wants_whole.is_set():
             self._target.machine.reread()

@@ -118,7 +118,7 @@ class Status:
         for name, listed in offered:
             healthy = sum(device.is_healthy for device in listed)
             devices[name] = {"healthy": healthy, "unhealthy": len(listed) - healthy}
-        dra = self.components.dra
+        dra, pause = self.components.dra, self.components.pause
         joint = {} if not plugins.pools else asdict(plugins.joint.tally)
         state = replace(
             state,
@@ -131,6 +131,7 @@ class Status:
                 cdi_problem=plugins.cdi_problem,
                 hand_over_problem=None if hand_over is None else hand_over.problem,
                 dra_problem=None if dra is None else dra.not_served,
+                pause=None if pause is None else pause.text,
             ),
             registrations={name: plugin.registrations for name, plugin in states.items()},
             is_registered=is_registered or self._unoffered(),
@@ -141,6 +142,7 @@ class Status:
             joint=joint,
             unchosen={name: plugin.unchosen for name, plugin in states.items()},
             nvml_failures=nvml.failures,
+            is_driver_paused=pause is not None and pause.claim is not None,
         )
         health = self.components.health
         if health is not None:

@@ -49,11 +49,13 @@ class Machine:
         read: returns the machine as it is now.
         reread: makes the next ``read`` a whole one; nothing to do for a simulated machine.
         nvml: returns how the last attempt to read NVML ended.
+        release: closes NVML until the next ``read``, and returns whether that worked.
     """
 
     read: Callable[[], Snapshot]
     reread: Callable[[], None]
     nvml: Callable[[], NvmlStatus]
+    release: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,4 +221,9 @@ def _live_machine(settings: Settings, on_events: OnEvents | None, stack: ExitSta
         log = KernelLog(settings.kernel_log, on_events, uuids.get)
         stack.callback(log.close)
         log.start()
-    return Machine(read=read, reread=reader.reread, nvml=lambda: reader.nvml_status)
+    return Machine(
+        read=read,
+        reread=reader.reread,
+        nvml=lambda: reader.nvml_status,
+        release=reader.release,
+    )

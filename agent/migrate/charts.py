@@ -304,11 +304,35 @@ OPERATOR_VALUES: Table = {
         "operator.",
     ),
     **_each(
-        "platform psa sandboxWorkloads validator driver toolkit dcgm dcgmExporter migManager"
-        " nodeStatusExporter vgpuManager vgpuDeviceManager vfioManager kataManager"
-        " sandboxDevicePlugin kataSandboxDevicePlugin ccManager clusterPolicy gpuCluster draDriver"
-        " extraObjects fabricManager",
+        "platform psa sandboxWorkloads dcgm nodeStatusExporter vgpuManager vgpuDeviceManager"
+        " vfioManager kataManager sandboxDevicePlugin kataSandboxDevicePlugin ccManager"
+        " clusterPolicy gpuCluster draDriver extraObjects fabricManager",
         _OPERATORS,
+    ),
+    "driver": _rule(
+        Verdict.NOT_OURS,
+        "stays with the operator; while an upgrade unloads the driver, nodetopo closes NVML or its "
+        "pod goes",
+    ),
+    "migManager": _rule(
+        Verdict.NOT_OURS,
+        "stays with the operator; during a change nodetopo closes NVML or its pod goes. For the "
+        "MIG manager to wait for that, add nvidia.com/gpu.deploy.client to nodetopo's nodeSelector",
+    ),
+    "validator": _rule(
+        Verdict.NOT_OURS,
+        "stays with the operator, which leaves out its test of the device plugin where "
+        "devicePlugin.enabled is false",
+    ),
+    "toolkit": _rule(
+        Verdict.NOT_OURS,
+        "stays with the operator; nodetopo's pod gets NVML by its runtime, so it starts once that "
+        "is there",
+    ),
+    "dcgmExporter": _rule(
+        Verdict.NOT_OURS,
+        "stays with the operator; it learns from the kubelet which pod has which GPU, whichever "
+        "plugin gave it",
     ),
 }
 """Of the operator's chart, and of ``spec`` of its ClusterPolicy; keys of NFD's below

@@ -125,6 +125,32 @@ class IdleState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriverHolder:
+    """A process with device nodes of the NVIDIA driver open.
+
+    Attributes:
+        name: last part of its first argument.
+        container: the first 12 digits of its container's id; ``None`` outside of containers.
+    """
+
+    pid: int
+    name: str
+    container: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverHolders:
+    """All such processes.
+
+    Attributes:
+        unread: processes whose open files could not be listed.
+    """
+
+    processes: tuple[DriverHolder, ...] = ()
+    unread: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
     """The settings of the host; ``None`` for a part that was not read.
 
@@ -146,6 +172,8 @@ class HostSettings:
         fabric_manager: whether the program nv-fabricmanager runs.
         peer_programs: running programs that do parts of our work, by command name, sorted:
             ``nvidia-device-plugin``, ``gpu-feature-discovery`` …
+        driver_holders: who has the NVIDIA driver open; read only while a label of the Node asks
+            for a free driver.
     """
 
     cgroup_version: int | None = None
@@ -165,3 +193,4 @@ class HostSettings:
     is_vm: bool | None = None
     fabric_manager: bool | None = None
     peer_programs: tuple[str, ...] | None = None
+    driver_holders: DriverHolders | None = None

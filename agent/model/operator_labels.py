@@ -13,13 +13,17 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 DEVICE_PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 """Whether the GPU Operator runs a device plugin on the node."""
 
+GPU_CLIENT = "nvidia.com/gpu.deploy.client"
+"""Whether DaemonSets of others that use GPUs can run; the driver manager and the MIG manager wait
+for pods whose DaemonSet selects nodes by this label."""
+
 UPGRADE_STATE = "nvidia.com/gpu-driver-upgrade-state"
 """How far the GPU Operator's upgrade of the driver has come."""
 
 MIG_STATE = "nvidia.com/mig.config.state"
 """How far the MIG manager has come with a change."""
 
-KEPT = (INSTANCE_TYPE, DEVICE_PLUGIN, UPGRADE_STATE, MIG_STATE)
+KEPT = (INSTANCE_TYPE, DEVICE_PLUGIN, GPU_CLIENT, UPGRADE_STATE, MIG_STATE)
 """The labels that a snapshot has."""
 
 _PAUSED = "paused-for-"
@@ -46,6 +50,7 @@ def driver_claim(labels: Mapping[str, str]) -> str | None:
     """Return the label, ``key=value``, that asks for the driver to be free; ``None`` for none."""
     asks = {
         DEVICE_PLUGIN: _PAUSED in labels.get(DEVICE_PLUGIN, ""),
+        GPU_CLIENT: _PAUSED in labels.get(GPU_CLIENT, ""),
         UPGRADE_STATE: labels.get(UPGRADE_STATE) in _UNLOADING,
         MIG_STATE: labels.get(MIG_STATE) == _CHANGING,
     }

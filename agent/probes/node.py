@@ -96,6 +96,10 @@ class NodeReader:
         """Make the next scan a whole one. May be called by any thread."""
         self._whole_due = float("-inf")
 
+    def release(self) -> bool:
+        """End the NVML child until the next scan; return whether it has ended."""
+        return self._supervisor.release()
+
     def close(self) -> None:
         """End the NVML child."""
         self._supervisor.close()

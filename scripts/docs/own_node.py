@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agent.kubeapi.apply import FIELD_MANAGER
@@ -120,12 +120,13 @@ def _managers() -> Iterator[str]:
 
 def part(name: str) -> str:
     """Return the lines of the generated part *name*."""
-    lines = {
+    parts: dict[str, Callable[[], Iterator[str]]] = {
         "keys": _keys,
         "managers": _managers,
         "fields": lambda: _fields("the agent's own keys", LABEL, PREFIXES),
         "note": lambda: _fields("its annotation", "false", "{key} == variables.own"),
-    }[name]()
+    }
+    lines = parts[name]()
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -66,7 +66,9 @@ STATE = KubeletState(
 METRICS = KubeletMetrics(rejections={}, topology_errors=0, slow_allocations={})
 RIGHTS = {"get nodes/proxy": False, "create nodes/proxy": False}
 HAS = {"cpu": 224_000, "memory": 2048 * GIB, "nvidia.com/gpu": 8}
-NODE = NodeStatus(kubelet_version="v1.36.3", capacity=HAS, allocatable=HAS, label_writers={})
+NODE = NodeStatus(
+    kubelet_version="v1.36.3", capacity=HAS, allocatable=HAS, labels={}, label_writers={}
+)
 
 HOST = HostSettings(
     cgroup_version=2,

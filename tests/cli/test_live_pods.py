@@ -78,7 +78,7 @@ def test_the_server_s_pods_get_their_cgroups_and_the_kubelet_its_version(tmp_pat
         found = with_pods(Snapshot(kubelet=RUNNING), settings(tmp_path, kubeconfig=config))
     (pod,) = found.pods or ()
     assert (pod.qos_class, pod.containers[0].cpuset) == ("Guaranteed", CpuSet.parse("2-3"))
-    assert found.node_status == NodeStatus(kubelet_version="v1.36.3")
+    assert found.node_status == NodeStatus(kubelet_version="v1.36.3", labels={})
     assert found.agent_rights == {
         "get nodes/proxy": True,
         "create nodes/proxy": False,

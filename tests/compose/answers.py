@@ -93,6 +93,7 @@ def _node_status(found: Snapshot, settings: KubeletSettings) -> NodeStatus:
         container_runtime=RUNTIME,
         capacity={**capacity, **devices},
         allocatable={**capacity, **left, **usable},
+        labels={},
         label_writers=_WRITERS,
     )
 

@@ -1,5 +1,6 @@
 """The loop that reads the node, and what it makes of errors that come while it reads."""
 
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -21,9 +22,11 @@ def scan_loop(
     health: GpuHealthMonitor | None,
     read: Callable[[], Snapshot],
     nvml: Callable[[], NvmlStatus] = NvmlStatus,
+    claim: Callable[[], str | None] = lambda: None,
+    release: Callable[[], bool] = lambda: True,
 ) -> ScanLoop:
     """Return a loop that a test steps itself."""
-    machine = Machine(read=read, reread=lambda: None, nvml=nvml)
+    machine = Machine(read=read, reread=lambda: None, nvml=nvml, release=release)
     return ScanLoop(
         target=Target(machine=machine, simulated=None, socket_dir=Path("/nowhere")),
         store=SnapshotStore(),
@@ -31,6 +34,7 @@ def scan_loop(
         interval_s=lambda: 60.0,
         on_scan=lambda: None,
         beat=lambda: None,
+        claim=claim,
     )
 
 
@@ -118,3 +122,55 @@ def test_an_nvml_that_answers_or_hangs_or_is_missing_is_asked_at_each_interval(
     trouble: NvmlTrouble | None,
 ) -> None:
     assert pause_s(NvmlStatus(trouble=trouble, failures=0 if trouble is None else 1)) == 60
+
+
+def test_while_the_driver_is_claimed_nothing_is_read_and_nvml_is_closed() -> None:
+    claims: list[str | None] = [None, "a=b", "a=b", None]
+    reads: list[int] = []
+    closed: list[bool] = []
+
+    def read() -> Snapshot:
+        reads.append(len(closed))
+        return SOUND
+
+    def release() -> bool:
+        closed.append(True)
+        return True
+
+    left = iter(claims)
+    loop = scan_loop(None, read, claim=lambda: next(left), release=release)
+    with capture_logs() as logs:
+        for _ in claims:
+            loop.step()
+    assert (reads, len(closed)) == ([0, 2], 2)
+    events = [(line["log_level"], line["event"]) for line in logs if "NVML" in line["event"]]
+    assert events == [("info", "NVML closed"), ("info", "NVML read again")]
+
+
+def test_a_claim_ends_the_wait_for_the_next_scan_and_its_end_too() -> None:
+    claimed: list[str | None] = [None]
+    loop = scan_loop(None, lambda: SOUND, claim=lambda: claimed[0])
+    stopping = threading.Event()
+    loop.step()
+    claimed[0] = "a=b"
+    loop.wait(stopping, 1e9)  # would outlast the test
+    loop.step()
+    claimed[0] = None
+    loop.wait(stopping, 1e9)
+
+
+def test_a_verdict_that_wants_a_look_waits_while_the_driver_is_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu_health, "LOOK_PAUSE_S", 0.0)
+    health = GpuHealthMonitor(HealthRules(), None, boot_id=None, on_change=lambda: None)
+    claimed: list[str | None] = ["a=b"]
+    loop = scan_loop(health, lambda: SOUND, claim=lambda: claimed[0])
+    loop.step()
+    health.take_events([xid(154)])
+    assert health.wants_look
+    waits = iter((False, False, True))  # the end comes with the third
+    stopping = threading.Event()
+    monkeypatch.setattr(stopping, "wait", lambda _s: next(waits))
+    loop.wait(stopping, 1e9)
+    assert list(waits) == []  # it went on waiting although a look was wanted

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from agent.model.operator_labels import DEVICE_PLUGIN
 from tests.deploy.kustomize import documents
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "daemonset"
@@ -133,6 +134,19 @@ def test_a_rollout_never_runs_two_agents_on_a_node() -> None:
 
 def test_the_agent_is_scheduled_before_the_pods_that_need_it() -> None:
     assert pod_spec()["priorityClassName"] == "system-node-critical"
+
+
+def test_the_pod_leaves_a_node_whose_device_plugin_the_gpu_operator_takes_away() -> None:
+    (term,) = pod_spec()["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        {
+            "key": DEVICE_PLUGIN,
+            "operator": "NotIn",
+            "values": ["false", "paused-for-driver-upgrade", "paused-for-mig-change"],
+        }
+    ]
 
 
 def test_memory_is_limited_and_cpu_is_not() -> None:

@@ -149,7 +149,7 @@ def test_the_node_is_asked_for_by_its_name(tmp_path: Path) -> None:
     node = {"metadata": {}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.3"}}}
     with serving((200, json.dumps(node).encode())) as server:
         found = ApiServer(kubeconfig(tmp_path, server.server_port)).node("../gpu-1")
-    assert found == NodeStatus(kubelet_version="v1.36.3")
+    assert found == NodeStatus(kubelet_version="v1.36.3", labels={})
     assert [path for path, _, _ in server.asked] == ["/api/v1/nodes/..%2Fgpu-1"]
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.lab.go_program import user_cache
@@ -187,6 +189,17 @@ class NodeAgent:
                 children += (thread / "children").read_text().split()
         (child,) = children
         return int(child)
+
+    def nvml_processes(self) -> list[int]:
+        """Return the daemon and its descendants, as far as they have the NVML library loaded."""
+        daemon = psutil.Process(self._started().process.pid)
+        name = library(user_cache()).name
+        found = []
+        for process in (daemon, *daemon.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if any(name in mapped.path for mapped in process.memory_maps()):
+                    found.append(process.pid)
+        return found
 
     def _started(self) -> Program:
         assert self._program is not None, "the agent was not started"

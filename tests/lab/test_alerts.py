@@ -303,8 +303,20 @@ CASES = {
         at=30,
     ),
     "NodetopoNotReady": Case(
-        bad=(series("nodetopo_ready", 0),),
-        good=((series("nodetopo_ready", "0x3 1x1500"),),),
+        bad=(series("nodetopo_ready", 0), series("nodetopo_driver_paused", 0)),
+        good=(
+            (series("nodetopo_ready", "0x3 1x1500"),),
+            (series("nodetopo_ready", 0), series("nodetopo_driver_paused", 1)),
+        ),
+        labels=NODE,
+    ),
+    "NodetopoDriverPaused": Case(
+        bad=(series("nodetopo_driver_paused", 1),),
+        good=(
+            (series("nodetopo_driver_paused", 0),),
+            (series("nodetopo_driver_paused", "1x50 0x1500"),),
+        ),
+        at=70,
         labels=NODE,
     ),
     "NodetopoNotReady, not scanned": Case(
@@ -332,7 +344,13 @@ CASES = {
     ),
     "NodeScanStale": Case(
         bad=(series("nodetopo_last_scan_timestamp_seconds", 0),),
-        good=((series("nodetopo_last_scan_timestamp_seconds", "0+60x1500"),),),
+        good=(
+            (series("nodetopo_last_scan_timestamp_seconds", "0+60x1500"),),
+            (
+                series("nodetopo_last_scan_timestamp_seconds", 0),
+                series("nodetopo_driver_paused", 1),
+            ),
+        ),
         at=10,
         labels=NODE,
     ),

@@ -39,6 +39,7 @@ from agent.model.snapshot import Snapshot
 from agent.probes.capture.archive import Entry, parse, unpack
 from agent.probes.discover import Roots, discover
 from agent.probes.dra import devices_of
+from agent.probes.host.driver_holders import with_driver_holders
 from agent.probes.kubelet.api import settings_from_configz
 from agent.probes.kubelet.metrics import metrics_from_text
 from agent.probes.nvml.record import NvmlReading
@@ -145,7 +146,7 @@ class Machine:
 
     def _with_records(self, found: Snapshot, roots: Roots) -> Snapshot:
         pods = self._pods()
-        return replace(
+        whole = replace(
             found,
             kubelet=self._parsed("configz.json", settings_from_configz) or found.kubelet,
             kubelet_metrics=self._parsed("metrics.txt", metrics_from_text),
@@ -157,6 +158,7 @@ class Machine:
             published=self._parsed("slices.yaml", lambda text: devices_of(yaml.safe_load(text))),
             pods=None if pods is None else with_cgroups(roots.sysfs, pods),
         )
+        return with_driver_holders(whole, roots.procfs)
 
     def _pods(self) -> tuple[Pod, ...] | None:
         specified: tuple[Pod, ...] | None = self._parsed(

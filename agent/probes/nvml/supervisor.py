@@ -132,6 +132,30 @@ class NvmlSupervisor:
         """
         return self._outcome_of("record")
 
+    def release(self) -> bool:
+        """End the child, so that the driver can be unloaded; the next scan starts another.
+
+        Returns:
+            Whether all children have ended; one that is stuck in the driver has not.
+        """
+        if not self._lock.acquire(timeout=self._timeout_s):
+            return False
+        try:
+            if self._events is not None:
+                self._events.follow(None)  # its end is wanted: no event is missed
+                self._events.excuse_silence()
+            if (child := self._child) is not None:
+                child.end_input()
+                if not child.has_ended(within_s=_EXIT_S):
+                    child.kill()
+                self._leave(child)
+            for each in self._left:
+                each.kill()
+                each.has_ended(within_s=_EXIT_S)
+            return not self._stuck()
+        finally:
+            self._lock.release()
+
     def close(self) -> None:
         """End the child and the events; a scan in progress fails. Takes a second or two at most."""
         self._is_closed = True

@@ -283,8 +283,7 @@ def node_status_from_object(obj: Mapping[str, Any]) -> NodeStatus:
         container_runtime=text_at(info, "containerRuntimeVersion", "status.nodeInfo") or None,
         capacity=resources("capacity"),
         allocatable=resources("allocatable"),
-        labels={key: text for key in KEPT if (text := text_at(labels, key, "metadata.labels"))}
-        or None,
+        labels={key: text for key in KEPT if (text := text_at(labels, key, "metadata.labels"))},
         label_writers={label: tuple(sorted(writers[label])) for label in sorted(writers)}
         if has_writers
         else None,

@@ -131,6 +131,12 @@ AGENT_FAMILIES = (
         samples=lambda state: single(state.nvml_failures),
     ),
     Family(
+        name="driver_paused",
+        text="Whether NVML is closed because a label of the Node asks for a free driver",
+        is_minimal=True,
+        samples=lambda state: single(state.is_driver_paused),
+    ),
+    Family(
         name="checks",
         text="Checks by report (`health`, `audit`) and verdict: `pass`, `warn`, `fail`, `unknown`, "
         "`waived`, or `skipped` where a check says nothing about this node",

@@ -311,6 +311,7 @@ def not_ready(
     cdi_problem: str | None = None,
     hand_over_problem: str | None = None,
     dra_problem: str | None = None,
+    pause: str | None = None,
 ) -> str | None:
     """Return what keeps the node's GPUs from pods, a line ``Reason: sentence`` each.
 
@@ -327,11 +328,13 @@ def not_ready(
         refusals: why a configured resource is not offered, a sentence each.
         cdi_problem: why our CDI specification is not what it should be, a sentence.
         hand_over_problem: why no way hands GPUs to containers, a sentence.
+        pause: why NVML is closed on request, a sentence.
         dra_problem: why claims of GPUs do not reach our DRA driver, a sentence.
     """
-    if snapshot is None:
+    paused = [] if pause is None else [f"DriverPaused: {pause}"]
+    if snapshot is None and not paused:
         return "NotScanned: the node has not been read yet"
-    lines = [f"ResourceConflict: {text}" for _, text in sorted(conflicts.items())]
+    lines = [*paused, *(f"ResourceConflict: {it}" for _, it in sorted(conflicts.items()))]
     lines += [
         f"NotRegistered: the kubelet does not have {resource}"
         for resource, is_there in sorted(is_registered.items())
@@ -344,6 +347,8 @@ def not_ready(
         lines.append(f"CdiNotWritten: {cdi_problem}")
     if dra_problem is not None:
         lines.append(f"DraNotServed: {dra_problem}")
+    if snapshot is None:
+        return "\n".join(harmless(line, LONGEST_LINE) for line in lines)
     if not snapshot.gpus and nvml.trouble is None and (dead := dead_gpus(snapshot)):
         lines.append(f"GpusMissing: NVML lists none of the {len(dead)} GPUs on the PCI bus")
     is_nvml_missed = nvml.failures >= PATIENCE or not is_registered

@@ -54,6 +54,7 @@ class MetricsState:
         hca_health: by key; empty while no HCAs are offered, or their health is not watched.
         hca_counters: (name of the HCA, number of the port) → counter → count.
         nvml_failures: consecutive failures to read NVML.
+        is_driver_paused: whether NVML is closed because a label asks for a free driver.
         strategies: how devices are handed to containers; empty while nothing is offered.
         config: name of the configuration in force; ``None`` if nothing selects one.
         config_failures: changes of the configuration that were refused.
@@ -94,6 +95,7 @@ class MetricsState:
     hca_health: HcaHealthView = field(default_factory=dict)
     hca_counters: Mapping[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)
     nvml_failures: int = 0
+    is_driver_paused: bool = False
     strategies: tuple[str, ...] = ()
     config: str | None = None
     config_failures: int = 0

@@ -293,3 +293,33 @@ def test_a_process_that_is_about_to_end_is_not_asked(
     wait(PATIENCE_S)
     assert supervisor.refresh().gpus
     assert supervisor.status.failures == 0
+
+
+@pytest.mark.usefixtures("nvml_fake")
+def test_released_it_has_no_process_until_the_next_scan(nvml_supervise: Supervise) -> None:
+    heard: list[object] = []
+    supervisor = nvml_supervise(on_events=heard.extend)
+    assert supervisor.scan() == READING
+    child = _child_pid(supervisor)
+    assert supervisor.release()
+    assert not Path(f"/proc/{child}").exists()
+    assert (supervisor._child, supervisor._left) == (None, [])
+    assert supervisor.release()
+    assert supervisor.status.failures == 0
+
+    assert supervisor.scan() == READING
+    assert _child_pid(supervisor) != child
+    assert heard == []  # its end was wanted: no event was missed
+
+
+@pytest.mark.usefixtures("nvml_fake")
+def test_a_child_that_is_stuck_in_the_driver_is_not_released(
+    nvml_supervise: Supervise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = nvml_supervise()
+    supervisor.scan()
+    with monkeypatch.context() as unkillable:  # as in uninterruptible sleep: signals do nothing
+        unkillable.setattr(subprocess.Popen, "send_signal", lambda *_: None)
+        unkillable.setattr(_Child, "end_input", lambda _: None)
+        assert not supervisor.release()
+    assert supervisor.release()

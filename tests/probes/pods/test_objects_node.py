@@ -52,6 +52,7 @@ def test_a_node_is_reduced_to_versions_amounts_and_writers_of_labels() -> None:
         container_runtime="containerd://2.1.4",
         capacity={"cpu": 104_000, "memory": 2 << 30, "nvidia.com/gpu": 8, "hugepages-2Mi": 0},
         allocatable={"cpu": 103_500, "memory": 1 << 30, "nvidia.com/gpu": 0},
+        labels={},
         label_writers={
             "nvidia.com/gpu.count": ("gpu-feature-discovery", "nodetopo", "unknown"),
             "nvidia.com/gpu.product": ("nodetopo",),
@@ -60,7 +61,7 @@ def test_a_node_is_reduced_to_versions_amounts_and_writers_of_labels() -> None:
 
 
 def test_a_node_whose_kubelet_never_reported_has_nothing() -> None:
-    assert node_status_from_object({"metadata": {"name": "n"}}) == NodeStatus()
+    assert node_status_from_object({"metadata": {"name": "n"}}) == NodeStatus(labels={})
 
 
 def test_a_node_whose_labels_nobody_of_interest_wrote_has_no_writers() -> None:

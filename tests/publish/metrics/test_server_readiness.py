@@ -42,6 +42,14 @@ def test_an_agent_that_has_not_read_the_node_is_not_ready() -> None:
     assert reasons(None, is_registered={}) == ["NotScanned"]
 
 
+@pytest.mark.parametrize("snapshot", [GPUS, None])
+def test_an_agent_that_has_closed_nvml_on_request_is_not_ready(snapshot: Snapshot | None) -> None:
+    said = not_ready(
+        snapshot=snapshot, nvml=ANSWERS, is_registered=HAD, conflicts={}, pause="a=b asks for it"
+    )
+    assert said == "DriverPaused: a=b asks for it"
+
+
 def test_a_node_without_gpus_is_ready() -> None:
     without_driver = trouble(NvmlTrouble.NO_LIBRARY)
     assert reasons(NO_GPUS, without_driver, {}) == []
