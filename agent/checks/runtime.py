@@ -1,19 +1,19 @@
 """Rules on container runtimes: control groups, and the limits that containers inherit."""
 
 from agent.checks.inputs import no_adapters, no_gpus, unknown_of
-from agent.checks.kernel_inputs import host_of, missing_cgroup, unread
-from agent.checks.kubelet.inputs import lacking, place, running, version
+from agent.checks.kernel_inputs import host_of, missing_cgroup
+from agent.checks.kubelet.inputs import version
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.checks.runtime_cdi import absent_specifications, stale_specifications
 from agent.checks.runtime_driver import driver_in_use
-from agent.checks.runtime_inputs import configs, edits_specifications, of_gpus
+from agent.checks.runtime_hand_over import device_links
+from agent.checks.runtime_inputs import configs
 from agent.checks.runtime_toolkit import (
-    absent_specifications,
     disabled_cdi,
     environment_variables,
     known_holes,
     no_way_for_gpus,
     plain_runtimes,
-    stale_specifications,
 )
 from agent.model.host import UNLIMITED, RuntimeConfig
 from agent.model.kubernetes import release, size_text
@@ -26,8 +26,6 @@ OPEN_FILES = 32_768
 _REFUSED_SINCE = (1, 35)
 """Release whose kubelet refuses to start on cgroup v1 unless failCgroupV1 is false
 (kubernetes CHANGELOG-1.35, KEP-5573)."""
-
-_SYSTEMD = "systemd"
 
 
 # A warning, since kubelets before 1.35 run on it as well as ever.
@@ -50,43 +48,6 @@ def cgroup_version(snapshot: Snapshot) -> Judgement:
         fate = ", on which this kubelet starts only with failCgroupV1: false" if refuses else ""
         yield Finding(subject="/sys/fs/cgroup", observed=f"v1{fate}", expected="v2")
     yield from missing_cgroup(snapshot)
-
-
-# A warning, since newer runc and systemd do without links for devices that plugins name.
-@rule(
-    "RUN-002",
-    Severity.WARNING,
-    claim="a reload of systemd takes no GPU from a running container",
-    why="Where GPUs are added behind runc's back, `systemctl daemon-reload` takes them from "
-    "the container, and every call fails with `Failed to initialize NVML: Unknown Error`.",
-    remedy="run `nvidia-ctk system create-dev-char-symlinks --create-all` at each boot, after "
-    "the driver is loaded, or hand GPUs over by CDI",
-    reference="https://github.com/NVIDIA/nvidia-container-toolkit/issues/48",
-)
-def device_links(snapshot: Snapshot) -> Judgement:
-    """Find that ``/dev/char`` lacks links to GPUs, which systemd needs to keep them."""
-    settings, links = running(snapshot), host_of(snapshot).char_devices
-    driver = None if settings is None else settings.cgroup_driver
-    reason = no_gpus(snapshot)
-    if driver and driver != _SYSTEMD:
-        reason = f"cgroupDriver is {driver}"
-    elif of_gpus(snapshot):
-        reason = "CDI specifications of GPUs are there"
-    elif edits_specifications(snapshot):
-        reason = "NVIDIA's runtime hands GPUs over by CDI"
-    if reason:
-        yield Skip(reason)
-        return
-    if settings is not None and driver == _SYSTEMD and links is False:
-        where = place(settings, "cgroupDriver")
-        yield Finding(
-            subject="/dev/char",
-            observed=f"a GPU has no link there, and {where} is {_SYSTEMD}",
-            expected="links to all of NVIDIA's nodes",
-        )
-    yield from lacking(snapshot, settings, "cgroupDriver")
-    if links is None:
-        yield unread(snapshot, "links in /dev/char", "dev")
 
 
 # A remark, since POD-005 names the containers that need it and have not the capability.

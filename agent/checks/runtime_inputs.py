@@ -3,9 +3,12 @@
 from agent.checks.inputs import no_gpus
 from agent.checks.kernel_inputs import host_of, unread
 from agent.checks.rule import Missing
-from agent.model.host import CdiSpec, RuntimeConfig
+from agent.model.cdi import DIRECTORIES, CdiRegistry, CdiSpec
+from agent.model.host import RuntimeConfig
 from agent.model.kubernetes import release
 from agent.model.snapshot import Snapshot
+
+TOOLKIT_DOCS = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest"
 
 _CONTAINERD = "containerd"
 _CDI_SINCE = (2, 0)
@@ -52,19 +55,20 @@ def without_toolkit(snapshot: Snapshot) -> str | None:
     return no_gpus(snapshot)
 
 
-def edits_specifications(snapshot: Snapshot) -> bool:
-    """Return whether NVIDIA's runtime is known to name GPUs in the specification that runc reads.
+def edits_specifications(snapshot: Snapshot) -> bool | None:
+    """Return whether NVIDIA's runtime names GPUs in the specification that runc reads.
 
     In mode ``legacy`` a hook adds them behind runc's back. Mode ``auto``, the default, was that
     until toolkit 1.18 made it ``jit-cdi`` (nvidia-container-toolkit CHANGELOG.md, v1.18.0-rc.1).
+    ``None`` where mode or version are not known.
     """
     settings = host_of(snapshot).toolkit
-    if settings is None or not any(config.nvidia_runtimes for config in configs(snapshot)):
-        return False
-    if settings.mode in _CDI_MODES:
-        return True
+    if settings is None:
+        return None
+    if settings.mode not in (None, "auto"):
+        return settings.mode in _CDI_MODES
     version = release(settings.version)
-    return settings.mode in (None, "auto") and version is not None and version >= _JIT_CDI_SINCE
+    return None if version is None else version >= _JIT_CDI_SINCE
 
 
 def is_legacy(snapshot: Snapshot) -> bool:
@@ -78,6 +82,13 @@ def missing_specs(snapshot: Snapshot) -> tuple[Missing, ...]:
     if host_of(snapshot).cdi_specs is not None:
         return ()
     return (unread(snapshot, "CDI specifications", "etc/cdi", "run/cdi"),)
+
+
+def registry(snapshot: Snapshot) -> CdiRegistry:
+    """Return the devices that the container runtime resolves."""
+    stated = (config.cdi_dirs for config in configs(snapshot))
+    directories = next((it for it in stated if it is not None), DIRECTORIES)
+    return CdiRegistry(host_of(snapshot).cdi_specs or (), directories)
 
 
 def of_gpus(snapshot: Snapshot) -> tuple[CdiSpec, ...]:

@@ -1,15 +1,16 @@
-"""Rules on CDI and NVIDIA's container toolkit, and on which runtime pods get."""
+"""Rules on NVIDIA's container toolkit, and on which runtime pods get."""
 
 import re
 
 from agent.checks.gpu_pods import pod_name
 from agent.checks.inputs import no_gpus
-from agent.checks.kernel_inputs import host_of, unread
+from agent.checks.kernel_inputs import host_of
 from agent.checks.pods.inputs import missing_specs as missing_pods
 from agent.checks.pods.inputs import with_gpus
 from agent.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from agent.checks.runtime_inputs import (
     DEVICE_PLUGIN,
+    TOOLKIT_DOCS,
     configs,
     has_cdi,
     is_legacy,
@@ -17,14 +18,13 @@ from agent.checks.runtime_inputs import (
     missing_configs,
     missing_specs,
     missing_toolkit,
-    of_gpus,
     of_plugins,
     without_toolkit,
 )
-from agent.model.host import CdiSpec, RuntimeConfig
+from agent.model.cdi import CdiSpec
+from agent.model.host import RuntimeConfig
 from agent.model.snapshot import Snapshot
 
-_MODE = "cdi"
 _FEW = 4
 _ENVIRONMENT = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 _VOLUMES = "accept-nvidia-visible-devices-as-volume-mounts"
@@ -41,81 +41,6 @@ _FIXES: tuple[tuple[tuple[int, int, int], str], ...] = (
 https://nvidia.custhelp.com/app/answers/detail/a_id/ 5582, 5585, 5599, 5616, 5659 and 5850)."""
 
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
-_TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest"
-
-
-@rule(
-    "RUN-003",
-    Severity.ERROR,
-    claim="CDI specifications of GPUs fit the driver and the devices",
-    why="A specification of an older driver mounts libraries that are gone, or that do not fit "
-    "the kernel module: containers do not start, or CUDA fails in them.",
-    remedy="run `nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml` after each change "
-    "of the driver, or let nvidia-cdi-refresh.service do it; restart the device plugin or DRA "
-    "driver that wrote a file of its own; remove files that nobody writes",
-    reference=f"{_TOOLKIT}/cdi-support.html",
-)
-def stale_specifications(snapshot: Snapshot) -> Judgement:
-    """Find specifications of another driver, and those with device nodes that are not there."""
-    known, specs = host_of(snapshot).cdi_specs, of_gpus(snapshot)
-    broken = [spec.path for spec in known or () if spec.kind is None]
-    reason = no_gpus(snapshot)
-    if known is not None and not specs and not broken:
-        reason = "no CDI specification of GPUs"
-    elif _goes_without_cdi(snapshot):
-        reason = "no container here gets devices by CDI"
-    if reason:
-        yield Skip(reason)
-        return
-    driver = snapshot.driver_version
-    for spec in specs:
-        if spec.driver_version and driver and spec.driver_version != driver:
-            yield Finding(
-                subject=spec.path,
-                observed=f"mounts the libraries of driver {spec.driver_version}",
-                expected=f"those of the loaded driver, {driver}",
-            )
-        if spec.missing:
-            more = f" and {len(spec.missing) - _FEW} more" if len(spec.missing) > _FEW else ""
-            yield Finding(
-                subject=spec.path,
-                observed=f"names {', '.join(spec.missing[:_FEW])}{more}, not there",
-                expected="device nodes of this host",
-            )
-    yield from missing_specs(snapshot)
-    if driver is None and any(spec.driver_version for spec in specs):
-        yield Missing("driver version")
-    for path in broken:
-        yield unread(snapshot, path, path.lstrip("/"))
-
-
-@rule(
-    "RUN-004",
-    Severity.ERROR,
-    claim="a toolkit in mode cdi finds a specification of the GPUs",
-    why="In this mode NVIDIA's runtime takes everything from CDI specifications; without one "
-    "no container with GPUs starts.",
-    remedy="run `nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml`, or set "
-    "nvidia-container-runtime.mode to auto",
-    reference=f"{_TOOLKIT}/cdi-support.html",
-)
-def absent_specifications(snapshot: Snapshot) -> Judgement:
-    """Find the mode ``cdi`` without a specification."""
-    settings, specs = host_of(snapshot).toolkit, host_of(snapshot).cdi_specs
-    reason = without_toolkit(snapshot)
-    if settings is not None and settings.mode != _MODE:
-        reason = f"the toolkit's mode is {settings.mode or 'auto'}"
-    if reason:
-        yield Skip(reason)
-        return
-    if settings is not None and specs is not None and not of_gpus(snapshot):
-        yield Finding(
-            subject=settings.path,
-            observed="mode cdi, and neither /etc/cdi nor /var/run/cdi specifies a GPU",
-            expected="a specification of nvidia.com/gpu",
-        )
-    yield from missing_toolkit(snapshot)
-    yield from missing_specs(snapshot)
 
 
 @rule(
@@ -163,7 +88,7 @@ def disabled_cdi(snapshot: Snapshot) -> Judgement:
     remedy=f"set {_ENVIRONMENT} = false (with the GPU operator, toolkit.env "
     "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED), and hand GPUs over by CDI or by "
     "volume mounts: device-list-strategy cdi-cri or volume-mounts",
-    reference=f"{_TOOLKIT}/docker-specialized.html",
+    reference=f"{TOOLKIT_DOCS}/docker-specialized.html",
 )
 def environment_variables(snapshot: Snapshot) -> Judgement:
     """Find runtimes through which any pod can take all GPUs; the default runtime is every pod's."""
@@ -197,7 +122,7 @@ def environment_variables(snapshot: Snapshot) -> Judgement:
     "the kubelet on paper only.",
     remedy=f"set enable_cdi = true in the container runtime, or {_VOLUMES} = true in the "
     "toolkit's config.toml, and let the device plugin use the same way",
-    reference=f"{_TOOLKIT}/cdi-support.html",
+    reference=f"{TOOLKIT_DOCS}/cdi-support.html",
 )
 def no_way_for_gpus(snapshot: Snapshot) -> Judgement:
     """Find that environment variables, volume mounts and CDI are all off.
@@ -263,7 +188,7 @@ def known_holes(snapshot: Snapshot) -> Judgement:
     "other starts the pod without a GPU.",
     remedy="name runtimeClassName: nvidia in the pod, or make nvidia the default runtime, or "
     "hand GPUs over by CDI",
-    reference=f"{_TOOLKIT}/install-guide.html",
+    reference=f"{TOOLKIT_DOCS}/install-guide.html",
 )
 def plain_runtimes(snapshot: Snapshot) -> Judgement:
     """Find pods whose runtime adds no GPU; a RuntimeClass that a pod names is taken as right."""
@@ -282,18 +207,6 @@ def plain_runtimes(snapshot: Snapshot) -> Judgement:
                 )
     yield from missing_cdi(snapshot)
     yield from missing_pods(snapshot)
-
-
-def _goes_without_cdi(snapshot: Snapshot) -> bool:
-    """Return whether it is known that no container here gets devices by CDI.
-
-    NVIDIA's own runtime heeds specifications in every mode but ``legacy``, for pods that name a
-    device as CDI does.
-    """
-    known = configs(snapshot)
-    if not known or any(has_cdi(snapshot, config) is not False for config in known):
-        return False
-    return is_legacy(snapshot) or not any(config.nvidia_runtimes for config in known)
 
 
 def _may_be_annotated(snapshot: Snapshot, spec: CdiSpec, config: RuntimeConfig) -> bool:

@@ -212,7 +212,7 @@ def _print_config(args: Namespace, reloader: "Reloader") -> None:
         from agent.deviceplugin.hand_over import choose, read_setup  # noqa: PLC0415 - rarely needed
 
         chosen = choose(
-            read_setup(settings.host_root),
+            read_setup(settings.host_root, settings.procfs_root),
             kind=settings.cdi_kind,
             devices=(),
             writes_spec=settings.cdi_spec == "write",

@@ -113,6 +113,7 @@ class PluginPlan:
             driver_root=settings.driver_root,
             dev_root=settings.dev_root,
             host_root=settings.host_root,
+            procfs_root=settings.procfs_root,
             fails_requests_greater_than_one=slicing.fails_requests_greater_than_one,
         )
         cdi = None

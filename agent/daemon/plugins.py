@@ -263,7 +263,7 @@ class PluginSet:
         if self._taken is None or self._hand_over is None or self._is_simulated:
             return
         seen = self._setup_seen
-        if seen is None or file_state(plan.settings.host_root) != seen[0]:
+        if seen is None or file_state(plan.settings.host_root, self._setup) != seen[0]:
             with self._lock:
                 if not self._is_stopped:
                     self._apply(self._taken)
@@ -413,9 +413,12 @@ class PluginSet:
         setup = NodeSetup.of(snapshot.host)
         if not self._is_simulated:
             # A scan may have begun before the files changed, so that it only says when to read.
-            seen = file_state(plan.settings.host_root), setup
+            seen = file_state(plan.settings.host_root, self._setup), setup
             if seen != self._setup_seen:
-                self._setup, self._setup_seen = read_setup(plan.settings.host_root), seen
+                known = self._setup.folders
+                self._setup = read_setup(plan.settings.host_root, plan.settings.procfs_root)
+                # Other folders than those that were looked at: only the next look can tell.
+                self._setup_seen = seen if self._setup.folders == known else None
             setup = self._setup
         devices = (device for resource in offered.resources for device in resource.devices)
         chosen = choose(

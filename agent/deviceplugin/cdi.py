@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hashlib import blake2s
 
 from agent.errors import InputError
+from agent.formats import cdi
 
 KIND = "nvidia.com/gpu"
 """The kind of NVIDIA's GPUs in specifications of ``nvidia-ctk cdi generate``, by default."""
@@ -29,13 +30,6 @@ internal/plugin/server.go), for programs that match it."""
 _DIGEST_BYTES = 16
 """Of the key's last part: as long as the UUID in NVIDIA's key."""
 
-_KIND = re.compile(
-    r"(?P<vendor>[A-Za-z](?:[\w.-]*[A-Za-z0-9])?)/(?P<class>[A-Za-z](?:[\w.-]*[A-Za-z0-9])?)",
-    re.ASCII,
-)
-_DEVICE = re.compile(r"[A-Za-z0-9](?:[\w.:-]*[A-Za-z0-9])?", re.ASCII)
-"""Both as strict as the parser of the runtimes (pkg/parser/parser.go)."""
-
 _LONGEST_VENDOR = 253
 _LONGEST_CLASS = 63
 """Characters; SPEC.md, "Kind"."""
@@ -49,11 +43,6 @@ _LONGEST_DOMAIN = 253
 _LONGEST_NAME = 63
 
 
-def device_name(kind: str, device: str) -> str:
-    """Return the fully qualified name of *device*, ``vendor/class=device``."""
-    return f"{kind}={device}"
-
-
 def sibling_kind(kind: str, name: str) -> str:
     """Return the kind of class *name* with the vendor of *kind*."""
     return f"{kind.partition('/')[0]}/{name}"
@@ -65,7 +54,7 @@ def checked_kind(kind: str) -> str:
     Raises:
         InputError: it is not.
     """
-    match = _KIND.fullmatch(kind)
+    match = cdi.KIND.fullmatch(kind)
     if (
         match is None
         or len(match["vendor"]) > _LONGEST_VENDOR
@@ -95,7 +84,7 @@ def written_kind(kind: str) -> str:
 
 def is_device(name: str) -> bool:
     """Return whether *name* is a valid name of a device."""
-    return _DEVICE.fullmatch(name) is not None
+    return cdi.DEVICE.fullmatch(name) is not None
 
 
 def annotation_key(prefix: str, names: Sequence[str]) -> str:

@@ -4,25 +4,27 @@ Containers get GPUs in two ways that the node must be ready for. By CDI, the kub
 to the container runtime, which looks them up in specifications: without a specification that has
 the name, it starts no container; with CDI off, it starts one without GPUs. By NVIDIA's container
 toolkit, the runtime is NVIDIA's, and takes the GPUs from a variable or from volume mounts, as its
-configuration allows. Sources: CDI SPEC.md 1.1.0; containerd 2.1 docs/cri/config.md (enable_cdi);
-nvidia-container-toolkit v1.17.8 internal/config/config.go.
+configuration allows. Whether a container with a name would start is decided by
+:class:`~agent.model.cdi.CdiRegistry`, as in the audit. Sources: CDI SPEC.md 1.1.0; containerd 2.1
+docs/cri/config.md (enable_cdi); nvidia-container-toolkit v1.17.8 internal/config/config.go.
 """
 
 import os
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.deviceplugin.cdi import KIND
+from agent.deviceplugin.cdi_spec import ALL
 from agent.deviceplugin.settings import Strategy
-from agent.model.host import CdiSpec, ContainerToolkit, HostSettings, RuntimeConfig
+from agent.model.cdi import DIRECTORIES, CdiRegistry, CdiSpec, directory
+from agent.model.host import ContainerToolkit, HostSettings, RuntimeConfig
 from agent.probes.host import runtimes
-from agent.probes.host.cdi import cdi_specs
+from agent.probes.host.cdi import cdi_specs, configured_directories
+from agent.probes.host.paths import HostPaths
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Tree
-
-_CDI_DIRECTORIES = ("etc/cdi", "run/cdi", "var/run/cdi")
-"""The runtimes' own (container-device-interface pkg/cdi/spec-dirs.go), ``/run`` by both names."""
 
 _MODE_CDI = "cdi"
 """Of the toolkit: it takes everything from specifications, whatever way a container asks."""
@@ -39,11 +41,14 @@ class NodeSetup:
         specs: CDI specifications; ``None`` where no directory of them can be seen.
         runtimes: configurations of the container runtimes; ``None`` where none can be read.
         toolkit: settings of NVIDIA's container toolkit; ``None`` where they cannot be read.
+        folders: directories of the host, relative to its root, with files that the specifications
+            name and that come and go with the driver.
     """
 
     specs: tuple[CdiSpec, ...] | None = None
     runtimes: tuple[RuntimeConfig, ...] | None = None
     toolkit: ContainerToolkit | None = None
+    folders: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, host: HostSettings | None) -> "NodeSetup":
@@ -57,6 +62,13 @@ class NodeSetup:
         """Whether the container runtime takes CDI devices; ``None`` if that is not known."""
         known = {config.cdi for config in self.runtimes or ()}
         return known.pop() if len(known) == 1 else None
+
+    @property
+    def registry(self) -> CdiRegistry:
+        """The devices that the container runtime resolves."""
+        stated = (config.cdi_dirs for config in self.runtimes or ())
+        directories = next((it for it in stated if it is not None), DIRECTORIES)
+        return CdiRegistry(self.specs or (), directories)
 
     @property
     def lacks_nvidias_runtime(self) -> bool:
@@ -80,21 +92,30 @@ class HandOver:
     problem: str | None = None
 
 
-def read_setup(host_root: Path) -> NodeSetup:
-    """Read the setup of the node whose file system is mounted at *host_root*."""
+def read_setup(host_root: Path, procfs: Path = Path("/proc")) -> NodeSetup:
+    """Read the setup of the node whose file system is mounted at *host_root*.
+
+    Args:
+        host_root: the host's ``/``.
+        procfs: the host's ``/proc``, for the numbers of its drivers.
+    """
     files = Files("host", Tree.of(host_root))
+    paths = HostPaths(files, Files("host", Tree.of(procfs)))
+    configs, toolkit = runtimes.runtime_configs(files, None), runtimes.read_toolkit(files)
+    specs = cdi_specs(files, paths, configured_directories(configs, toolkit))
     return NodeSetup(
-        specs=cdi_specs(files),
-        runtimes=runtimes.runtime_configs(files, None),
-        toolkit=runtimes.read_toolkit(files),
+        specs=specs, runtimes=configs, toolkit=toolkit, folders=tuple(sorted(paths.folders))
     )
 
 
-def file_state(host_root: Path) -> State:
-    """Return the state of the files that :func:`read_setup` reads, which are a few."""
+def file_state(host_root: Path, setup: NodeSetup) -> State:
+    """Return the state of the files that decide *setup*, which are a few."""
     root = f"{host_root}/"
     paths = [root + path for path in (*runtimes.CONFIGS, *runtimes.PATHS, runtimes.FILE)]
-    for place in (*_CDI_DIRECTORIES, runtimes.DROP_INS):
+    paths += [root + path for path in setup.folders]
+    stated = configured_directories(setup.runtimes, setup.toolkit)
+    directories = {path.lstrip("/") for path in (*stated, *map(directory, stated))}
+    for place in (*sorted(directories), runtimes.DROP_INS):
         with suppress(OSError):  # none there, or none that may be seen
             paths += [entry.path for entry in os.scandir(root + place)]
     found = []
@@ -116,8 +137,8 @@ def choose(
     """Return the way by which containers get *devices* on a node of *setup*.
 
     CDI comes first, because device nodes injected by it survive ``systemctl daemon-reload``
-    (nvidia-container-toolkit issue 48); but only where a specification has all names and the
-    runtime heeds it. Else the toolkit's way. Where nothing is known of either, CDI, as it is the
+    (nvidia-container-toolkit issue 48); but only where specifications have all names and the
+    runtime heeds them. Else the toolkit's way. Where nothing is known of either, CDI, as it is the
     only way that a pod cannot ask for by itself.
 
     Args:
@@ -133,7 +154,7 @@ def choose(
             strategy=Strategy.CDI_CRI,
             reason="a CDI specification has all devices, and the container runtime takes CDI",
         )
-    toolkit = _by_toolkit(setup, has_spec=absence is None)
+    toolkit = _by_toolkit(setup, devices, driver)
     if absence is not None:
         cause = absence
         if setup.specs is None and setup.toolkit is None:
@@ -160,32 +181,23 @@ def choose(
 def _absence(
     setup: NodeSetup, kind: str, devices: Collection[str], driver: str | None
 ) -> str | None:
-    """Return why no specification is in force for *devices*, a clause; ``None`` if one is."""
+    """Return why containers would not get all of *devices* by name, a clause; ``None`` if so."""
     if setup.specs is None:
         return "no directory of CDI specifications can be seen"
-    ours = [spec for spec in setup.specs if spec.kind == kind]
-    if not ours:
-        return f"no CDI specification of {kind}"
-    sound = [spec for spec in ours if not _fault(spec, driver)]
-    if not sound:
-        return f"{ours[0].path} {_fault(ours[0], driver)}"
-    names = {name for spec in sound for name in spec.devices}
-    missing = sorted(set(devices) - names)
-    if missing:
-        return f"{sound[0].path} does not name {missing[0]}"
-    return None
+    return _fault(setup.registry, kind, devices, driver)
 
 
-def _fault(spec: CdiSpec, driver: str | None) -> str:
-    """Return what is wrong with a specification, a clause; empty if nothing is."""
-    if spec.missing:
-        return f"names {spec.missing[0]}, which does not exist"
-    if driver and spec.driver_version and spec.driver_version != driver:
-        return f"is of driver {spec.driver_version}, and {driver} is loaded"
-    return ""
+def _fault(
+    registry: CdiRegistry, kind: str, devices: Collection[str], driver: str | None
+) -> str | None:
+    """Return the first fault of *devices*; of none, whether *kind* is specified at all."""
+    if not devices and not registry.names(kind):
+        return registry.fault(kind, ALL, driver)
+    faults = (registry.fault(kind, device, driver) for device in sorted(devices))
+    return next(filter(None, faults), None)
 
 
-def _by_toolkit(setup: NodeSetup, *, has_spec: bool) -> HandOver | str:
+def _by_toolkit(setup: NodeSetup, devices: Collection[str], driver: str | None) -> HandOver | str:
     """Return the way of NVIDIA's toolkit, or why it has none, a clause."""
     toolkit = setup.toolkit
     if setup.lacks_nvidias_runtime:
@@ -195,8 +207,10 @@ def _by_toolkit(setup: NodeSetup, *, has_spec: bool) -> HandOver | str:
             strategy=Strategy.ENVVAR,
             reason="NVIDIA's container toolkit takes a variable unless it is told otherwise",
         )
-    if toolkit.mode == _MODE_CDI and not has_spec:
-        return f"{toolkit.path} has mode cdi, which needs a specification too"
+    if toolkit.mode == _MODE_CDI:
+        registry = CdiRegistry(setup.specs or (), toolkit.cdi_dirs or DIRECTORIES)
+        if fault := _fault(registry, toolkit.cdi_kind or KIND, devices, driver):
+            return f"{toolkit.path} has mode cdi, which needs a specification too: {fault}"
     if toolkit.volume_mounts:
         return HandOver(
             strategy=Strategy.VOLUME_MOUNTS, reason=f"{toolkit.path} accepts volume mounts"

@@ -6,7 +6,7 @@ internal/plugin/server.go), so that a container finds the same under ours.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from agent.deviceplugin.cdi import annotation_key, device_name, sibling_kind
+from agent.deviceplugin.cdi import annotation_key, sibling_kind
 from agent.deviceplugin.devices import MINORS, PluginDevice
 from agent.deviceplugin.host_nodes import (
     CONTROL_NODES,
@@ -18,6 +18,7 @@ from agent.deviceplugin.host_nodes import (
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.settings import NumaReport, PluginSettings, Strategy
 from agent.errors import InputError, UnreadableError
+from agent.model.cdi import device_name
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"

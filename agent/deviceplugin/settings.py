@@ -69,6 +69,7 @@ class PluginSettings:
         dev_root: the directory that holds ``dev/`` as the container runtime sees it; ``None``
             for *driver_root* or ``/``, whichever has the device nodes.
         host_root: where this process sees the host's ``/``.
+        procfs_root: where this process sees the host's ``/proc``.
         fails_requests_greater_than_one: refuse a container more than one replica of a shared
             resource, because more replicas are no more of a GPU.
 
@@ -86,6 +87,7 @@ class PluginSettings:
     driver_root: Path = Path("/")
     dev_root: Path | None = None
     host_root: Path = Path("/")
+    procfs_root: Path = Path("/proc")
     fails_requests_greater_than_one: bool = False
 
     @property

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from agent.model.cdi import CdiSpec
 from agent.model.limits import Amount, AmountOrUnlimited
 from agent.model.numa import CpuSet
 
@@ -50,25 +51,6 @@ class RuntimeProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CdiSpec:
-    """A Container Device Interface specification file.
-
-    Attributes:
-        kind: e.g. ``nvidia.com/gpu``; ``None`` where the file cannot be read as one.
-        devices: names, in their order.
-        driver_version: that its mounts and paths name (``libcuda.so.<version>``); ``None`` where
-            they name none.
-        missing: host paths of device nodes that it names and that do not exist.
-    """
-
-    path: str
-    kind: str | None = None
-    devices: tuple[str, ...] = ()
-    driver_version: str | None = None
-    missing: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerToolkit:
     """NVIDIA's container toolkit (``/etc/nvidia-container-runtime/config.toml``).
 
@@ -79,6 +61,8 @@ class ContainerToolkit:
         volume_mounts: ``accept-nvidia-visible-devices-as-volume-mounts``.
         mode: ``nvidia-container-runtime.mode``.
         version: of the installed program, where a file states it.
+        cdi_kind: ``nvidia-container-runtime.modes.cdi.default-kind``.
+        cdi_dirs: ``nvidia-container-runtime.modes.cdi.spec-dirs``, in ascending precedence.
     """
 
     path: str
@@ -86,6 +70,8 @@ class ContainerToolkit:
     volume_mounts: bool | None = None
     mode: str | None = None
     version: str | None = None
+    cdi_kind: str | None = None
+    cdi_dirs: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +85,10 @@ class RuntimeConfig:
         nvidia_runtimes: names of the runtimes that run NVIDIA's program.
         memlock_bytes, open_files: the same limits, which the default runtime gives containers
             instead of its own; ``None`` where it states none.
+        cdi_dirs: directories of CDI specifications, in ascending precedence; ``None`` where the
+            default applies.
+        systemd_cgroup: whether its default runtime leaves control groups to systemd; ``None``
+            where that is not known.
     """
 
     name: str
@@ -108,6 +98,8 @@ class RuntimeConfig:
     nvidia_runtimes: tuple[str, ...] = ()
     memlock_bytes: AmountOrUnlimited | None = None
     open_files: AmountOrUnlimited | None = None
+    cdi_dirs: tuple[str, ...] | None = None
+    systemd_cgroup: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import structlog
 
-from agent.deviceplugin.cdi import device_name
 from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.service import Answers
 from agent.deviceplugin.settings import NumaReport
 from agent.errors import UnreadableError
+from agent.model.cdi import device_name
 from agent.model.hca import Hca
 from agent.rdma.pools import SharingMode
 from agent.rdmaplugin.joint import JointPlacement, Kind

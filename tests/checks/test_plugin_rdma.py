@@ -9,7 +9,7 @@ import pytest
 from agent.checks.plugin_rdma import SHARED_PLUGIN
 from agent.checks.rule import Verdict
 from agent.deviceplugin.sockets import MAX_PATH_BYTES, endpoint_name
-from agent.model.host import CdiSpec
+from agent.model.cdi import CdiSpec
 from agent.model.kubelet_state import DeviceState, HeldDevices
 from agent.model.node import NodeOffer, PlacedDevice
 from agent.model.pod import AssignedDevices

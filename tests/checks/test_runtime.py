@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Finding, Verdict
+from agent.model.cdi import CdiSpec
 from agent.model.hca import Hca, HcaKind
-from agent.model.host import CdiSpec, ContainerToolkit, RuntimeConfig, RuntimeProcess
-from agent.model.probe_issue import ProbeIssue
+from agent.model.host import ContainerToolkit, RuntimeConfig, RuntimeProcess
 from agent.model.snapshot import Snapshot
-from tests.checks.judge import HOST, NODE, SETTINGS, healthy, result
+from tests.checks.judge import HOST, NODE, healthy, result
 
 DRIVER = healthy().driver_version
 PLUGINS = "k8s.device-plugin.nvidia.com/gpu"
@@ -20,8 +20,8 @@ def _with(**parts: object) -> Snapshot:
     return replace(healthy(), host=replace(HOST, **parts))  # type: ignore[arg-type] # by name
 
 
-def _spec(kind: str | None, driver: str | None = None, *missing: str) -> CdiSpec:
-    return CdiSpec(path="/etc/cdi/a.yaml", kind=kind, driver_version=driver, missing=missing)
+def _spec(kind: str | None, driver: str | None = None) -> CdiSpec:
+    return CdiSpec(path="/etc/cdi/a.yaml", kind=kind, devices=("all",), driver_version=driver)
 
 
 @pytest.mark.parametrize(
@@ -39,105 +39,6 @@ def test_cgroup_v1_is_found_with_what_the_kubelet_makes_of_it(
     assert result("RUN-001", snapshot).findings == (
         Finding(subject="/sys/fs/cgroup", observed=observed, expected="v2"),
     )
-
-
-def test_missing_links_of_devices_are_found_with_systemd() -> None:
-    found = result("RUN-002", _with(char_devices=False))
-    assert [(one.subject, one.observed) for one in found.findings] == [
-        ("/dev/char", f"a GPU has no link there, and cgroupDriver in {SETTINGS.source} is systemd")
-    ]
-
-
-@pytest.mark.parametrize("driver", ["cgroupfs", None, ""])
-def test_links_are_of_no_use_to_another_cgroup_driver(driver: str | None) -> None:
-    snapshot = replace(_with(char_devices=False), kubelet=replace(SETTINGS, cgroup_driver=driver))
-    found = result("RUN-002", snapshot)
-    assert found.findings == ()
-    assert (found.skipped == "cgroupDriver is cgroupfs") == (driver == "cgroupfs")
-    assert (found.verdict is Verdict.UNKNOWN) == (driver is None)
-
-
-def test_links_are_not_needed_beside_cdi() -> None:
-    snapshot = _with(char_devices=False, cdi_specs=(_spec("nvidia.com/gpu"),))
-    assert result("RUN-002", snapshot).skipped == "CDI specifications of GPUs are there"
-
-
-@pytest.mark.parametrize(
-    ("mode", "version", "is_found"),
-    [
-        (None, "1.17.8", True),
-        ("auto", "1.17.8", True),
-        ("auto", None, True),
-        ("legacy", "1.18.0", True),
-        ("auto", "1.18.0", False),
-        (None, "1.20.0", False),
-        ("jit-cdi", None, False),
-        ("cdi", "1.16.0", False),
-    ],
-)
-def test_links_are_not_needed_where_the_toolkit_edits_the_specification(
-    mode: str | None, version: str | None, *, is_found: bool
-) -> None:
-    toolkit = ContainerToolkit(path="/etc/x.toml", mode=mode, version=version)
-    configs = (replace(CONTAINERD, nvidia_runtimes=("nvidia",)),)
-    snapshot = _with(char_devices=False, toolkit=toolkit, runtime_configs=configs)
-    assert bool(result("RUN-002", snapshot).findings) == is_found
-
-
-def test_a_toolkit_that_no_runtime_uses_makes_no_links_superfluous() -> None:
-    toolkit = ContainerToolkit(path="/etc/x.toml", mode="jit-cdi")
-    snapshot = _with(char_devices=False, toolkit=toolkit, runtime_configs=(CONTAINERD,))
-    assert result("RUN-002", snapshot).verdict is Verdict.WARN
-
-
-@pytest.mark.parametrize("kind", ["nvidia.com/gpu", "management.nvidia.com/gpu", "our.io/gpu"])
-def test_a_specification_of_another_driver_is_found(kind: str) -> None:
-    found = result("RUN-003", _with(cdi_specs=(_spec(kind, "535.54.03"),)))
-    assert found.findings == (
-        Finding(
-            subject="/etc/cdi/a.yaml",
-            observed="mounts the libraries of driver 535.54.03",
-            expected=f"those of the loaded driver, {DRIVER}",
-        ),
-    )
-
-
-def test_missing_device_nodes_are_found_and_counted() -> None:
-    nodes = tuple(f"/dev/nvidia{number}" for number in range(6))
-    found = result("RUN-003", _with(cdi_specs=(_spec("nvidia.com/gpu", DRIVER, *nodes),)))
-    assert [one.observed for one in found.findings] == [
-        "names /dev/nvidia0, /dev/nvidia1, /dev/nvidia2, /dev/nvidia3 and 2 more, not there"
-    ]
-
-
-def test_a_specification_that_cannot_be_read_is_unknown_with_the_reason() -> None:
-    issue = ProbeIssue(probe="host", subject="etc/cdi/a.yaml", reason="not YAML: line 3")
-    snapshot = replace(_with(cdi_specs=(_spec(None),)), issues=(issue,))
-    found = result("RUN-003", snapshot)
-    assert (found.verdict, found.missing) == (
-        Verdict.UNKNOWN,
-        ("/etc/cdi/a.yaml (etc/cdi/a.yaml: not YAML: line 3)",),
-    )
-
-
-@pytest.mark.parametrize("kind", ["amd.com/gpu", "notnvidia.com/gpu"])
-def test_specifications_of_others_do_not_count(kind: str) -> None:
-    found = result("RUN-003", _with(cdi_specs=(_spec(kind),)))
-    assert found.skipped == "no CDI specification of GPUs"
-
-
-NVIDIA = replace(CONTAINERD, cdi=False, default_runtime="nvidia", nvidia_runtimes=("nvidia",))
-
-
-@pytest.mark.parametrize(
-    ("mode", "skipped"),
-    [("auto", "the toolkit's mode is auto"), (None, "the toolkit's mode is auto"), ("cdi", None)],
-)
-def test_only_mode_cdi_needs_a_specification(mode: str | None, skipped: str | None) -> None:
-    toolkit = ContainerToolkit(path="/etc/t.toml", mode=mode)
-    found = result("RUN-004", _with(toolkit=toolkit, runtime_configs=(NVIDIA,)))
-    assert found.skipped == skipped
-    assert [one.subject for one in found.findings] == ([] if skipped else ["/etc/t.toml"])
 
 
 @pytest.mark.parametrize(
@@ -242,35 +143,3 @@ def test_locked_memory_is_of_no_account_without_rdma() -> None:
     snapshot = replace(_limited(65536, -1), hcas=(software,))
     assert result("RUN-006", snapshot).skipped == "no RDMA device"
     assert result("RUN-006", replace(snapshot, hcas=None)).missing == ("HCAs",)
-
-
-@pytest.mark.parametrize(
-    ("cdi", "runtimes", "mode", "is_used"),
-    [
-        (False, (), None, False),
-        (False, ("nvidia",), "legacy", False),
-        (False, ("nvidia",), "auto", True),
-        (False, ("nvidia",), "cdi", True),
-        (True, (), None, True),
-        (True, ("nvidia",), "legacy", True),
-        (None, (), None, True),
-    ],
-)
-def test_an_old_specification_that_nobody_heeds_is_no_fault(
-    cdi: bool | None, runtimes: tuple[str, ...], mode: str | None, *, is_used: bool
-) -> None:
-    config = replace(CONTAINERD, cdi=cdi, nvidia_runtimes=runtimes)
-    toolkit = ContainerToolkit(path="/etc/nvidia-container-runtime/config.toml", mode=mode)
-    spec = _spec("nvidia.com/gpu", "535.54.03")
-    found = result("RUN-003", _with(runtime_configs=(config,), toolkit=toolkit, cdi_specs=(spec,)))
-    assert found.verdict is (Verdict.FAIL if is_used else Verdict.PASS)
-    assert found.skipped == (None if is_used else "no container here gets devices by CDI")
-
-
-@pytest.mark.parametrize("configs", [None, ()])
-def test_a_runtime_that_is_not_known_may_heed_a_specification(
-    configs: tuple[RuntimeConfig, ...] | None,
-) -> None:
-    spec = _spec("nvidia.com/gpu", "535.54.03")
-    found = result("RUN-003", _with(runtime_configs=configs, cdi_specs=(spec,)))
-    assert found.verdict is Verdict.FAIL

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from agent.checks.rule import Finding, Verdict
-from agent.model.host import CdiSpec, ContainerToolkit, RuntimeConfig
+from agent.model.cdi import CdiSpec
+from agent.model.host import ContainerToolkit, RuntimeConfig
 from agent.model.snapshot import Snapshot
 from tests.checks.judge import HOST, NODE, POD, healthy, result
 

@@ -8,9 +8,9 @@ drivers/idle/intel_idle.c, and `cpupower idle-info` in public.
 
 from collections.abc import Collection, Iterable, Iterator
 
+from agent.model.cdi import CdiSpec
 from agent.model.gpu import Gpu
 from agent.model.host import (
-    CdiSpec,
     ContainerToolkit,
     HostSettings,
     IdleState,
@@ -81,7 +81,7 @@ def host_settings(
                 nvidia_runtimes=("nvidia",),
             ),
         ),
-        cdi_specs=(_cdi_spec(snapshot),),
+        cdi_specs=(_cdi_spec(snapshot),) if snapshot.gpus else None,
         toolkit=ContainerToolkit(
             path="/etc/nvidia-container-runtime/config.toml",
             env_when_unprivileged=False if tuned else None,

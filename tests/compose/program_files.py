@@ -7,7 +7,8 @@ config.toml, Container Device Interface SPEC.md.
 import json
 from collections.abc import Iterator
 
-from agent.model.host import CdiSpec, ContainerToolkit, HostSettings, RuntimeConfig, RuntimeProcess
+from agent.model.cdi import CdiSpec
+from agent.model.host import ContainerToolkit, HostSettings, RuntimeConfig, RuntimeProcess
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.archive import Entry
 from tests.compose.entries import file
@@ -35,6 +36,8 @@ def entries(snapshot: Snapshot) -> Iterator[Entry]:
     if host.toolkit is not None:
         yield from _toolkit(host.toolkit, _LIBRARIES[kernel.machine])
     for spec in host.cdi_specs or ():
+        yield Entry(path="usr/bin")
+        yield file(f"{_LIBRARIES[kernel.machine]}/libcuda.so.{spec.driver_version}", "")
         yield file(spec.path.lstrip("/"), _cdi(spec, snapshot, _LIBRARIES[kernel.machine]))
 
 

@@ -26,7 +26,7 @@ def specify(host: Path, *uuids: str) -> None:
     """Write a CDI specification of *uuids* below *host*."""
     place = host / "run/cdi/nvidia.json"
     place.parent.mkdir(parents=True, exist_ok=True)
-    devices = [{"name": uuid} for uuid in uuids]
+    devices = [{"name": uuid, "containerEdits": {"env": ["A=1"]}} for uuid in uuids]
     made = place.with_suffix(".tmp")
     made.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": GPU, "devices": devices}))
     made.replace(place)
@@ -75,9 +75,9 @@ def test_the_files_are_read_again_where_they_or_the_scan_say_something_new(
 ) -> None:
     read = []
 
-    def counted(root: Path) -> NodeSetup:
+    def counted(root: Path, procfs: Path) -> NodeSetup:
         read.append(root)
-        return read_setup(root)
+        return read_setup(root, procfs)
 
     monkeypatch.setattr(plugins, "read_setup", counted)
     specify(tmp_path, *UUIDS)
@@ -93,6 +93,27 @@ def test_the_files_are_read_again_where_they_or_the_scan_say_something_new(
         toolkit = ContainerToolkit(path="/etc/nvidia-container-runtime/config.toml")
         served.plugins.take(replace(WHOLE, host=HostSettings(toolkit=toolkit)))
         assert len(read) == 3
+
+
+def test_a_device_node_that_goes_and_comes_back_changes_the_way(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+    edits = {"deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}]}
+    devices = [{"name": uuid, "containerEdits": edits} for uuid in UUIDS]
+    place = tmp_path / "run/cdi/nvidia.json"
+    place.parent.mkdir(parents=True)
+    place.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": GPU, "devices": devices}))
+    with serving_node(device_list_strategy=("auto",), host_root=tmp_path) as served:
+        served.plugins.take(WHOLE)
+        chosen = served.plugins.hand_over
+        assert chosen is not None
+        assert "names /dev/nvidia-uvm, which does not exist" in chosen.reason
+        (tmp_path / "dev/nvidia-uvm").touch()
+        served.plugins.look_again()
+        assert served.plugins.strategies == (Strategy.CDI_CRI,)
+        (tmp_path / "dev/nvidia-uvm").unlink()
+        served.plugins.look_again()
+        assert served.plugins.strategies == (Strategy.ENVVAR,)
 
 
 def test_a_setting_wins_over_the_files(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from agent.deviceplugin.cdi import (
     annotation_key,
     checked_annotation_prefix,
     checked_kind,
-    device_name,
     is_device,
     sibling_kind,
     written_kind,
 )
 from agent.errors import InputError
+from agent.model.cdi import device_name
 
 
 def test_a_device_is_named_by_vendor_class_and_uuid() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.deviceplugin.cdi import OWN_KIND, device_name
+from agent.deviceplugin.cdi import OWN_KIND
 from agent.deviceplugin.cdi_spec import (
     GpuSpec,
     Roots,
@@ -22,6 +22,7 @@ from agent.deviceplugin.host_nodes import HostNodes
 from agent.deviceplugin.resources import offer
 from agent.deviceplugin.response import container_response
 from agent.deviceplugin.settings import PluginSettings
+from agent.model.cdi import device_name
 from agent.model.snapshot import Snapshot
 from tests.deviceplugin import machines
 from tests.deviceplugin.cdi_schema import problems

@@ -8,7 +8,8 @@ import pytest
 
 from agent.deviceplugin.hand_over import NodeSetup, choose, file_state, read_setup
 from agent.deviceplugin.settings import Strategy
-from agent.model.host import CdiSpec, ContainerToolkit, RuntimeConfig
+from agent.model.cdi import CdiFault, CdiSpec
+from agent.model.host import ContainerToolkit, RuntimeConfig
 
 KIND = "nvidia.com/gpu"
 GPUS = ("GPU-0", "GPU-1")
@@ -23,7 +24,13 @@ MOUNTS = replace(TOOLKIT, volume_mounts=True, env_when_unprivileged=False)
 CLOSED = replace(TOOLKIT, env_when_unprivileged=False)
 MODE_CDI = replace(TOOLKIT, mode="cdi")
 STALE = replace(SPEC, devices=("all", "GPU-0"))
-GONE = replace(SPEC, missing=("/dev/nvidia1",))
+GONE = replace(
+    SPEC,
+    faults=(CdiFault(reason="names /dev/nvidia1, which does not exist", devices=("all", "GPU-1")),),
+)
+RUN = "/var/run/cdi/nvidia.yaml"
+INVALID = CdiSpec(path="/etc/cdi/nvidia.yaml", kind=KIND, devices=GPUS, error="no devices")
+MANAGEMENT = replace(SPEC, kind="management.nvidia.com/gpu", devices=("all",))
 OLD = replace(SPEC, driver_version="570.1")
 OTHERS = replace(SPEC, kind="amd.com/gpu")
 
@@ -36,14 +43,34 @@ CDI, ENV, VOLUMES = Strategy.CDI_CRI, Strategy.ENVVAR, Strategy.VOLUME_MOUNTS
         # A specification is in force, and the runtime heeds it.
         ((SPEC,), CONTAINERD, TOOLKIT, CDI, "has all devices"),
         ((SPEC,), CONTAINERD, None, CDI, "has all devices"),
-        ((SPEC, GONE), CONTAINERD, TOOLKIT, CDI, "has all devices"),
         ((STALE, replace(STALE, devices=("GPU-1",))), CONTAINERD, TOOLKIT, CDI, "all devices"),
+        # What another directory overrides does no harm.
+        ((GONE, replace(SPEC, path=RUN)), CONTAINERD, TOOLKIT, CDI, "has all devices"),
+        ((OLD, replace(SPEC, path="/run/cdi/a.json")), CONTAINERD, TOOLKIT, CDI, "all devices"),
+        ((SPEC, replace(OLD, path=RUN)), CONTAINERD, TOOLKIT, ENV, f"{RUN} is of driver 570.1"),
+        # A file that the runtime's directories do not hold.
+        ((replace(SPEC, path="/opt/cdi/a.yaml"),), CONTAINERD, TOOLKIT, ENV, "no CDI spec"),
+        (
+            (replace(SPEC, path="/opt/cdi/a.yaml"),),
+            replace(CONTAINERD, cdi_dirs=("/opt/cdi/",)),
+            TOOLKIT,
+            CDI,
+            "has all devices",
+        ),
         # It is not, or the runtime does not: the toolkit's way.
         ((), CONTAINERD, TOOLKIT, ENV, "no CDI specification of nvidia.com/gpu"),
         ((OTHERS,), CONTAINERD, MOUNTS, VOLUMES, "accepts volume mounts"),
         ((STALE,), CONTAINERD, TOOLKIT, ENV, "does not name GPU-1"),
         ((GONE,), CONTAINERD, TOOLKIT, ENV, "names /dev/nvidia1, which does not exist"),
         ((OLD,), CONTAINERD, TOOLKIT, ENV, "is of driver 570.1, and 580.2 is loaded"),
+        ((INVALID,), CONTAINERD, TOOLKIT, ENV, "CDI ignores /etc/cdi/nvidia.yaml: no devices"),
+        (
+            (SPEC, replace(STALE, path="/etc/cdi/b.yaml")),
+            CONTAINERD,
+            TOOLKIT,
+            ENV,
+            "/etc/cdi/nvidia.yaml and /etc/cdi/b.yaml both define GPU-0, and CDI drops it",
+        ),
         ((SPEC,), OFF, TOOLKIT, ENV, "does not take CDI"),
         ((SPEC,), OFF, MOUNTS, VOLUMES, "does not take CDI"),
         # Without the toolkit's file its defaults hold.
@@ -79,6 +106,13 @@ def test_the_way_that_works_is_chosen(
     [
         ((), CONTAINERD, CLOSED, "accepts neither a variable nor volume mounts"),
         ((), CONTAINERD, MODE_CDI, "has mode cdi, which needs a specification too"),
+        ((MANAGEMENT,), CONTAINERD, MODE_CDI, "no CDI specification of nvidia.com/gpu"),
+        (
+            (SPEC,),
+            OFF,
+            replace(MODE_CDI, cdi_kind="management.nvidia.com/gpu"),
+            "no CDI specification of management.nvidia.com/gpu",
+        ),
         ((), PLAIN, None, "no container runtime is NVIDIA's"),
         ((SPEC,), OFF, CLOSED, "the container runtime does not take CDI"),
     ],
@@ -108,27 +142,52 @@ def test_runtimes_that_disagree_are_not_known_to_take_cdi() -> None:
     assert NodeSetup(runtimes=(CONTAINERD, crio)).takes_cdi is True
 
 
+def test_a_fault_of_a_device_that_no_container_can_get_does_not_count() -> None:
+    setup = NodeSetup(specs=(GONE,), runtimes=(CONTAINERD,), toolkit=TOOLKIT)
+    assert choose(setup, kind=KIND, devices=("GPU-0",)).strategy == CDI
+    assert choose(setup, kind=KIND, devices=GPUS).strategy == ENV
+
+
+def test_mode_cdi_takes_the_devices_of_its_own_kind_and_directories() -> None:
+    toolkit = replace(MODE_CDI, cdi_kind="my.com/gpu", cdi_dirs=("/opt/cdi",))
+    specs = (replace(SPEC, path="/opt/cdi/a.yaml", kind="my.com/gpu"),)
+    setup = NodeSetup(specs=specs, runtimes=(OFF,), toolkit=toolkit)
+    assert choose(setup, kind=KIND, devices=GPUS).strategy == ENV
+
+
 def test_the_setup_is_read_below_the_hosts_root_and_its_state_follows(tmp_path: Path) -> None:
     assert read_setup(tmp_path) == NodeSetup()
-    states = [file_state(tmp_path)]
+    states = [file_state(tmp_path, NodeSetup())]
 
     cdi = tmp_path / "var/run/cdi"
     cdi.mkdir(parents=True)
-    document = {"cdiVersion": "0.6.0", "kind": KIND, "devices": [{"name": "GPU-0"}]}
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+    edits = {"deviceNodes": [{"path": "/dev/nvidia0"}]}
+    devices = [{"name": "GPU-0", "containerEdits": edits}]
+    document = {"cdiVersion": "0.6.0", "kind": KIND, "devices": devices}
     (cdi / "nvidia.json").write_text(json.dumps(document))
-    states.append(file_state(tmp_path))
-    (spec,) = read_setup(tmp_path).specs or ()
+    states.append(file_state(tmp_path, NodeSetup()))
+    setup = read_setup(tmp_path)
+    (spec,) = setup.specs or ()
     assert (spec.kind, spec.devices) == (KIND, ("GPU-0",))
+    assert [fault.reason for fault in spec.faults] == ["names /dev/nvidia0, which does not exist"]
+
+    states.append(file_state(tmp_path, setup))
+    (tmp_path / "dev/nvidia0").touch()
+    states.append(file_state(tmp_path, setup))
+    (spec,) = read_setup(tmp_path).specs or ()
+    assert spec.faults == ()
 
     toolkit = tmp_path / "etc/nvidia-container-runtime/config.toml"
     toolkit.parent.mkdir(parents=True)
     toolkit.write_text("accept-nvidia-visible-devices-as-volume-mounts = true\n")
-    states.append(file_state(tmp_path))
+    states.append(file_state(tmp_path, setup))
     found = read_setup(tmp_path).toolkit
     assert found is not None
     assert found.volume_mounts
 
     (cdi / "nvidia.json").unlink()
-    states.append(file_state(tmp_path))
+    states.append(file_state(tmp_path, setup))
     assert len(set(states)) == len(states)
-    assert file_state(tmp_path) == states[-1]
+    assert file_state(tmp_path, setup) == states[-1]

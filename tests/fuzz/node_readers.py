@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from agent.formats import json as bounded_json
 from agent.machines.bundled import machine
 from agent.probes.host.cdi import cdi_specs
+from agent.probes.host.paths import HostPaths
 from agent.probes.kubelet.file import UnusableError, read_configuration
 from agent.probes.kubelet.pb import podresources_pb2 as pb
 from agent.probes.kubelet.podresources import ALLOCATABLE, LIST, PodResources
@@ -77,10 +78,10 @@ def cdi(text: str) -> object:
         for name in ("a.yaml", "b.json"):
             (root / "etc" / "cdi" / name).write_bytes(text.encode("utf-8", "surrogatepass"))
         files = Files("host", root)
-        found = cdi_specs(files)
+        found = cdi_specs(files, HostPaths(files))
     assert found is not None
     assert [spec.path for spec in found] == ["/etc/cdi/a.yaml", "/etc/cdi/b.json"]
-    if all(spec.kind is None for spec in found):
+    if all(spec.error is not None for spec in found):
         raise ValueError("no specification")
     return found
 

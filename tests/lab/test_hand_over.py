@@ -53,7 +53,7 @@ class Setup:
         if not uuids:
             (self._host / "run/cdi/nvidia.json").unlink()
             return
-        devices = [{"name": uuid, "containerEdits": {}} for uuid in uuids]
+        devices = [{"name": uuid, "containerEdits": {"env": ["A=1"]}} for uuid in uuids]
         document = {"cdiVersion": "0.6.0", "kind": GPU, "devices": devices}
         self.write("run/cdi/nvidia.json", json.dumps(document))
 

@@ -127,7 +127,7 @@ class _Archive:
             if name not in ("ENOENT", "ENOTDIR"):
                 self.left_out.append(f"{_join(prefix, path)}: {name}")
             return
-        follows = act not in (Act.LINK, Act.FOLDER)
+        follows = act not in (Act.LINK, Act.FOLDER, Act.STATUS)
         real, links = _walk(root, path, follows=follows)
         yield from (Entry(path=_join(prefix, at), target=to) for at, to in links.items())
         if real is None:

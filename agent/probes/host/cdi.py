@@ -1,16 +1,16 @@
 """Specifications of the Container Device Interface on the host (CNCF CDI SPEC.md 1.1.0)."""
 
-import re
-from collections.abc import Iterable, Iterator
-from posixpath import normpath
+from collections.abc import Iterable
 
-from agent.formats import json, yaml
-from agent.formats.fields import Object, mappings
-from agent.model.host import CdiSpec
+from agent.formats import cdi, yaml
+from agent.formats.fields import mappings, text
+from agent.model.cdi import DIRECTORIES, CdiSpec, directory
+from agent.model.host import ContainerToolkit, RuntimeConfig
+from agent.probes.host.paths import HostPaths
 from agent.probes.sysfs.files import Files
+from agent.probes.sysfs.tree import FOLDER
 
-_FIXED = "etc/cdi"
-_RUN = ("run/cdi", "var/run/cdi")
+_RUN = ("run/", "var/run/")
 """One directory by two names on most systems; the link between them need not lead anywhere in a
 container that has the host's files below a directory of its own."""
 
@@ -18,74 +18,77 @@ _SUFFIXES = (".json", ".yaml")
 """Of the files that runtimes read (container-device-interface pkg/cdi/spec-dirs.go)."""
 
 _MAX_SPECS = 256
-_MAX_NODES = 4096
-_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.([0-9]{3,4}(?:\.[0-9]{1,4}){1,2})")
-"""The driver's two libraries that every specification with GPUs mounts; their file names end in
-the driver's version."""
-
-_CONTROL_NODE = "/dev/nvidiactl"
+_MAX_DIRECTORIES = 16
 
 
-def cdi_specs(files: Files) -> tuple[CdiSpec, ...] | None:
+def configured_directories(
+    runtimes: Iterable[RuntimeConfig] | None, toolkit: ContainerToolkit | None
+) -> tuple[str, ...]:
+    """Return the directories of specifications that runtimes and toolkit look into."""
+    configs = [*(runtimes or ()), *((toolkit,) if toolkit else ())]
+    stated = (path for config in configs for path in config.cdi_dirs or ())
+    return tuple(dict.fromkeys((*DIRECTORIES, *stated)))
+
+
+def cdi_specs(
+    files: Files, paths: HostPaths, directories: Iterable[str] = DIRECTORIES
+) -> tuple[CdiSpec, ...] | None:
     """Return the specifications by path; None where none of their directories can be seen.
 
     A host that shows ``/etc`` and ``/run``, and has no such directory, has no specifications.
+
+    Args:
+        files: the host's files.
+        paths: where what the specifications name is looked up.
+        directories: of specifications.
     """
-    run = next((place for place in _RUN if files.names(place) is not None), None)
-    places = [place for place in (_FIXED, run) if place and files.names(place) is not None]
+    named = [_seen(files, path) for path in tuple(directories)[:_MAX_DIRECTORIES]]
+    places = sorted({place for place in named if place is not None})
     if not places:
         has_etc = "os-release" in (files.names("etc") or ())
         return () if has_etc and files.names("run") is not None else None
-    paths = [
+    found = [
         f"{place}/{name}"
         for place in places
         for name in files.names(place) or ()
-        if name.endswith(_SUFFIXES)
+        if name.endswith(_SUFFIXES) and files.status(f"{place}/{name}") != FOLDER
     ]
-    return tuple(_spec(files, path) for path in sorted(paths)[:_MAX_SPECS])
+    return tuple(_spec(files, path, paths) for path in found[:_MAX_SPECS])
 
 
-def _spec(files: Files, path: str) -> CdiSpec:
+def _seen(files: Files, path: str) -> str | None:
+    """Return the *path* of a directory relative to the root; None where it is not there."""
+    place = directory(path).lstrip("/")
+    names = [place]
+    if place.startswith(_RUN[0]):
+        names.append(_RUN[1] + place.removeprefix(_RUN[0]))
+    return next((name for name in names if files.names(name) is not None), None)
+
+
+def _spec(files: Files, path: str, paths: HostPaths) -> CdiSpec:
     """Return a specification; only its path where the file cannot be read, with an issue."""
-    spec = CdiSpec(path=f"/{path}")
     content = files.text(path)
     if content is None:
-        return spec
-    load = json.load if path.endswith(".json") else yaml.load
+        return CdiSpec(path=f"/{path}")
+    value = None
     try:
-        document = load(content)
+        value = yaml.load(content)
+        document = cdi.read(value)
     except ValueError as error:
-        files.report(path, str(error))
-        return spec
-    if not isinstance(document, dict):
-        files.report(path, "not a CDI specification: no mapping")
-        return spec
-
-    devices = mappings(document, "devices")
-    edits = [it.get("containerEdits") for it in (document, *devices)]
-    known = [edit for edit in edits if isinstance(edit, dict)]
-    libraries = (path.rpartition("/")[2] for path in _host_paths(known, "mounts"))
-    versions = (match[1] for match in map(_LIBRARY.fullmatch, libraries) if match)
-    missing: tuple[str, ...] = ()
-    if _exists(files, _CONTROL_NODE):  # or no device node of the host can be seen
-        nodes = [it for it in _host_paths(known, "deviceNodes") if it.startswith("/dev/")]
-        missing = tuple(it for it in nodes[:_MAX_NODES] if not _exists(files, it))
-    kind = document.get("kind")
+        files.report(path, f"CDI ignores it: {error}")
+        names = (text(device, "name") for device in mappings(value, "devices"))
+        return CdiSpec(
+            path=f"/{path}",
+            kind=text(value, "kind"),
+            devices=tuple(name for name in names if name),
+            error=str(error),
+        )
+    faults, unseen = cdi.faults(document, paths)
     return CdiSpec(
         path=f"/{path}",
-        kind=kind if isinstance(kind, str) else None,
-        devices=tuple(str(device["name"]) for device in devices if "name" in device),
-        driver_version=next(versions, None),
-        missing=missing,
+        kind=document.kind,
+        devices=tuple(document.devices),
+        driver_version=document.driver_version,
+        faults=faults,
+        unseen=unseen,
     )
-
-
-def _host_paths(edits: Iterable[Object], key: str) -> Iterator[str]:
-    """Yield the host's paths of what *key* lists, each once."""
-    entries = (entry for edit in edits for entry in mappings(edit, key))
-    yield from dict.fromkeys(str(it.get("hostPath") or it.get("path") or "") for it in entries)
-
-
-def _exists(files: Files, path: str) -> bool:
-    place, _, name = normpath(path).rpartition("/")
-    return name in (files.names(place.lstrip("/")) or ())

@@ -54,6 +54,10 @@ _MAX_FILES = 64
 
 _MAX_SPEC = 1 << 20
 
+_SYSTEMD = "SystemdCgroup"
+"""Option of a runtime that runs runc: systemd makes the control groups (containerd
+docs/cri/config.md)."""
+
 _HOOKS = (
     "usr/share/containers/oci/hooks.d/oci-nvidia-hook.json",
     "etc/containers/oci/hooks.d/oci-nvidia-hook.json",
@@ -136,6 +140,9 @@ def read_containerd(files: Files, path: str) -> RuntimeConfig | None:
             nvidia_runtimes.append(name)
     limits = _spec_limits(files, _table(runtimes, str(default or "runc")))
     stated = section.get("enable_cdi")
+    options = (
+        dig(runtimes, name, "options", _SYSTEMD) for name in (*nvidia_runtimes, default or "runc")
+    )
     return RuntimeConfig(
         name=NAME,
         path=f"/{path}",
@@ -144,6 +151,8 @@ def read_containerd(files: Files, path: str) -> RuntimeConfig | None:
         nvidia_runtimes=tuple(nvidia_runtimes),
         memlock_bytes=limits.memlock_bytes,
         open_files=limits.open_files,
+        cdi_dirs=_texts(section.get("cdi_spec_dirs")),
+        systemd_cgroup=next((it for it in options if isinstance(it, bool)), None),
     )
 
 
@@ -188,8 +197,8 @@ def _spec_limits(files: Files, runtime: Mapping[str, Any]) -> Limits:
 def read_crio(files: Files, path: str = FILE, drop_ins: str = DROP_INS) -> RuntimeConfig | None:
     """Return CRI-O's configuration with all drop-ins; None where neither exists.
 
-    CDI is always on: CRI-O 1.23 began with it, and has no switch. Source: CRI-O
-    docs/crio.conf.5.md.
+    CDI is always on: CRI-O 1.23 began with it, and has no switch. Control groups are systemd's
+    unless ``cgroup_manager`` says otherwise. Source: CRI-O docs/crio.conf.5.md.
     """
     names = [f"{drop_ins}/{name}" for name in files.names(drop_ins) or ()]
     loaded = (load_toml(files, place) for place in (path, *names[:_MAX_FILES]))
@@ -216,6 +225,8 @@ def read_crio(files: Files, path: str = FILE, drop_ins: str = DROP_INS) -> Runti
         nvidia_runtimes=tuple(sorted(nvidia_runtimes)),
         memlock_bytes=limits.memlock_bytes,
         open_files=limits.open_files,
+        cdi_dirs=_texts(settings.get("cdi_spec_dirs")),
+        systemd_cgroup=settings.get("cgroup_manager", "systemd") == "systemd",
     )
 
 
@@ -241,6 +252,8 @@ def read_toolkit(files: Files) -> ContainerToolkit | None:
             volume_mounts=as_mounts if isinstance(as_mounts, bool) else None,
             mode=mode if isinstance(mode, str) else None,
             version=next(versions, None),
+            cdi_kind=text(document, "nvidia-container-runtime", "modes", "cdi", "default-kind"),
+            cdi_dirs=_texts(dig(document, "nvidia-container-runtime", "modes", "cdi", "spec-dirs")),
         )
     return None
 
@@ -270,6 +283,11 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         is_table = isinstance(below, dict) and isinstance(value, dict)
         merged[key] = merge(merged[key], value) if is_table else value
     return merged
+
+
+def _texts(value: Any) -> tuple[str, ...] | None:
+    """Return a list's texts; None where *value* is no list."""
+    return tuple(it for it in value if isinstance(it, str)) if isinstance(value, list) else None
 
 
 def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -43,6 +43,7 @@ PROCFS: Mapping[str, str] = MappingProxyType(
     {
         r"\.": "processes start and end; the kubelet is one",
         r"modules": "modules are loaded and unloaded",
+        r"devices": "their drivers get major numbers, another one after a reload",
         r"sys/(kernel/numa_balancing|vm/zone_reclaim_mode)": "tuning daemons set them",
         r"driver/nvidia/version": "the driver is replaced",
         r"driver/nvidia/gpus": "GPUs are given to the driver, and to another one",

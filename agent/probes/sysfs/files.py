@@ -120,6 +120,25 @@ class Files:
             self._failed(path, error)
             return None
 
+    def link(self, path: str) -> str | None:
+        """Return the text of a symbolic link; ``None`` where it cannot be read."""
+        try:
+            return self._tree.link(path)
+        except OSError as error:
+            self._failed(path, error)
+            return None
+
+    def status(self, path: str) -> str | None:
+        """Return what is at *path* (:attr:`Act.STATUS`), empty for nothing.
+
+        ``None`` where that cannot be seen.
+        """
+        try:
+            return self._tree.status(path)
+        except OSError as error:
+            self._failed(path, error)
+            return "" if error.errno in _ABSENT else None
+
     def cpu_mask(self, path: str) -> CpuSet | None:
         """Return the CPUs of a file in the kernel's mask format.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from errno import EINVAL, ENOTSUP, ESTALE
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, TypeAlias, TypeVar
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -25,6 +26,14 @@ _CHUNK_BYTES = 64 * 1024
 ENOMEM (kernel fs/proc/proc_sysctl.c, proc_sys_call_handler)."""
 
 
+LINK, FOLDER, FILE, FIFO = "link", "folder", "file", "fifo"
+
+KINDS: Mapping[int, str] = MappingProxyType(
+    {stat.S_IFLNK: LINK, stat.S_IFDIR: FOLDER, stat.S_IFREG: FILE, stat.S_IFIFO: FIFO}
+)
+"""What :attr:`Act.STATUS` calls what is no device node; anything else is ``other``."""
+
+
 class Act(Enum):
     """What is read of a path; the values describe the results."""
 
@@ -33,6 +42,7 @@ class Act(Enum):
     REAL = "the real path, relative to the root"
     LINK = "the text of a symbolic link"
     FOLDER = "whether it is a directory itself, not a link to one"
+    STATUS = "what is there itself: a device node with its numbers, a link, a folder, a file"
     MODIFIED = "when it was last written to, in nanoseconds of the epoch"
 
 
@@ -116,6 +126,14 @@ class Tree:
             OSError: it is not there.
         """
         return self._answer(Act.FOLDER, path, bool)
+
+    def status(self, path: str) -> str:
+        """Return what *path* is itself: ``c 195:0``, ``b 8:0``, or one of the words of KINDS.
+
+        Raises:
+            OSError: it is not there.
+        """
+        return self._answer(Act.STATUS, path, str)
 
     def modified(self, path: str) -> int:
         """Return when the file that *path* leads to was last written to, in ns of the epoch.
@@ -230,6 +248,8 @@ def _read(root: Path, act: Act, path: str) -> Outcome:
                 return str(place.readlink())
             case Act.FOLDER:
                 return stat.S_ISDIR(place.lstat().st_mode)
+            case Act.STATUS:
+                return _status(place.lstat())
             case Act.MODIFIED:
                 return place.stat().st_mtime_ns
     except OSError as error:
@@ -237,6 +257,13 @@ def _read(root: Path, act: Act, path: str) -> Outcome:
     except (ValueError, RuntimeError):
         # RuntimeError: how Python 3.11 and 3.12 report a loop of links.
         return Refusal(0 if act is Act.REAL else EINVAL)
+
+
+def _status(status: os.stat_result) -> str:
+    for letter, is_kind in (("c", stat.S_ISCHR), ("b", stat.S_ISBLK)):
+        if is_kind(status.st_mode):
+            return f"{letter} {os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    return KINDS.get(stat.S_IFMT(status.st_mode), "other")
 
 
 def _content(place: Path) -> bytes:

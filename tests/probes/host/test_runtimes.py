@@ -4,7 +4,7 @@ import pytest
 
 from agent.model.host import RuntimeConfig
 from agent.probes.host.processes import Process
-from agent.probes.host.runtimes import read_containerd, read_crio, runtime_configs
+from agent.probes.host.runtimes import read_containerd, read_crio, read_toolkit, runtime_configs
 from tests.probes.host.host_parts import HostTree, files_of
 
 MAIN = "etc/containerd/config.toml"
@@ -60,6 +60,66 @@ def test_cdi_that_is_not_stated_is_on_since_containerd_2(
     found = read_containerd(files_of(host_tree(_containerd(line))), MAIN)
     assert found is not None
     assert (found.cdi, found.default_runtime) == (cdi, "runc")
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_systemd"),
+    [
+        ((), None),
+        (("runc.options]", "SystemdCgroup = true"), True),
+        (("runc.options]", "SystemdCgroup = false"), False),
+        (("runc.options]", 'SystemdCgroup = "true"'), None),
+        # Containers with GPUs are the NVIDIA runtime's.
+        (
+            (
+                "runc.options]",
+                "SystemdCgroup = false",
+                f"[{V3}.containerd.runtimes.nvidia.options]",
+                'BinaryName = "/usr/bin/nvidia-container-runtime"',
+                "SystemdCgroup = true",
+            ),
+            True,
+        ),
+    ],
+)
+def test_containerd_states_who_makes_control_groups(
+    lines: tuple[str, ...], is_systemd: bool | None, host_tree: HostTree
+) -> None:
+    stated = (f"[{V3}.containerd.runtimes.{lines[0]}", *lines[1:]) if lines else ()
+    found = read_containerd(files_of(host_tree(_containerd("version = 3", *stated))), MAIN)
+    assert found is not None
+    assert found.systemd_cgroup is is_systemd
+
+
+@pytest.mark.parametrize(
+    ("line", "is_systemd"),
+    [("", True), ('cgroup_manager = "systemd"', True), ('cgroup_manager = "cgroupfs"', False)],
+)
+def test_crio_leaves_control_groups_to_systemd_by_default(
+    line: str, host_tree: HostTree, *, is_systemd: bool
+) -> None:
+    tree = _file("etc/crio/crio.conf", "[crio.runtime]", line)
+    found = read_crio(files_of(host_tree(tree)))
+    assert found is not None
+    assert found.systemd_cgroup is is_systemd
+
+
+def test_directories_of_specifications_are_read_of_each_program(host_tree: HostTree) -> None:
+    tree = _containerd("version = 3", f"[{V3}]", 'cdi_spec_dirs = ["/opt/cdi", 7]')
+    tree += _file("etc/crio/crio.conf", "[crio.runtime]", 'cdi_spec_dirs = ["/etc/cdi"]')
+    tree += _file(
+        "etc/nvidia-container-runtime/config.toml",
+        "[nvidia-container-runtime.modes.cdi]",
+        'default-kind = "management.nvidia.com/gpu"',
+        'spec-dirs = ["/a", "/b"]',
+    )
+    files = files_of(host_tree(tree))
+    containerd, crio, toolkit = read_containerd(files, MAIN), read_crio(files), read_toolkit(files)
+    assert containerd is not None
+    assert crio is not None
+    assert toolkit is not None
+    assert (containerd.cdi_dirs, crio.cdi_dirs) == (("/opt/cdi",), ("/etc/cdi",))
+    assert (toolkit.cdi_dirs, toolkit.cdi_kind) == (("/a", "/b"), "management.nvidia.com/gpu")
 
 
 def _imports(version: int, section: str, *names: str) -> str:
@@ -157,6 +217,7 @@ def test_crios_drop_ins_come_after_its_file(host_tree: HostTree) -> None:
         default_runtime="nvidia",
         nvidia_runtimes=("nvidia", "nvidia-container-runtime"),
         memlock_bytes=-1,
+        systemd_cgroup=True,
     )
 
 

@@ -84,3 +84,14 @@ def test_a_result_falls_with_a_read_that_another_result_noticed_first(tree: Tree
         tree.renew()
         found = [memo.part(name, None, lambda: tree.content("hot")) for name in ("a", "b")]
     assert found == [b"2", b"2"]
+
+
+def test_what_is_at_a_path_is_told_without_following_a_link(tree: Tree) -> None:
+    (tree.root / "folder").mkdir()
+    (tree.root / "link").symlink_to("/dev/null")
+    os.mkfifo(tree.root / "fifo")
+    names = ("hot", "folder", "link", "fifo")
+    assert [tree.status(name) for name in names] == ["file", "folder", "link", "fifo"]
+    assert Tree(Path("/")).status("dev/null") == "c 1:3"
+    with pytest.raises(FileNotFoundError):
+        tree.status("none")
