@@ -421,6 +421,13 @@ class Settings:
         "PATH",
         is_live=True,
     )
+    cdi_disable_hooks: tuple[str, ...] = _CONTAINERS.setting(
+        (),
+        values.names,
+        "hooks of that program that are left out, such as enable-cuda-compat, or all",
+        "LIST",
+        is_live=True,
+    )
     imex_channels: tuple[int, ...] = _CONTAINERS.setting(
         (),
         values.imex_channels,

@@ -122,6 +122,7 @@ class PluginPlan:
                 directory=settings.cdi_spec_dir,
                 kind=settings.cdi_kind,
                 hook=settings.cdi_hook,
+                disabled_hooks=settings.cdi_disable_hooks,
             )
         nccl = None if is_simulated else plugin.nccl_hints
         return cls(

@@ -11,6 +11,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from agent.deviceplugin.cdi import is_device
+from agent.deviceplugin.cdi_hooks import (
+    CREATE_LINKS,
+    ENABLE_COMPAT,
+    KEEP_NODES,
+    OLDEST,
+    UPDATE_CACHE,
+)
 from agent.deviceplugin.devices import Minors, capabilities
 from agent.deviceplugin.driver_files import CUDA, NVML, DriverFiles, HostPath
 from agent.deviceplugin.host_nodes import CONTROL_NODES, INDISPENSABLE_NODES, channel_node
@@ -38,11 +45,18 @@ class Roots:
         driver: the driver's files are below it.
         dev: its ``dev/`` holds the device nodes.
         hook: the program ``nvidia-cdi-hook``, or ``nvidia-ctk``; ``None`` if there is none.
+        hooks: those of the program that are called.
     """
 
     driver: Path = Path("/")
     dev: Path = Path("/")
     hook: Path | None = None
+    hooks: frozenset[str] = OLDEST
+
+    @property
+    def makes_links(self) -> bool:
+        """Whether a hook makes the links of libraries."""
+        return self.hook is not None and CREATE_LINKS in self.hooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +136,7 @@ def gpu_spec(
         **_node_edits([name for name in CONTROL_NODES if name in host_nodes], roots.dev),
         "mounts": _driver_mounts(files, roots),
     }
-    if roots.hook is not None and (hooks := list(_hooks(files, roots.hook))):
+    if roots.hook is not None and (hooks := list(_hooks(files, roots.hook, roots.hooks))):
         edits["hooks"] = hooks
     warnings = [f"not in the CDI specification: {reason}" for reason in left_out.values()]
     if not files.has(NVML):
@@ -239,7 +253,7 @@ def _mount(file: HostPath, root: Path, options: Sequence[str]) -> dict[str, Any]
 
 def _driver_mounts(files: DriverFiles, roots: Roots) -> list[dict[str, Any]]:
     mounted = [*files.libraries, *files.programs]
-    if roots.hook is None:
+    if not roots.makes_links:
         # Without a hook to make the links, each library is mounted at each of its links.
         known = {file.path: file.at for file in files.libraries}
         waiting = {path: str(PurePosixPath(path).with_name(to)) for to, path in files.links}
@@ -253,14 +267,20 @@ def _driver_mounts(files: DriverFiles, roots: Roots) -> list[dict[str, Any]]:
     ]
 
 
-def _hooks(files: DriverFiles, hook: Path) -> Iterator[dict[str, Any]]:
-    """Yield the calls that every version of the toolkit with the program supports."""
+def _hooks(files: DriverFiles, hook: Path, names: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the calls of those hooks of *names* that have something to do, in NVIDIA's order."""
     command = [hook.name, "hook"] if hook.name == "nvidia-ctk" else [hook.name]
     links = [word for target, path in files.links for word in ("--link", f"{target}::{path}")]
     folders = dict.fromkeys(file.path.rpartition("/")[0] for file in files.libraries)
     folder_words = [word for folder in folders for word in ("--folder", folder)]
-    for name, words in (("create-symlinks", links), ("update-ldcache", folder_words)):
-        if words:
+    calls: tuple[tuple[str, list[str] | None], ...] = (
+        (CREATE_LINKS, links or None),
+        (ENABLE_COMPAT, [f"--host-driver-version={files.version}"]),
+        (UPDATE_CACHE, folder_words or None),
+        (KEEP_NODES, []),
+    )
+    for name, words in calls:
+        if words is not None and name in names:
             yield {
                 "hookName": "createContainer",
                 "path": str(hook),

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.deviceplugin.cdi import OWN_KIND, sibling_kind, written_kind
+from agent.deviceplugin.cdi_hooks import ALL, ENABLE_COMPAT, HookProgram
 from agent.deviceplugin.cdi_spec import GpuSpec, Roots, Spec, channel_spec, feature_spec, gpu_spec
 from agent.deviceplugin.devices import Minors
-from agent.deviceplugin.driver_files import DriverFiles, HostPath, driver_files, has_program
+from agent.deviceplugin.driver_files import DriverFiles, HostPath, driver_files
 from agent.deviceplugin.host_files import HostFile, below, resolved, seen
 from agent.deviceplugin.host_nodes import (
     channel_node,
@@ -42,6 +43,7 @@ class CdiSettings:
         kind: of the GPUs; the others are of the same vendor.
         hook: on the host, the program that makes the driver's libraries known to the loader of a
             container.
+        disabled_hooks: names of its hooks that are not called, or :data:`ALL`.
 
     Raises:
         InputError: the kind is invalid or NVIDIA's, or a path is relative.
@@ -50,6 +52,7 @@ class CdiSettings:
     directory: Path = Path("/var/run/cdi")
     kind: str = OWN_KIND
     hook: Path = Path("/usr/bin/nvidia-cdi-hook")
+    disabled_hooks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if written_kind(self.kind) != self.kind:
@@ -84,6 +87,7 @@ class CdiWriter:
         self._settings = settings
         self._plugin = plugin
         self._refusal: str | None = None
+        self._program = HookProgram()
 
     def update(self, snapshot: Snapshot, minors: Minors, wanted: Collection[str] = ()) -> CdiReport:
         """Write the specifications of *snapshot* that changed.
@@ -98,11 +102,13 @@ class CdiWriter:
         nodes = present_nodes(plugin)
         at = resolved(plugin.host_root, str(plugin.driver_root))
         driver_root = None if at is None else below(plugin.host_root, at)
-        has_hook = has_program(plugin.host_root, str(settings.hook))
+        known = self._program.hooks(plugin.host_root, str(settings.hook))
+        called = frozenset() if ALL in settings.disabled_hooks else known or frozenset()
         roots = Roots(
             driver=plugin.driver_root,
             dev=nodes.root,
-            hook=settings.hook if has_hook else None,
+            hook=None if known is None else settings.hook,
+            hooks=called.difference(settings.disabled_hooks),
         )
 
         file, version = self._file(settings.kind), snapshot.driver_version
@@ -127,6 +133,13 @@ class CdiWriter:
         problem = _problem(self._refusal, lacking, gpus.left_out, is_there=bool(devices))
 
         warnings = list(gpus.warnings)
+        is_disabled = not {ALL, ENABLE_COMPAT}.isdisjoint(settings.disabled_hooks)
+        if known is not None and ENABLE_COMPAT not in known and not is_disabled:
+            warnings.append(
+                f"the CDI specification has no hook {ENABLE_COMPAT}, which {settings.hook} lacks: "
+                "images for a newer CUDA than the driver's do not use their libraries — install "
+                "NVIDIA Container Toolkit 1.17.5 or newer, or disable the hook by cdi-disable-hooks"
+            )
         if plugin.imex_channels:
             kind = sibling_kind(settings.kind, "imex-channel")
             channels = [n for n in plugin.imex_channels if channel_node(n) in nodes.names]

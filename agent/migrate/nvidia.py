@@ -235,7 +235,9 @@ def _set(one: Setting, ours: Mapping[str, object], remarks: list[str]) -> _Effec
         if "cdi" in components:
             texts.append(
                 "NVIDIA's device plugin writes the CDI specification itself; here component cdi "
-                "does, unless nvidia-ctk writes one on the node"
+                "does, unless nvidia-ctk writes one on the node; it calls NVIDIA's hooks that the "
+                "node's nvidia-cdi-hook has (enable-cuda-compat, for images of a newer CUDA than "
+                "the driver's, since toolkit 1.17.5), except those of cdi-disable-hooks"
             )
     written = {field: value for field, value in ours.items() if field not in _NEVER_WRITTEN}
     is_default = all(value == default(field) for field, value in ours.items())

@@ -27,6 +27,8 @@ from tests.config.resolving import resolve
         ("imex-channels: []", "imex_channels", ()),
         ("imex-channels: none", "imex_channels", ()),
         ("cdi-spec: write", "cdi_spec", "write"),
+        ("cdi-disable-hooks: [all]", "cdi_disable_hooks", ("all",)),
+        ("cdi-disable-hooks: none", "cdi_disable_hooks", ()),
         ("health-file: none", "health_file", None),
         ("health-file: /h.json", "health_file", Path("/h.json")),
         ("kernel-log: /dev/kmsg", "kernel_log", Path("/dev/kmsg")),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agent.deviceplugin.cdi import OWN_KIND
+from agent.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES
 from agent.deviceplugin.cdi_spec import (
     GpuSpec,
     Roots,
@@ -224,6 +225,15 @@ def test_other_roots_are_the_hosts_and_not_the_containers() -> None:
     assert mount["hostPath"] == f"/run/nvidia/driver{LIB}/libcuda.so.{VERSION}"
     assert mount["containerPath"] == f"{LIB}/libcuda.so.{VERSION}"
     assert spec["cdiVersion"] == "0.5.0"  # for hostPath
+
+
+def test_the_newer_hooks_have_the_arguments_of_nvidias() -> None:
+    roots = Roots(hook=HOOK, hooks=frozenset((ENABLE_COMPAT, KEEP_NODES)))
+    spec = spec_of(node("l4x1-1numa"), roots)
+    assert [hook["args"] for hook in spec["containerEdits"]["hooks"]] == [
+        ["nvidia-cdi-hook", "enable-cuda-compat", f"--host-driver-version={VERSION}"],
+        ["nvidia-cdi-hook", "disable-device-node-modification"],
+    ]
 
 
 def test_without_a_hook_libraries_are_mounted_at_their_links_as_well() -> None:

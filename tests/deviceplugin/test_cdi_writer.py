@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agent.deviceplugin.cdi import OWN_KIND
+from agent.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES
 from agent.deviceplugin.cdi_writer import CdiFile, CdiReport, CdiSettings, CdiWriter
 from agent.deviceplugin.settings import Feature, PluginSettings
 from agent.errors import InputError
@@ -37,7 +38,7 @@ def written(host: Path) -> dict[str, Any]:
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
     install(tmp_path)
-    put(tmp_path, "/usr/bin/nvidia-cdi-hook", mode=0o755)
+    put(tmp_path, "/usr/bin/nvidia-cdi-hook", f"{ENABLE_COMPAT}{KEEP_NODES}", mode=0o755)
     add_nodes(tmp_path, *NODES)
     return tmp_path
 
@@ -52,7 +53,51 @@ def test_gpus_are_written_as_the_runtime_sees_the_host(host: Path) -> None:
     edits = spec["containerEdits"]
     assert [one["path"] for one in edits["deviceNodes"]] == ["/dev/nvidiactl", "/dev/nvidia-uvm"]
     assert f"{UBUNTU}/libcuda.so.{VERSION}" in [one["hostPath"] for one in edits["mounts"]]
-    assert len(edits["hooks"]) == 2
+    assert called(edits) == (LINKS, ENABLE_COMPAT, CACHE, KEEP_NODES)
+
+
+LINKS, CACHE = "create-symlinks", "update-ldcache"
+
+
+def called(edits: dict[str, Any]) -> tuple[str, ...]:
+    """Return the names of the hooks of *edits*."""
+    return tuple(hook["args"][1] for hook in edits.get("hooks", ()))
+
+
+@pytest.mark.parametrize(
+    ("disabled", "hooks"),
+    [
+        ((ENABLE_COMPAT,), (LINKS, CACHE, KEEP_NODES)),
+        ((KEEP_NODES, CACHE, "chmod"), (LINKS, ENABLE_COMPAT)),
+        (("all",), ()),
+    ],
+)
+def test_hooks_that_are_disabled_are_left_out(
+    disabled: tuple[str, ...], hooks: tuple[str, ...], host: Path
+) -> None:
+    report = writer(host, CdiSettings(disabled_hooks=disabled)).update(ONE, {}, [GPU])
+    (spec,) = written(host).values()
+    assert called(spec["containerEdits"]) == hooks
+    assert report.warnings == ()
+
+
+def test_without_the_hook_for_links_libraries_are_mounted_at_them(host: Path) -> None:
+    writer(host, CdiSettings(disabled_hooks=(LINKS,))).update(ONE, {}, [GPU])
+    (spec,) = written(host).values()
+    edits = spec["containerEdits"]
+    assert called(edits) == (ENABLE_COMPAT, CACHE, KEEP_NODES)
+    assert f"{UBUNTU}/libcuda.so.1" in [one["containerPath"] for one in edits["mounts"]]
+
+
+def test_a_hook_that_the_installed_program_lacks_is_not_called(host: Path) -> None:
+    (host / "usr/bin/nvidia-cdi-hook").write_text("of toolkit 1.17.4")
+    (warning,) = writer(host).update(ONE, {}, [GPU]).warnings
+    assert "install NVIDIA Container Toolkit 1.17.5 or newer" in warning
+    (spec,) = written(host).values()
+    assert called(spec["containerEdits"]) == (LINKS, CACHE)
+    for disabled in ("all", ENABLE_COMPAT):
+        settings = CdiSettings(disabled_hooks=(disabled,))
+        assert writer(host, settings).update(ONE, {}, [GPU]).warnings == ()
 
 
 def nodes_and_libraries(host: Path) -> tuple[list[str], list[str]]:

@@ -46,6 +46,7 @@ _SAME_VALUE: Mapping[str, str] = MappingProxyType(
 _SAME_TEXT: Mapping[str, str] = MappingProxyType(
     {
         "cdi-annotation-prefix": "cdi_annotation_prefix",
+        "cdi-disable-hooks": "cdi_disable_hooks",
         "CONFIG_FILE_SRCDIR": "config_dir",
         "NODE_LABEL": "config_label",
         "DEFAULT_CONFIG": "default_config",

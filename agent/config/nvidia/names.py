@@ -131,7 +131,8 @@ NAMES: tuple[Name, ...] = (
          path="imex.required", ours=("imex_required",)),
     _plugin("kubelet-socket", ValueKind.TEXT, ours=("device_plugin_dir", "registration")),
     _plugin("cdi-feature-flags", ValueKind.TEXT, instead=_NO_SWITCHES),
-    Name(kind=ValueKind.TEXT, flags=("cdi-disable-hooks",), instead=_NO_SWITCHES),  # v0.20.0
+    # v0.20.0
+    _plugin("cdi-disable-hooks", ValueKind.TEXT, ours=("cdi_disable_hooks",)),
     Name(kind=ValueKind.TEXT, variables=("DP_DISABLE_HEALTHCHECKS",),
          ours=("health_checks", "xid_classes")),
     Name(kind=ValueKind.TEXT, variables=("DP_ENABLE_HEALTHCHECKS",), ours=("xid_classes",)),

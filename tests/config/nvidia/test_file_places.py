@@ -275,3 +275,13 @@ def test_a_strategy_that_is_not_here_yet_is_refused() -> None:
 
 def test_nothing_of_nvidias_gives_no_warning() -> None:
     assert resolve("log-level: debug", environment={"NODE_NAME": "n"}).warnings == ()
+
+
+def test_hooks_are_disabled_as_nvidias_plugin_reads_them() -> None:
+    words = "disable-device-node-modification, update-ldcache"
+    found = resolve(environment={"CDI_DISABLE_HOOKS": words})
+    assert found.settings.cdi_disable_hooks == (
+        "disable-device-node-modification",
+        "update-ldcache",
+    )
+    assert found.origins["cdi_disable_hooks"] == "environment CDI_DISABLE_HOOKS"
