@@ -7,6 +7,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from agent.checks.kubelet.known_bugs import caution
 from agent.checks.rule import Claim, Finding, Missing, Rule, Severity, Skip, Verdict
 from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.model.plain import to_plain
@@ -33,6 +34,8 @@ class Result:
         skipped: why the rule does not apply to this node; the verdict is then a pass.
         accepted: findings that a waiver covers, where others are left.
         expired: waivers that have expired, of a verdict that they would have covered.
+        caution: known bugs of this kubelet that the remedy would bring about; ``None`` where it
+            brings about none.
     """
 
     rule: Claim
@@ -44,6 +47,13 @@ class Result:
     skipped: str | None = None
     accepted: tuple[Finding, ...] = ()
     expired: str | None = None
+    caution: str | None = None
+
+    @property
+    def remedy(self) -> str:
+        """What to do about the findings on this node, with the caution."""
+        parts = (self.rule.remedy, self.caution)
+        return "; ".join(part for part in parts if part is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +157,8 @@ def _judge(rule: Rule, snapshot: Snapshot, terms: Overrides) -> Result:
             case Finding():
                 findings.append(part)
     result = judged(rule, tuple(findings), tuple(missing), severity)
+    if findings and rule.cure is not None:
+        result = replace(result, caution=caution(snapshot, rule.cure(snapshot)))
     return result if result.verdict is Verdict.PASS else _with_waivers(result, terms)
 
 
@@ -169,7 +181,7 @@ def _with_waivers(result: Result, terms: Overrides) -> Result:
     if not accepted:
         return replace(result, expired=expired)
     rest = judged(result.rule, left, result.missing, result.severity)
-    return replace(rest, accepted=tuple(accepted), expired=expired)
+    return replace(rest, accepted=tuple(accepted), expired=expired, caution=result.caution)
 
 
 def judged(
@@ -214,7 +226,7 @@ def report_to_plain(report: Report) -> dict[str, Any]:
                 "skipped": result.skipped,
                 "accepted": [to_plain(finding) for finding in result.accepted],
                 "expired": result.expired,
-                "hint": result.rule.remedy,
+                "hint": result.remedy,
                 "url": result.rule.url,
             }
             for result in report.results

@@ -15,6 +15,7 @@ from agent.checks.gpu_pods import (
 )
 from agent.checks.inputs import missing_numa_nodes, one_numa_node
 from agent.checks.kubelet.inputs import lacking, version
+from agent.checks.kubelet.remedies import restarted_with
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.kubernetes import MILLICORES, release
 from agent.model.pod import Container, ContainerKind, Pod
@@ -207,6 +208,7 @@ def throttled_containers(snapshot: Snapshot) -> Judgement:
     "QOS-006",
     Severity.INFO,
     unless=one_numa_node,
+    cure=restarted_with(topology_manager_scope="pod"),
     claim="no init container decides on which NUMA node a pod's GPUs have to be",
     why="With scope container an init container is placed first, without the GPUs, and the "
     "containers after it take over its CPUs: where GPUs are free on another NUMA node only, "

@@ -97,6 +97,9 @@ class Skip(NamedTuple):
     reason: str
 
 
+Cure: TypeAlias = Callable[[Snapshot], Snapshot]
+"""Returns a snapshot as it is once a remedy is applied."""
+
 Judgement: TypeAlias = Iterator[Finding | Missing | Skip]
 """What a rule yields about a snapshot.
 
@@ -171,9 +174,12 @@ class Rule(Claim):
 
     Attributes:
         judge: yields what breaks the claim, what is missing, or why it does not apply.
+        cure: applies the remedy to a snapshot; ``None`` where the remedy is outside of it. The
+            engine compares the state that it leads to with the known bugs of the kubelet.
     """
 
     judge: Callable[[Snapshot], Judgement]
+    cure: Cure | None = None
 
     @property
     def area(self) -> Area:
@@ -211,6 +217,7 @@ def rule(
     severity: Severity,
     *,
     unless: Callable[[Snapshot], str | None] | None = None,
+    cure: Cure | None = None,
     **texts: Unpack[Texts],
 ) -> Callable[[Callable[[Snapshot], Judgement]], Rule]:
     """Return a decorator that makes a generator function the rule *code*.
@@ -225,7 +232,7 @@ def rule(
             else:
                 yield from judge(snapshot)
 
-        return Rule(code=code, severity=severity, judge=judge_or_skip, **texts)
+        return Rule(code=code, severity=severity, judge=judge_or_skip, cure=cure, **texts)
 
     return decorated
 

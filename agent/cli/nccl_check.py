@@ -334,7 +334,7 @@ def _causes(comparison: "Comparison", args: Namespace) -> str:
         rule = one.result.rule
         text += f"{mark(one.result.verdict, style)} {rule.code} {clean(rule.claim)}\n"
         text += output.table(finding_rows(one.findings), indent=4)
-        text += f"    → {clean(rule.remedy)}; `nodetopo explain {rule.code}`\n"
+        text += f"    → {clean(one.result.remedy)}; `nodetopo explain {rule.code}`\n"
     if not text:
         text = "\nno check of this node explains it\n"
     for inputs in comparison.report.missing:
@@ -413,6 +413,6 @@ def _check(one: "Explanation") -> dict[str, Any]:
         "claim": one.result.rule.claim,
         "verdict": one.result.verdict.value,
         "findings": [to_plain(finding) for finding in one.findings],
-        "hint": one.result.rule.remedy,
+        "hint": one.result.remedy,
         "url": one.result.rule.url,
     }

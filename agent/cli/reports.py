@@ -215,7 +215,7 @@ def _details(result: Result) -> str:
     if result.expired is not None:
         text += f"{' ' * indent}waiver expired: {clean(result.expired)}\n"
     if not _is_fine(result) and result.findings:
-        remedy = clean(result.rule.remedy)
+        remedy = clean(result.remedy)
         text += f"{' ' * indent}→ {remedy}; `nodetopo explain {result.rule.code}`\n"
     return text
 

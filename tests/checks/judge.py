@@ -67,7 +67,7 @@ METRICS = KubeletMetrics(rejections={}, topology_errors=0, slow_allocations={})
 RIGHTS = {"get nodes/proxy": False, "create nodes/proxy": False}
 HAS = {"cpu": 224_000, "memory": 2048 * GIB, "nvidia.com/gpu": 8}
 NODE = NodeStatus(
-    kubelet_version="v1.36.3", capacity=HAS, allocatable=HAS, labels={}, label_writers={}
+    kubelet_version="v1.37.1", capacity=HAS, allocatable=HAS, labels={}, label_writers={}
 )
 
 HOST = HostSettings(

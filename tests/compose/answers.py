@@ -15,7 +15,7 @@ from agent.model.pod import AssignedMemory
 from agent.model.snapshot import Snapshot
 from tests.compose.kubelet_state import healthy_ids, huge_page_kind, resources
 
-VERSION = "v1.36.3"
+VERSION = "v1.37.1"
 RUNTIME = "containerd://2.1.4"
 RIGHTS = {
     "get nodes/proxy": False,

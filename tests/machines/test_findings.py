@@ -32,7 +32,8 @@ FINDINGS: dict[str, set[str]] = {
     "h100x8-vm-2numa-8vf": AS_INSTALLED | {"KRN-003"},  # the kernel balances NUMA nodes
     "l40sx4-pcie-2numa": AS_INSTALLED | {"PCI-006", "KRN-003"},  # and its IOMMU translates
     "l4x1-1numa": ONE_NODE | {"KRN-007"},  # saves energy
-    "v100x4-power9-sparse-6mlx5": AS_INSTALLED | {"GDR-001"},  # no nvidia_peermem
+    # No nvidia_peermem, and NUMA nodes with numbers that the Topology Manager cannot take.
+    "v100x4-power9-sparse-6mlx5": AS_INSTALLED - {"KUB-003"} | {"GDR-001"},
     # Exclusive CPUs, and no more than that.
     "v100x8-cubemesh-2numa-4cx4": {"KUB-003", "KUB-004", "KUB-011", "KUB-025"},
     "v100x8-vm-phb-2numa": AS_INSTALLED | {"KRN-003", "NUM-001"},  # a VM without NUMA nodes of GPUs

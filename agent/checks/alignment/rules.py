@@ -5,6 +5,7 @@ from agent.checks.alignment.measure import measured
 from agent.checks.alignment.pairs import pairs
 from agent.checks.alignment.record import Part, PodAlignment
 from agent.checks.inputs import because, has_one_numa_node, missing_gpus, missing_hcas
+from agent.checks.kubelet.remedies import restarted_with
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.snapshot import Snapshot
 
@@ -45,6 +46,7 @@ def memory(snapshot: Snapshot) -> Judgement:
 @rule(
     "ALN-003",
     Severity.ERROR,
+    cure=restarted_with(topology_manager_policy="restricted"),
     claim="the HCAs of every container with GPUs are on the NUMA nodes of its GPUs",
     why="GPUDirect RDMA between a GPU and an HCA of the other socket runs at a fraction of "
     "the rate, and NCCL may not use it at all.",
@@ -65,6 +67,7 @@ def hcas(snapshot: Snapshot) -> Judgement:
 @rule(
     "ALN-004",
     Severity.WARNING,
+    cure=restarted_with(topology_manager_policy="restricted"),
     claim="the GPUs of every container are on as few NUMA nodes as so many need",
     why="What spans NUMA nodes without need copies between its GPUs through both sockets, "
     "unless NVLink joins them, and leaves the next job no whole node.",

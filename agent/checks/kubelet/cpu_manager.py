@@ -1,16 +1,25 @@
 """Rules on the CPU Manager: options that give pods better CPUs, and reserved CPUs."""
 
 from agent.checks.kubelet.inputs import (
-    is_cpu_list,
     is_on,
     missing_settings,
     missing_settings_and_nodes,
     other_value,
     place,
     reserved,
+    reserved_cpus,
     starting,
     unreadable,
     version,
+)
+from agent.checks.kubelet.known_bugs import WHOLE_CORES_SINCE
+from agent.checks.kubelet.remedies import (
+    cpu_option,
+    first,
+    restarted_with,
+    spread,
+    updated,
+    whole_cores_reserved,
 )
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.kubelet import KubeletSettings
@@ -33,12 +42,18 @@ _CACHE_SINCE: Release = (1, 34)
 @rule(
     "KUB-011",
     Severity.WARNING,
+    cure=first(
+        updated(WHOLE_CORES_SINCE), restarted_with(cpu_option("full-pcpus-only"), drained=True)
+    ),
     claim="exclusive CPUs are whole cores",
     why="Without full-pcpus-only two pods may each have one thread of a core, and take cache "
     "and execution units from each other.",
-    remedy='set cpuManagerPolicyOptions: {full-pcpus-only: "true"} and let pods ask for '
-    "multiples of the threads of a core; drain the node, stop the kubelet, delete "
-    "cpu_manager_state, start the kubelet",
+    remedy="on Kubernetes 1.37 and newer set cpuManagerPolicyOptions: {full-pcpus-only: "
+    '"true"} and let pods ask for multiples of the threads of a core; drain the node, stop the '
+    "kubelet, delete cpu_manager_state, start the kubelet. An older kubelet with this option "
+    "rejects running pods when it restarts, if a container has more exclusive CPUs than are then "
+    "free in whole cores (kubernetes issue 129078): update it first, or drain the node before "
+    "each of its restarts",
     reference=f"{_TASKS}/cpu-management-policies/#full-pcpus-only",
 )
 def whole_cores(snapshot: Snapshot) -> Judgement:
@@ -62,6 +77,7 @@ def whole_cores(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-012",
     Severity.INFO,
+    cure=restarted_with(cpu_option("strict-cpu-reservation"), drained=True),
     claim="no pod runs on reserved CPUs",
     why="Without strict-cpu-reservation, Burstable and BestEffort pods run on the CPUs of "
     "reservedSystemCPUs too.",
@@ -89,6 +105,7 @@ def strict_reservation(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-013",
     Severity.INFO,
+    cure=restarted_with(cpu_option("prefer-align-cpus-by-uncorecache")),
     claim="exclusive CPUs share as few L3 caches as they can",
     why="Where a NUMA node has several L3 caches, CPUs of one pod on two of them are slower to "
     "reach each other's data.",
@@ -150,6 +167,7 @@ def _expect_option(settings: KubeletSettings, option: str) -> Judgement:
 @rule(
     "KUB-002",
     Severity.ERROR,
+    cure=restarted_with(spread),
     claim="the static CPU Manager finds the CPUs that it is to reserve",
     why="With policy static and no CPU reserved, or with reserved CPUs that are not online, "
     "the kubelet does not start.",
@@ -200,6 +218,7 @@ def reservation(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-014",
     Severity.WARNING,
+    cure=restarted_with(whole_cores_reserved, drained=True),
     claim="reserved CPUs are whole cores",
     why="The other thread of a reserved CPU goes to a pod that then shares its core with the "
     "system, and with full-pcpus-only it goes to nobody.",
@@ -243,6 +262,7 @@ def reserved_cores(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-015",
     Severity.INFO,
+    cure=restarted_with(spread, drained=True),
     claim="reserved CPUs are spread over the NUMA nodes that have GPUs",
     why="Where one NUMA node pays for the whole reservation, jobs that ask for its full share "
     "of CPUs for each GPU fit on the others only.",
@@ -280,17 +300,6 @@ def spread_reservation(snapshot: Snapshot) -> Judgement:
         observed=f"{cpus}, all on NUMA node {home}; CPUs left for pods: {left}",
         expected="about as many on each NUMA node that has GPUs",
     )
-
-
-def reserved_cpus(settings: KubeletSettings) -> CpuSet | None:
-    """Return the CPUs of ``reservedSystemCPUs``; ``None`` where it states none or no CPUs."""
-    text = settings.reserved_system_cpus
-    if not text or not is_cpu_list(text):
-        return None
-    try:
-        return CpuSet.parse(text)
-    except ValueError:
-        return None
 
 
 def _whole(millicores: int) -> int:

@@ -4,8 +4,17 @@ import re
 from collections.abc import Iterator
 
 from agent.checks.inputs import because, missing_gpus, missing_numa_nodes, no_gpus
-from agent.checks.kubelet.cpu_manager import reserved_cpus
-from agent.checks.kubelet.inputs import amount, is_on, lacking, place, reserved, starting, version
+from agent.checks.kubelet.inputs import (
+    amount,
+    is_on,
+    lacking,
+    place,
+    reserved,
+    reserved_cpus,
+    starting,
+    version,
+)
+from agent.checks.kubelet.remedies import restarted_with
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_keys import (
@@ -202,6 +211,7 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
     "KUB-022",
     Severity.ERROR,
     unless=no_gpus,
+    cure=restarted_with(drained=True),
     claim="the CPU Manager's state file fits the settings and the machine",
     why="The kubelet does not start when the file has another policy, other CPUs than are "
     "online, or reserved CPUs in the wrong set.",
@@ -286,6 +296,7 @@ def _wrong_cpus(
     "KUB-023",
     Severity.ERROR,
     unless=no_gpus,
+    cure=restarted_with(drained=True),
     claim="the Memory Manager's state file fits the settings and the machine",
     why="The kubelet does not start when the file has another policy, other NUMA nodes, "
     "other sizes or another reservation.",

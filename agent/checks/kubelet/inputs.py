@@ -14,6 +14,7 @@ from agent.checks.inputs import (
 from agent.checks.rule import Finding, Missing
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import go_bool, quantity
+from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
 
 ATTRIBUTES: Mapping[str, str] = MappingProxyType(
@@ -156,3 +157,14 @@ def is_on(options: Mapping[str, str] | None, name: str) -> bool:
 def is_cpu_list(text: str) -> bool:
     """Return whether the kubelet can read *text* as CPUs (``k8s.io/utils/cpuset`` Parse)."""
     return _LIST.fullmatch(text) is not None
+
+
+def reserved_cpus(settings: KubeletSettings) -> CpuSet | None:
+    """Return the CPUs of ``reservedSystemCPUs``; ``None`` where it states none or no CPUs."""
+    text = settings.reserved_system_cpus
+    if not text or not is_cpu_list(text):
+        return None
+    try:
+        return CpuSet.parse(text)
+    except ValueError:
+        return None

@@ -1,11 +1,21 @@
 """Bugs of kubelet releases that affect nodes with GPUs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from agent.checks.inputs import missing_gpus, missing_numa_nodes, no_gpus
-from agent.checks.kubelet.inputs import lacking, running, version
+from agent.checks.kubelet.inputs import (
+    is_on,
+    lacking,
+    reserved_cpus,
+    running,
+    starting,
+    version,
+)
+from agent.checks.kubelet.remedies import first, restarted_with, updated
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import Release, patch, release
 from agent.model.snapshot import Snapshot
 
@@ -14,6 +24,9 @@ MANY_NODES = 16
 
 QUICK_SINCE: Release = (1, 36)
 """The first release with pull request 138244; 1.35.3 and 1.34.1 lack it."""
+
+WHOLE_CORES_SINCE: Release = (1, 37)
+"""The first release with pull request 129079; 1.36.3 lacks it."""
 
 _NEWEST: Release = (1, 37)
 """The newest release whose sources were searched for these bugs."""
@@ -36,6 +49,8 @@ class Bug:
         effect: what happens.
         cure: the release to use, or what to avoid.
         issue: its number at kubernetes/kubernetes.
+        evidence: what it does to the pods that run now; ``None`` where it does nothing to them,
+            or that is not known.
     """
 
     has: Callable[[Release, int | None], bool]
@@ -43,6 +58,7 @@ class Bug:
     effect: str
     cure: str
     issue: int
+    evidence: Callable[[Snapshot], str | None] = lambda _: None
 
 
 def _ends_pods(number: Release, patch_number: int | None) -> bool:
@@ -60,6 +76,45 @@ def _pins_memory_of_many_nodes(snapshot: Snapshot) -> bool:
     settings = running(snapshot)
     is_static = settings is not None and settings.memory_manager_policy == "Static"
     return is_static and _aligns_many_nodes(snapshot)
+
+
+def _checks_whole_cores(snapshot: Snapshot) -> bool:
+    """Return whether the kubelet will start with full-pcpus-only."""
+    settings = starting(snapshot)
+    if settings is None or settings.cpu_manager_policy != "static":
+        return False
+    return bool(snapshot.gpus) and is_on(settings.cpu_manager_options, "full-pcpus-only")
+
+
+def _lost_container(snapshot: Snapshot) -> str | None:
+    """Return the container with the most exclusive CPUs, if the next restart rejects it."""
+    state = snapshot.kubelet_state.cpu if snapshot.kubelet_state else None
+    free = _free_in_whole_cores(snapshot)
+    if state is None or free is None:
+        return None
+    held = [
+        (len(cpus), f"container {name} of pod {uid}")
+        for uid, containers in (state.entries or {}).items()
+        for name, cpus in containers.items()
+    ]
+    count, container = max(held, default=(0, ""))
+    return f"{container} has {count}, and {free} are free" if count > free else None
+
+
+def _free_in_whole_cores(snapshot: Snapshot) -> int | None:
+    """Return how many CPUs 1.36.3 pkg/kubelet/cm/cpumanager/policy_static.go compares with.
+
+    That is GetAvailablePhysicalCPUs: the shared CPUs without those on a reserved core.
+    """
+    settings = starting(snapshot)
+    state = snapshot.kubelet_state.cpu if snapshot.kubelet_state else None
+    if settings is None or state is None or state.default is None or snapshot.cpu is None:
+        return None
+    reservation = reserved_cpus(settings)
+    if reservation is None:
+        return None
+    on_cores = {cpu for core in snapshot.cpu.cores if core & reservation for cpu in core}
+    return len(state.default.cpus - reservation.cpus - on_cores)
 
 
 BUGS: tuple[Bug, ...] = (
@@ -85,7 +140,44 @@ BUGS: tuple[Bug, ...] = (
         cure="memoryManagerPolicy None on nodes with so many NUMA nodes",
         issue=135541,
     ),
+    Bug(
+        has=lambda number, _: number < WHOLE_CORES_SINCE,
+        strikes=_checks_whole_cores,
+        effect="rejects running pods when it restarts, if a container has more exclusive CPUs "
+        "than are then free in whole cores",
+        cure="1.37 or newer, a build with pull request 129079, or the node drained before each "
+        "restart of the kubelet",
+        issue=129078,
+        evidence=_lost_container,
+    ),
 )
+
+
+def caution(before: Snapshot, after: Snapshot) -> str | None:
+    """Return the bugs that a change of the node from *before* to *after* brings about.
+
+    A release that is not known may have every bug. ``None`` where there are none.
+    """
+    old, text = set(_possible(before)), version(after)
+    subject = "a kubelet with this bug" if release(text) is None else f"kubelet {text}"
+    texts = [
+        f"{subject} then {bug.effect} (kubernetes issue {bug.issue}), safe is {bug.cure}"
+        for bug in _possible(after)
+        if bug not in old
+    ]
+    return f"but {'; '.join(texts)}" if texts else None
+
+
+def _possible(snapshot: Snapshot) -> Iterator[Bug]:
+    text = version(snapshot)
+    number = release(text)
+    for bug in BUGS:
+        if bug.strikes(snapshot) and (number is None or bug.has(number, patch(text))):
+            yield bug
+
+
+def _unpinned(snapshot: Snapshot, _: KubeletSettings) -> Mapping[str, Any]:
+    return {"memory_manager_policy": "None"} if _pins_memory_of_many_nodes(snapshot) else {}
 
 
 @rule(
@@ -93,18 +185,22 @@ BUGS: tuple[Bug, ...] = (
     # A distribution's build may have the fix without a newer number.
     Severity.WARNING,
     unless=no_gpus,
+    cure=first(updated(WHOLE_CORES_SINCE), restarted_with(_unpinned)),
     claim="the kubelet has no known bug that strikes this node",
-    why="Some releases end pods with GPUs at a restart, or stall on machines with very many "
-    "NUMA nodes such as GB200 with its GPUs' memory as nodes.",
+    why="Some releases end pods with GPUs or with many exclusive CPUs at a restart, or stall on "
+    "machines with very many NUMA nodes such as GB200 with its GPUs' memory as nodes.",
     remedy="update the kubelet, or avoid what brings the bug about as the finding says",
     reference=f"{_ISSUES}/135541",
 )
 def known_bugs(snapshot: Snapshot) -> Judgement:
     """Compare the kubelet's release with the bugs that matter on this node."""
-    policies = ("topologyManagerPolicy", "memoryManagerPolicy")
+    policies = ("topologyManagerPolicy", "memoryManagerPolicy", "cpuManagerPolicy")
     yield from missing_gpus(snapshot)
     yield from missing_numa_nodes(snapshot)
     yield from lacking(snapshot, running(snapshot), *policies)
+    next_settings = starting(snapshot)
+    if next_settings is not None and next_settings.cpu_manager_policy == "static":
+        yield from lacking(snapshot, next_settings, "cpuManagerPolicyOptions")
     text = version(snapshot)
     number = release(text)
     if number is None:
@@ -112,7 +208,9 @@ def known_bugs(snapshot: Snapshot) -> Judgement:
         return
     for bug in BUGS:
         if bug.strikes(snapshot) and bug.has(number, patch(text)):
-            observed = f"{bug.effect} (kubernetes issue {bug.issue})"
+            evidence = bug.evidence(snapshot)
+            now = "" if evidence is None else f"; now {evidence}"
+            observed = f"{bug.effect} (kubernetes issue {bug.issue}){now}"
             yield Finding(subject=f"kubelet {text}", observed=observed, expected=bug.cure)
 
 

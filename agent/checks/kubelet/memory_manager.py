@@ -16,6 +16,7 @@ from agent.checks.kubelet.inputs import (
     starting,
     unreadable,
 )
+from agent.checks.kubelet.remedies import memory_reserved, restarted_with, without_huge_pages
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import size_text
@@ -35,6 +36,7 @@ _TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
 @rule(
     "KUB-016",
     Severity.ERROR,
+    cure=restarted_with(memory_reserved, drained=True),
     claim="reservedMemory adds up to what the node keeps back",
     why="With policy Static the kubelet does not start unless reservedMemory of all NUMA nodes "
     "is exactly systemReserved + kubeReserved + evictionHard.",
@@ -139,6 +141,7 @@ def _size(parts: int) -> str:
 @rule(
     "KUB-017",
     Severity.ERROR,
+    cure=restarted_with(without_huge_pages),
     claim="reservedMemory names no huge pages",
     why="The kubelet compares them with systemReserved and kubeReserved, which may name none, "
     "and does not start.",
@@ -168,6 +171,7 @@ def reserved_huge_pages(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-025",
     Severity.WARNING,
+    cure=restarted_with(memory_reserved),
     claim="memory is kept for the system and the kubelet",
     why="Without a reservation pods may take all memory but the eviction threshold, and the "
     "kernel's OOM killer meets the kubelet, the driver's daemons or the jobs at random.",

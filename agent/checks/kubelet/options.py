@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from agent.checks.inputs import no_gpus
 from agent.checks.kubelet.inputs import (
@@ -15,6 +16,7 @@ from agent.checks.kubelet.inputs import (
     stated,
     version,
 )
+from agent.checks.kubelet.remedies import restarted_with
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import Release, go_bool, release
@@ -138,6 +140,20 @@ def clashes(manager: Manager, options: Mapping[str, str]) -> tuple[tuple[str, st
     return tuple(pair for pair in manager.exclusive if on.issuperset(pair))
 
 
+def _accepted(
+    snapshot: Snapshot, before: KubeletSettings, manager: Manager, field: str
+) -> Mapping[str, Any]:
+    """Return the options of *before* without those with which the kubelet does not start."""
+    options: Mapping[str, str] = getattr(before, field) or {}
+    number, gates = release(version(snapshot)), before.feature_gates or {}
+    bad = {name for name, _ in bad_values(manager, options)}
+    bad |= {other for _, other in clashes(manager, options)}
+    bad |= {name for name in options if number and refusal(manager, name, number, gates)}
+    if manager is CPU and before.cpu_manager_policy != "static":
+        bad |= options.keys()
+    return {field: {name: value for name, value in options.items() if name not in bad}}
+
+
 _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
 
 
@@ -145,6 +161,9 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
     "KUB-009",
     Severity.ERROR,
     unless=no_gpus,
+    cure=restarted_with(
+        lambda snapshot, before: _accepted(snapshot, before, CPU, "cpu_manager_options")
+    ),
     claim="the kubelet starts with its CPU Manager options",
     why="The kubelet does not start with an option that it does not know, whose feature gate "
     "is off, or that excludes another one.",
@@ -188,6 +207,9 @@ def cpu_manager_options(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-010",
     Severity.ERROR,
+    cure=restarted_with(
+        lambda snapshot, before: _accepted(snapshot, before, TOPOLOGY, "topology_manager_options")
+    ),
     claim="the kubelet starts with its Topology Manager options",
     why="The kubelet does not start with an option that it does not know, whose feature gate "
     "is off, or whose value it cannot read.",

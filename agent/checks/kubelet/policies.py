@@ -15,6 +15,13 @@ from agent.checks.kubelet import (
 )
 from agent.checks.kubelet.inputs import missing_settings_and_nodes, place, running, stated, version
 from agent.checks.kubelet.known_bugs import MANY_NODES, QUICK_SINCE
+from agent.checks.kubelet.remedies import (
+    all_nodes_allowed,
+    memory_reserved,
+    restarted_with,
+    whole_cores_reserved,
+)
+from agent.checks.kubelet.topology_manager import MASK_BITS
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.kubernetes import release
 from agent.model.snapshot import Snapshot
@@ -26,6 +33,7 @@ _TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
     "KUB-001",
     Severity.ERROR,
     unless=nothing_to_align,
+    cure=restarted_with(whole_cores_reserved, drained=True, cpu_manager_policy="static"),
     claim="the CPU Manager gives exclusive CPUs",
     why="Without exclusive CPUs the threads of a pod roam over all sockets, whatever GPUs "
     "it has; the Topology Manager has no CPUs to align.",
@@ -41,6 +49,7 @@ def exclusive_cpus(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-003",
     Severity.ERROR,
+    cure=restarted_with(all_nodes_allowed, topology_manager_policy="best-effort"),
     claim="the Topology Manager aligns devices with CPUs",
     why="With policy none the kubelet hands out GPUs and CPUs without regard to their NUMA nodes.",
     remedy="set topologyManagerPolicy: best-effort where jobs may span NUMA nodes, "
@@ -49,10 +58,13 @@ def exclusive_cpus(snapshot: Snapshot) -> Judgement:
     reference=f"{_TASKS}/topology-manager/",
 )
 def aligned_devices(snapshot: Snapshot) -> Judgement:
-    """Expect a policy of the Topology Manager other than none, unless it would stall (KUB-021)."""
+    """Expect a policy of the Topology Manager other than none, unless it would stall or panic."""
     number = release(version(snapshot))
     if _has_many_nodes(snapshot) and number is not None and number < QUICK_SINCE:
         yield Skip(f"more than {MANY_NODES} NUMA nodes, with which this kubelet stalls")
+        return
+    if any(node.id >= MASK_BITS for node in snapshot.numa_nodes or ()):
+        yield Skip(f"a NUMA node's number is {MASK_BITS} or more, with which no policy works")
         return
     if reason := nothing_to_align(snapshot):
         yield Skip(reason)
@@ -64,6 +76,7 @@ def aligned_devices(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-004",
     Severity.WARNING,
+    cure=restarted_with(memory_reserved, drained=True, memory_manager_policy="Static"),
     claim="the Memory Manager pins memory",
     why="Without it the memory of a pod may lie on the other socket than its GPUs and CPUs.",
     remedy="set memoryManagerPolicy: Static and reservedMemory to the sum of kubeReserved, "

@@ -13,6 +13,7 @@ from agent.checks.kubelet.inputs import (
     running,
     stated,
 )
+from agent.checks.kubelet.remedies import restarted_with
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.numa import CpuSet
@@ -29,6 +30,7 @@ anything: each GPU of a job has a process with some hundred threads beside its d
     "KUB-026",
     Severity.INFO,
     unless=no_gpus,
+    cure=restarted_with(pod_pids_limit=-1),
     claim="a pod may have as many processes and threads as a GPU job needs",
     why="Frameworks, NCCL and data loaders start threads for each GPU; at the limit they fail "
     "with messages that do not name it.",
@@ -121,6 +123,7 @@ def rejections(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-024",
     Severity.WARNING,
+    cure=restarted_with(),
     claim="the kubelet runs with the settings that are on disk",
     why="The kubelet reads its files and flags at its start only: what was changed since then "
     "is not in force, and comes with the next restart, wanted or not.",

@@ -1,6 +1,7 @@
 """Rules on the Topology Manager: policy and scope against pods, and numbers of NUMA nodes."""
 
 from collections.abc import Generator
+from dataclasses import replace
 
 from agent.checks.gpu_pods import GPU, uses_gpus
 from agent.checks.inputs import nothing_to_align
@@ -21,9 +22,13 @@ from agent.checks.kubelet.inputs import (
     place,
     running,
     starting,
+    version,
 )
+from agent.checks.kubelet.known_bugs import MANY_NODES, QUICK_SINCE
 from agent.checks.kubelet.options import CLOSEST, LEAST_NODES, MAX_NODES, limit
+from agent.checks.kubelet.remedies import all_nodes_allowed, restarted_with, without_topology_option
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.model.kubernetes import release
 from agent.model.pod import ContainerKind
 from agent.model.snapshot import Snapshot
 
@@ -39,6 +44,7 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/
 @rule(
     "KUB-005",
     Severity.ERROR,
+    cure=restarted_with(topology_manager_policy="best-effort"),
     claim="every pod's GPUs fit on one NUMA node where policy single-numa-node demands it",
     why="Under single-numa-node the kubelet rejects every pod that asks for more GPUs than one "
     "NUMA node has: it fails with TopologyAffinityError as often as it is made anew.",
@@ -71,6 +77,7 @@ def fits_one_node(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-006",
     Severity.INFO,
+    cure=restarted_with(topology_manager_policy="best-effort"),
     claim="one container can have all GPUs of the node",
     why="Under single-numa-node a container gets the GPUs of one NUMA node at most, however "
     "many are free.",
@@ -99,6 +106,7 @@ def all_gpus_in_one_container(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-007",
     Severity.ERROR,
+    cure=restarted_with(topology_manager_policy="best-effort"),
     claim="under policy restricted each pod's GPUs, CPUs and memory need as many NUMA nodes",
     why="restricted admits only what every resource prefers, and each prefers the fewest NUMA "
     "nodes that could hold it: 8 GPUs of two nodes beside 4 CPUs of one are always rejected.",
@@ -125,6 +133,7 @@ def even_widths(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-008",
     Severity.WARNING,
+    cure=restarted_with(topology_manager_scope="pod"),
     claim="containers of one pod get GPUs of the same NUMA nodes",
     why="With scope container each container is placed by itself, so two containers of one pod "
     "may get GPUs of different NUMA nodes.",
@@ -160,6 +169,7 @@ def scope(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-032",
     Severity.ERROR,
+    cure=restarted_with(topology_manager_policy="best-effort"),
     claim="each pod's GPUs and RDMA devices can come from the same NUMA nodes where they must",
     why="Under restricted and single-numa-node the kubelet admits a pod only if all its resources "
     "prefer the same NUMA nodes: 8 GPUs of two nodes beside 1 HCA of one are always rejected.",
@@ -217,15 +227,31 @@ def _other_policy(snapshot: Snapshot, *policies: str) -> str | None:
     )
 
 
+def _fewer_nodes_or_more_allowed(snapshot: Snapshot) -> Snapshot:
+    """Apply the remedy of KUB-018 that suits the machine and the kubelet."""
+    if any(gpu.c2c and gpu.c2c.is_enabled for gpu in snapshot.gpus):
+        left = tuple(node for node in snapshot.numa_nodes or () if len(node.cpus))
+        gpus = tuple(replace(gpu, memory_numa_node=None) for gpu in snapshot.gpus)
+        return replace(snapshot, numa_nodes=left, gpus=gpus)
+    number = release(version(snapshot))
+    is_quick = number is not None and number >= QUICK_SINCE
+    if is_quick or len(snapshot.numa_nodes or ()) <= MANY_NODES:
+        return restarted_with(all_nodes_allowed)(snapshot)
+    return restarted_with(topology_manager_policy="none")(snapshot)
+
+
 @rule(
     "KUB-018",
     Severity.ERROR,
+    cure=_fewer_nodes_or_more_allowed,
     claim="the Topology Manager accepts the number of NUMA nodes",
     why="On a machine with more NUMA nodes than it allows, 8 without the option, the kubelet "
     "does not start. The memory of coherent GPUs (GH200, GB200) makes NUMA nodes too.",
-    remedy="set topologyManagerPolicyOptions: {max-allowable-numa-nodes: ...} to the number "
-    "of NUMA nodes; with coherent GPUs rather switch the driver to CDMM mode "
-    "(NVreg_CoherentGPUMemoryMode=driver), in which their memory makes no NUMA nodes",
+    remedy="with coherent GPUs load the driver with NVreg_CoherentGPUMemoryMode=driver (CDMM "
+    "mode), in which their memory makes no NUMA nodes; on other machines put "
+    "max-allowable-numa-nodes: ... into topologyManagerPolicyOptions, with the number of NUMA "
+    "nodes. Before Kubernetes 1.36 the kubelet then stalls with more than 16 NUMA nodes "
+    "(kubernetes issue 135541): update it first, or have topologyManagerPolicy: none",
     reference="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/"
     "#policy-option-max-allowable-numa-nodes",
 )
@@ -248,6 +274,7 @@ def number_of_nodes(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-019",
     Severity.ERROR,
+    cure=restarted_with(without_topology_option(CLOSEST)),
     claim="prefer-closest-numa-nodes meets NUMA nodes without gaps in their numbers",
     why="The kubelet looks distances up by a node's number in a list without gaps, and "
     "panics at the first pod that it aligns.",
@@ -269,13 +296,14 @@ def gaps_between_nodes(snapshot: Snapshot) -> Judgement:
         )
 
 
-_MASK_BITS = 64
+MASK_BITS = 64
 """Bits of the Topology Manager's mask (pkg/kubelet/cm/topologymanager/bitmask/bitmask.go)."""
 
 
 @rule(
     "KUB-020",
     Severity.ERROR,
+    cure=restarted_with(topology_manager_policy="none"),
     claim="every NUMA node's number fits the Topology Manager's mask",
     why="The mask has 64 bits; with a higher number the kubelet has no mask of all nodes "
     "and fails as soon as it aligns a pod.",
@@ -288,11 +316,11 @@ def numbers_of_nodes(snapshot: Snapshot) -> Judgement:
     nodes = yield from _nodes_to_align(snapshot)
     settings = starting(snapshot)
     for node in nodes or ():
-        if settings is not None and node >= _MASK_BITS:
+        if settings is not None and node >= MASK_BITS:
             yield Finding(
                 subject=f"NUMA node {node}",
                 observed=f"{place(settings, _POLICY)} is {settings.topology_manager_policy}",
-                expected=f"numbers below {_MASK_BITS}, or topologyManagerPolicy none",
+                expected=f"numbers below {MASK_BITS}, or topologyManagerPolicy none",
             )
 
 

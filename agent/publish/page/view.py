@@ -366,7 +366,7 @@ def _finding_row(name: str, result: Result, pods: _Pods) -> FindingRow:
         verdict=result.verdict.value,
         claim=rule.claim,
         why=rule.why,
-        remedy=rule.remedy,
+        remedy=result.remedy,
         reference=rule.reference,
         page=rule.url,
         findings=tuple(map(shown, result.findings[:MOST_FINDINGS])),

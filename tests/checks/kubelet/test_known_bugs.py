@@ -1,14 +1,17 @@
 """KUB-021: which releases have which bug, and on which nodes it matters."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from agent.checks.kubelet import known_bugs
 from agent.checks.kubelet.inputs import ATTRIBUTES
 from agent.checks.rule import Verdict
-from agent.model.numa import CpuSet, NumaNode
+from agent.model.kubelet_state import CpuState, KubeletState
+from agent.model.numa import CpuSet, CpuTopology, NumaNode
 from agent.model.snapshot import Snapshot
-from tests.checks.judge import NODE, healthy, result
+from tests.checks.judge import NODE, SETTINGS, healthy, result
 from tests.checks.kubelet.kubelet_node import missing, node, skipped
 
 RESTARTS = "ends running pods with devices when it restarts (kubernetes issue 118559)"
@@ -16,14 +19,19 @@ DEVICES = (
     "goes through all subsets of the NUMA nodes for each pod with devices, and stalls"
     " (kubernetes issue 135541)"
 )
+CORES = (
+    "rejects running pods when it restarts, if a container has more exclusive CPUs than are then "
+    "free in whole cores (kubernetes issue 129078)"
+)
 MEMORY = (
     "goes through all subsets of the NUMA nodes for each Guaranteed pod, and stalls"
     " (kubernetes issue 135541)"
 )
 
 
-def of(version: str, count: int = 2, **settings: str | None) -> Snapshot:
-    """Return a node of *count* NUMA nodes whose kubelet has *version*."""
+def of(version: str, count: int = 2, **settings: Any) -> Snapshot:
+    """Return a node of *count* NUMA nodes whose kubelet has *version* and no CPU option."""
+    settings.setdefault("cpu_manager_options", {})
     nodes = tuple(NumaNode(id=number, cpus=CpuSet()) for number in range(count))
     status = replace(NODE, kubelet_version=version)
     return replace(node(**settings), numa_nodes=nodes, node_status=status)
@@ -54,6 +62,97 @@ def test_other_releases_end_no_pods(release: str) -> None:
 @pytest.mark.parametrize("version", ["v1.25", "v1.26", "v1.27"])
 def test_a_release_without_a_patch_number_is_not_accused(version: str) -> None:
     assert found(of(version)) == []
+
+
+def whole(version: str, held: str | None) -> Snapshot:
+    """Return a node with full-pcpus-only on which one container holds the CPUs *held*."""
+    snapshot = of(version, cpu_manager_options={"full-pcpus-only": "true"})
+    online = CpuSet.of(range(16))
+    cores = tuple(CpuSet.of((cpu, cpu + 8)) for cpu in range(8))
+    cpus = CpuSet.parse(held or "")
+    state = CpuState(
+        policy="static",
+        default=CpuSet(online.cpus - cpus.cpus),
+        entries={"u-1": {"train": cpus}} if held else {},
+    )
+    settings = replace(SETTINGS, cpu_manager_options={"full-pcpus-only": "true"})
+    settings = replace(settings, reserved_system_cpus="0")
+    return replace(
+        snapshot,
+        cpu=CpuTopology(online=online, cores=cores, smt=True),
+        kubelet=settings,
+        kubelet_on_disk=settings,
+        kubelet_state=KubeletState(cpu=state),
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "now"),
+    [
+        (None, ""),
+        ("1-3,9-11", ""),
+        # 15 of 16 are not reserved, but the other thread of a reserved core is no whole core.
+        ("1-4,9-12", "; now container train of pod u-1 has 8, and 6 are free"),
+    ],
+)
+def test_whole_cores_endanger_running_pods_before_release_1_37(held: str | None, now: str) -> None:
+    cure = (
+        "1.37 or newer, a build with pull request 129079, or the node drained before each restart "
+        "of the kubelet"
+    )
+    assert found(whole("v1.36.3", held)) == [("kubelet v1.36.3", f"{CORES}{now}", cure)]
+    assert found(whole("v1.37.0", held)) == []
+
+
+def test_what_pods_hold_is_not_judged_without_state_or_reserved_cpus() -> None:
+    full = whole("v1.36.3", "1-4,9-12")
+    by_amount = replace(SETTINGS, reserved_system_cpus="")
+    for unknown in (
+        replace(full, kubelet_state=None),
+        replace(full, cpu=None),
+        replace(full, kubelet=by_amount, kubelet_on_disk=by_amount),
+    ):
+        assert [observed for _, observed, _ in found(unknown)] == [CORES]
+
+
+def test_other_cpu_policies_and_options_endanger_no_pod() -> None:
+    only = {"full-pcpus-only": "true"}
+    assert found(of("v1.36.3", cpu_manager_policy="none", cpu_manager_options=only)) == []
+    assert found(of("v1.36.3", cpu_manager_options={"full-pcpus-only": "false"})) == []
+    assert missing("KUB-021", of("v1.36.3", cpu_manager_options=None)) == (
+        "cpuManagerPolicyOptions",
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "caution"),
+    [
+        ("v1.35.3", f"but kubelet v1.35.3 then {DEVICES}, safe is 1.36 or newer, or a build"),
+        (None, f"but a kubelet with this bug then {DEVICES}, safe is 1.36 or newer, or a build"),
+        ("v1.36.0", None),
+    ],
+)
+def test_a_change_that_brings_a_bug_about_is_told_with_the_release(
+    version: str | None, caution: str | None
+) -> None:
+    idle = of(version or "", 17, topology_manager_policy="none", memory_manager_policy="None")
+    aligned = of(version or "", 17, memory_manager_policy="None")
+    told = known_bugs.caution(idle, aligned)
+    assert told is None if caution is None else told is not None and told.startswith(caution)
+    assert known_bugs.caution(aligned, aligned) is None
+
+
+def test_a_remedy_comes_with_the_bug_that_it_brings_about() -> None:
+    """KUB-001 gives exclusive CPUs, which the stated option then counts in whole cores."""
+    options = {"full-pcpus-only": "true"}
+    shared = of("v1.36.3", cpu_manager_policy="none", cpu_manager_options=options)
+    shared = replace(shared, numa_nodes=healthy().numa_nodes)
+    told = result("KUB-001", shared)
+    assert told.caution is not None
+    assert told.remedy == f"{told.rule.remedy}; {told.caution}"
+    assert CORES in told.remedy
+    newer = replace(shared, node_status=replace(NODE, kubelet_version="v1.37.1"))
+    assert result("KUB-001", newer).remedy == told.rule.remedy
 
 
 def test_each_bug_is_told_with_its_cure() -> None:
@@ -87,9 +186,11 @@ def test_memory_of_many_nodes_stalls_only_where_hints_are_asked_for() -> None:
     assert found(idle) == []
 
 
-@pytest.mark.parametrize("policy", ["topologyManagerPolicy", "memoryManagerPolicy"])
+@pytest.mark.parametrize(
+    "policy", ["cpuManagerPolicy", "topologyManagerPolicy", "memoryManagerPolicy"]
+)
 def test_a_policy_that_was_not_read_is_unknown(policy: str) -> None:
-    assert missing("KUB-021", of("v1.36.3", 17, **{ATTRIBUTES[policy]: None})) == (policy,)
+    assert missing("KUB-021", of("v1.36.3", 2, **{ATTRIBUTES[policy]: None})) == (policy,)
 
 
 @pytest.mark.parametrize("version", ["", "master"])

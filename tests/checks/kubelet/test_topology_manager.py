@@ -85,23 +85,26 @@ def test_a_number_beyond_the_mask_is_found_with_the_policy() -> None:
 
 
 def test_many_nodes_stall_an_old_kubelet_and_pinned_memory_every_one() -> None:
-    many = with_nodes(node(), *range(17))
+    many = with_nodes(node(cpu_manager_options={}), *range(17))
     assert [text[-7:] for text in observed("KUB-021", of_version("v1.35.3", many))] == [
         "135541)",
         "135541)",
     ]
     assert len(observed("KUB-021", of_version("v1.37.0", many))) == 1
-    unpinned = with_nodes(node(memory_manager_policy="None"), *range(17))
+    unpinned = with_nodes(node(memory_manager_policy="None", cpu_manager_options={}), *range(17))
     assert observed("KUB-021", of_version("v1.36.0", unpinned)) == []
 
 
 def test_sixteen_nodes_stall_no_kubelet() -> None:
-    assert observed("KUB-021", of_version("v1.35.3", with_nodes(node(), *range(16)))) == []
+    few = with_nodes(node(cpu_manager_options={}), *range(16))
+    assert observed("KUB-021", of_version("v1.35.3", few)) == []
 
 
 @pytest.mark.parametrize("policy", ["none", "best-effort"])
 def test_many_nodes_matter_only_to_a_policy_that_aligns(policy: str) -> None:
-    settings = node(topology_manager_policy=policy, memory_manager_policy="None")
+    settings = node(
+        topology_manager_policy=policy, memory_manager_policy="None", cpu_manager_options={}
+    )
     found = observed("KUB-021", of_version("v1.35.3", with_nodes(settings, *range(34))))
     assert len(found) == (0 if policy == "none" else 1)
 
@@ -109,6 +112,13 @@ def test_many_nodes_matter_only_to_a_policy_that_aligns(policy: str) -> None:
 def test_a_version_that_is_not_known_or_no_version_is_unknown() -> None:
     assert missing("KUB-021", of_version(None, node())) == ("version of the kubelet",)
     assert missing("KUB-021", of_version("master", node())) == ("version of the kubelet",)
+
+
+def test_no_policy_is_demanded_where_each_would_panic() -> None:
+    idle = node(topology_manager_policy="none")
+    reason = "a NUMA node's number is 64 or more, with which no policy works"
+    assert skipped("KUB-003", with_nodes(idle, 0, 1, 64)) == reason
+    assert observed("KUB-003", with_nodes(idle, 0, 1, 63)) == ["none"]
 
 
 def test_where_the_managers_would_stall_their_policies_are_not_demanded() -> None:
