@@ -51,9 +51,6 @@ MOST_S = 30.0
 """How long a registration is waited for. It may never come: another plugin has the resource, or no
 kubelet runs."""
 
-SOON_S = 2.0
-"""How long metrics and labels wait for a registration: probes and people ask for them."""
-
 STEP_S = 0.5
 """How often it is checked."""
 
@@ -264,9 +261,12 @@ class Daemon:
         return (*notices, *reloader.notices())
 
     def _run_publishers(self, stopping: threading.Event) -> None:
-        """Start them after device registration, or soon: to load them costs 0.2 s of CPU."""
-        plugins = self._components.plugins
-        if not wait_registered(stopping, lambda: plugins.is_registered, most_s=SOON_S, quiet_s=0):
+        """Start them once the devices are registered, or it is known why they are not.
+
+        To load them costs 0.2 s of CPU, which a busy node would take from the registration.
+        """
+        plugins, scan = self._components.plugins, self._scan_loop
+        if not wait_registered(stopping, lambda: plugins.is_decided or scan.is_blind, quiet_s=0):
             self._start_publishers()
             self._run_status(stopping)
 
@@ -372,18 +372,14 @@ class Daemon:
 
 
 def wait_registered(
-    stopping: threading.Event,
-    is_registered: Callable[[], bool],
-    *,
-    most_s: float = MOST_S,
-    quiet_s: float = QUIET_S,
+    stopping: threading.Event, is_registered: Callable[[], bool], *, quiet_s: float = QUIET_S
 ) -> bool:
-    """Wait until *quiet_s* after the registration, which is waited for up to *most_s*.
+    """Wait until *quiet_s* after the registration, which is waited for up to :data:`MOST_S`.
 
     Returns:
         Whether *stopping* was set.
     """
-    for _ in range(round(most_s / STEP_S)):
+    for _ in range(round(MOST_S / STEP_S)):
         if is_registered() or stopping.wait(STEP_S):
             break
     return stopping.wait(quiet_s)

@@ -227,6 +227,15 @@ class PluginSet:
         return self._taken is not None and all(state.is_registered for state in states)
 
     @property
+    def is_decided(self) -> bool:
+        """Whether the kubelet has all that there is to offer, or it is known why it has not."""
+        states = self.states.values()
+        return self._taken is not None and all(
+            state.is_registered or state.last_problem is not None or state.conflict is not None
+            for state in states
+        )
+
+    @property
     def lost(self) -> tuple[PluginState, ...]:
         """The plugins that reach no kubelet again without a restart of the process."""
         states = self.states.values()

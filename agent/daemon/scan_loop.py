@@ -35,6 +35,9 @@ class ScanLoop(PeriodicLoop):
         claim: returns why the driver must be free now; meanwhile NVML is closed and nothing is
             scanned. ``None`` for no reason.
         expected: says how many GPUs the machine should have; ``None`` where nothing does.
+
+    Attributes:
+        is_blind: whether the last scan got no reading of NVML.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class ScanLoop(PeriodicLoop):
         self._beat = beat
         self._clock = clock
         self._wants_whole = threading.Event()
+        self.is_blind = False
         self._had_reading = False
         self._failed_since: float | None = None
 
@@ -78,6 +82,7 @@ class ScanLoop(PeriodicLoop):
         if self._expected is not None:
             snapshot = self._expected.put_into(snapshot)
         nvml = self._target.machine.nvml()
+        self.is_blind = nvml.trouble is not None
         self._report(nvml, began)
         if self._health is not None:
             self._health.look(snapshot, nvml, began=began)

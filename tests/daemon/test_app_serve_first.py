@@ -11,7 +11,7 @@ from agent.daemon.app import MOST_S, QUIET_S, STEP_S, Daemon, wait_registered
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.components import Components
 from agent.daemon.target import Machine, Target
-from agent.model.nvml_event import NvmlStatus
+from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.store import SnapshotStore
 from tests.daemon.plugin_sets import ServedNode, serving_node
 from tests.deviceplugin.eventually import eventually
@@ -75,15 +75,56 @@ def test_a_node_with_nothing_to_register_is_registered(served: ServedNode) -> No
     assert served.plugins.is_registered
 
 
-def test_the_daemon_waits_for_its_own_kubelet(served: ServedNode) -> None:
+def components_of(served: ServedNode) -> Components:
+    """Return the components of a daemon with the plugins of *served* and no metrics."""
     machine = Machine(read=lambda: WHOLE, reread=lambda: None, nvml=NvmlStatus)
-    components = Components(
-        settings=Settings(node_name="n"),
+    return Components(
+        settings=Settings(node_name="n", metrics_address=None),
         target=Target(machine=machine, simulated=None, socket_dir=served.directory),
         store=SnapshotStore(),
         plugins=served.plugins,
         overrides=OverridesFile(None),
     )
+
+
+def daemon_of(components: Components, nvml: NvmlStatus) -> Daemon:
+    """Return a daemon with *components*, whose machine was read once, with *nvml*."""
+    machine = Machine(read=lambda: WHOLE, reread=lambda: None, nvml=lambda: nvml)
+    components.target = replace(components.target, machine=machine)
+    daemon = Daemon(components, threading.Event())
+    daemon._scan_loop.step()
+    return daemon
+
+
+def test_publishers_wait_for_the_registration_however_long_it_takes(served: ServedNode) -> None:
+    daemon, early = daemon_of(components_of(served), NvmlStatus()), Stopping(at=20)
+    daemon._run_publishers(early)
+    assert early.waits[:20] == [STEP_S] * 20
+    assert daemon._metrics is None
+    served.plugins.take(WHOLE)
+    assert eventually(lambda: served.plugins.is_registered)
+    late = Stopping(at=1)
+    daemon._run_publishers(late)
+    assert late.waits[0] == 0
+
+
+def test_publishers_start_where_nvml_gives_no_reading(served: ServedNode) -> None:
+    trouble = NvmlStatus(trouble=NvmlTrouble.REFUSED)
+    daemon, stopping = daemon_of(components_of(served), trouble), Stopping(at=1)
+    daemon._run_publishers(stopping)
+    assert stopping.waits[0] == 0
+
+
+def test_publishers_start_where_no_kubelet_runs() -> None:
+    with serving_node() as found:
+        found.kubelet.stop()
+        found.plugins.take(WHOLE)
+        assert eventually(lambda: found.plugins.is_decided)
+        assert not found.plugins.is_registered
+
+
+def test_the_daemon_waits_for_its_own_kubelet(served: ServedNode) -> None:
+    components = components_of(served)
     daemon, early, late = Daemon(components, threading.Event()), Stopping(at=2), Stopping(at=1)
     daemon._run_pod_loops(early)
     assert (early.waits[:2], components.pod_loops) == ([STEP_S] * 2, None)
