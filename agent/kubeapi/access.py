@@ -1,8 +1,8 @@
 """How the API server is reached, and as whom: the pod's service account, or a kubeconfig.
 
-The ``kubernetes`` package reads kubeconfigs, whose users may need other programs and cloud
-providers. It costs 19 MiB (552 modules, version 37), so a pod's service account, which is an
-address, a token and a certificate, is read without it.
+The ``kubernetes`` package reads kubeconfigs whose users need other programs or cloud providers. It
+costs 19 MiB (552 modules, version 37), so what is an address, a token and a certificate is read
+without it: a pod's service account, and a plain kubeconfig (:mod:`agent.kubeapi.kubeconfig`).
 """
 
 import os
@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ApiUnavailable, UnreadableError
+from agent.kubeapi.kubeconfig import plain
 from agent.probes.host import service_account
 
 _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 _PROXIES = ("HTTPS_PROXY", "https_proxy")
+_PLAIN_PROXIES = ("HTTP_PROXY", "http_proxy")
 _OWN = "the service account of this pod"
 
 
@@ -56,6 +58,12 @@ def access(kubeconfig: Path | None, context: str | None = None) -> Access:
     # What of NO_PROXY counts for an address is for the package to say.
     if is_in_pod and not any(map(os.environ.get, _PROXIES)):
         return _service_account()
+    is_direct = not any(map(os.environ.get, (*_PROXIES, *_PLAIN_PROXIES)))
+    found = plain(kubeconfig, context) if kubeconfig is not None and is_direct else None
+    if found is not None:
+        from urllib3 import PoolManager  # noqa: PLC0415 - costs memory before use
+
+        return Access(found.host, PoolManager(**found.pool_settings), found.credentials)
     return _by_package(kubeconfig, context, is_in_pod=is_in_pod)
 
 
