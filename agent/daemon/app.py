@@ -167,7 +167,10 @@ class Daemon:
             hcas=components.hcas,
             neighbours=components.neighbours,
             pause=pause,
+            scan=self._scan_loop.scan_soon,
         )
+        if pause is not None:
+            pause.on_change = self._scan_loop.scan_soon
         if components.hcas is not None:
             components.hcas.on_other_hcas = self._scan_loop.scan_whole
         if components.reloader is not None:
@@ -233,6 +236,8 @@ class Daemon:
     def _stop(self) -> None:
         self._group.stop()
         self._components.store.close()
+        self._components.wake()
+        self._scan_loop.scan_soon()
         self._wake.set()
 
     def _take_scan(self) -> None:

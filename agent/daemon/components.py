@@ -112,6 +112,13 @@ class Components:
             claims_of(settings.pod_resources_socket),
         )
 
+    def wake(self) -> None:
+        """Have every loop that waits for news see now that the daemon stops."""
+        if self.events is not None:
+            self.events.wake()
+        if self.pod_loops is not None:
+            self.pod_loops.wake()
+
     def published(self) -> "Published":
         """Return the devices that DRA drivers publish for the node; ``None`` where not known."""
         return None if self.neighbours is None else self.neighbours.devices

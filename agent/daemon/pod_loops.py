@@ -29,6 +29,13 @@ class PodLoops:
     events: PodEventPublisher | None
     run_times: "RunTimesLoop | None"
 
+    def wake(self) -> None:
+        """Have the loops that wait for news see now that the daemon stops."""
+        if self.rejections is not None:
+            self.rejections.wake()
+        if self.events is not None:
+            self.events.wake()
+
     def loops(self) -> Iterator[tuple[str, Loop]]:
         """Yield each loop with its name; each takes a thread."""
         if self.audit is not None:

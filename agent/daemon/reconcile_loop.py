@@ -194,6 +194,7 @@ class ReconcileLoop(PeriodicLoop):
         reload: takes settings that have changed, if any have, and returns what to report of it.
         beat: called at each step, to show that the loop lives.
         wake: set by whoever has news.
+        scan: has the node scanned now, where that would say more about a verdict.
 
     Attributes:
         failure: why the loop ended by itself; ``None`` as a rule.
@@ -212,8 +213,10 @@ class ReconcileLoop(PeriodicLoop):
         hcas: HcaHealthMonitor | None = None,
         neighbours: "DraNeighbours | None" = None,
         pause: DriverPause | None = None,
+        scan: Callable[[], None] = lambda: None,
     ) -> None:
         self._pause = pause
+        self._scan = scan
         self._neighbours = neighbours
         self._store = store
         self._plugins = plugins
@@ -232,6 +235,9 @@ class ReconcileLoop(PeriodicLoop):
         self._beat()
         if self._health is not None:
             self._health.tick()
+            is_paused = self._pause is not None and self._pause.claim is not None
+            if self._health.wants_look and not is_paused:
+                self._scan()
         self._notices.report(self._reload())
 
         # Also a snapshot that says nothing new is offered: the host's files may have changed.

@@ -1,5 +1,6 @@
 """The loop that explains why the kubelet rejected a pod, in the log and on the pod."""
 
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +53,10 @@ MOST_CONTAINERS = 256
 grows with their square."""
 
 POLL_S = 1.0
-"""How often the loop looks for pods."""
+"""How often the loop looks whether it is time for the next pod."""
+
+IDLE_S = 10.0
+"""How often it looks around while no pod waits, although one that comes wakes it."""
 
 SECOND = timedelta(seconds=1)
 """A pod's times are whole seconds (k8s.io/apimachinery, meta/v1, Time.MarshalJSON)."""
@@ -224,6 +228,7 @@ class RejectionsLoop(PeriodicLoop):
         self._clock = clock
         self._now = now
         self._waiting: deque[_Rejected] = deque()
+        self._news = threading.Event()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._not_before = float("-inf")
         self.watch = RejectedPods(settings.kubeconfig, settings.node_name, self.take)
@@ -251,6 +256,19 @@ class RejectionsLoop(PeriodicLoop):
             self._waiting.popleft()
             self.given_up += 1
         self._waiting.append(_Rejected(pod, pod.uid, rejected_at))
+        self._news.set()
+
+    def wake(self) -> None:
+        """End a wait for pods, because the daemon stops; any thread may call it."""
+        self._news.set()
+
+    def wait(self, stopping: threading.Event, seconds: float) -> None:
+        """Wait for the next pod, or until it is time for one that waits."""
+        if self._waiting:
+            stopping.wait(seconds)
+        else:
+            self._news.wait(IDLE_S)
+            self._news.clear()
 
     def step(self) -> float:
         """Explain one pod, if one waits and it is time; return the seconds until the next step."""

@@ -19,8 +19,8 @@ RETRY_S = 5.0
 MOST_DOUBLINGS = 10
 """Far beyond any interval, and still a number of seconds."""
 
-STEP_S = 0.5
-"""Within this time a request for a scan is noticed; 80 µs of CPU each time."""
+BEAT_S = 5.0
+"""How often a loop that waits for its next scan shows that it lives."""
 
 
 class ScanLoop(PeriodicLoop):
@@ -30,7 +30,7 @@ class ScanLoop(PeriodicLoop):
         interval_s: returns the seconds between two scans; called each time.
         health: learns of every scan, and may ask for one before its time; ``None`` for none.
         on_scan: called after each scan.
-        beat: called every :data:`STEP_S`, except during a scan, to show that the loop lives.
+        beat: called every :data:`BEAT_S`, except during a scan, to show that the loop lives.
         clock: monotonic seconds, the same as that of *health*.
         claim: returns why the driver must be free now; meanwhile NVML is closed and nothing is
             scanned. ``None`` for no reason.
@@ -64,6 +64,7 @@ class ScanLoop(PeriodicLoop):
         self._beat = beat
         self._clock = clock
         self._wants_whole = threading.Event()
+        self._is_asked = threading.Event()
         self.is_blind = False
         self._had_reading = False
         self._failed_since: float | None = None
@@ -71,6 +72,11 @@ class ScanLoop(PeriodicLoop):
     def scan_whole(self) -> None:
         """Scan soon, and read also what is kept from scan to scan; any thread may ask."""
         self._wants_whole.set()
+        self._is_asked.set()
+
+    def scan_soon(self) -> None:
+        """Scan before the interval is over, or end where the daemon stops; any thread may ask."""
+        self._is_asked.set()
 
     def step(self) -> float:
         """Scan once, and make the snapshot the truth for every reader, if it says anything new."""
@@ -153,14 +159,13 @@ class ScanLoop(PeriodicLoop):
 
     def wait(self, stopping: threading.Event, seconds: float) -> None:
         """Wait for *seconds*, or until somebody asks for a scan."""
-        for _ in range(max(1, round(seconds / STEP_S))):
+        left_s = seconds
+        while left_s > 0 and not stopping.is_set():
             self._beat()
-            if self._wants_whole.is_set() or stopping.wait(STEP_S):
+            if self._is_asked.wait(min(left_s, BEAT_S)):
                 break
-            if (self._claim() is not None) != self._rests:
-                break
-            if self._health is not None and self._health.wants_look and not self._rests:
-                break
+            left_s -= BEAT_S
+        self._is_asked.clear()
         if self._wants_whole.is_set():
             self._target.machine.reread()
         self._wants_whole.clear()

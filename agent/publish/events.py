@@ -32,8 +32,8 @@ COMPONENT = "nodetopo"
 POLL_S = 0.4
 """Pause between two Events."""
 
-IDLE_S = 1.0
-"""How often the loop looks for the next Event while none waits; 100 µs of CPU each time."""
+IDLE_S = 10.0
+"""How often the loop looks around while no Event waits, although one that comes wakes it."""
 
 MESSAGE_BYTES = 1024
 """The limit of the newer Event API (kubernetes, pkg/apis/core/validation/events.go,
@@ -151,8 +151,15 @@ class EventWriter(ABC):
 
     def run(self, stopping: Event) -> None:
         """Write what is posted until *stopping*; Events that still wait then are lost."""
-        while not stopping.wait(POLL_S if self._queue.has_events else IDLE_S):
-            self.write_next()
+        while not stopping.is_set():
+            if not self._queue.has_events:
+                self._queue.wait(IDLE_S)
+            elif not stopping.wait(POLL_S):
+                self.write_next()
+
+    def wake(self) -> None:
+        """Have :meth:`run` see now that it is to stop."""
+        self._queue.wake()
 
     def write_next(self) -> None:
         """Write one Event if one is due and the API server did not ask for a pause."""
@@ -335,6 +342,16 @@ class EventQueue:
         self._written: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._spent: deque[float] = deque(maxlen=BUDGET)
         self._dropped = 0
+        self._news = Event()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something is put, or :meth:`wake` is called."""
+        self._news.wait(seconds)
+        self._news.clear()
+
+    def wake(self) -> None:
+        """End a wait."""
+        self._news.set()
 
     @property
     def dropped(self) -> int:
@@ -358,6 +375,7 @@ class EventQueue:
                 _, oldest = self._waiting.popitem(last=False)
                 self._dropped += oldest.count
             self._waiting[_subject(event)] = Waiting(event, 1, self._clock())
+        self._news.set()
 
     def take(self) -> Waiting | None:
         """Remove and return what may be written now: warnings first, then the oldest.

@@ -103,7 +103,8 @@ def measure(checkouts: Sequence[Path]) -> Iterator[tuple[str, Path, Cost]]:
 
 def _kinds(node: Node, folder: Path) -> Mapping[str, Sequence[str]]:
     kernel_log = folder / "kmsg"
-    kernel_log.touch()
+    os.mkfifo(kernel_log)  # as /dev/kmsg, it has nothing to read until there is news
+    os.open(kernel_log, os.O_RDWR)  # kept open: without a writer it would be at its end
     files = {
         "nfd-file": folder / "nfd" / "nodetopo",
         "nccl-hints-dir": folder / "nccl",

@@ -126,6 +126,7 @@ def test_every_loop_ends_at_a_stop(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     stopping.set()
+    found.wake()
     for thread in threads:
         thread.join(120)
     assert not any(thread.is_alive() for thread in threads)

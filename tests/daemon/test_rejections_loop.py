@@ -371,6 +371,7 @@ def test_the_loop_ends_at_a_stop() -> None:
     while not agent.posted:
         stopping.wait(0.01)
     stopping.set()
+    agent.rejections.wake()
     loop.join(120)
     assert not loop.is_alive()
 

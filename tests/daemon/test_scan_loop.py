@@ -17,6 +17,8 @@ from agent.model.snapshot import Snapshot
 from agent.store import SnapshotStore
 from tests.health.gpu_history import SOUND, xid
 
+TIMEOUT_S = 60.0
+
 
 def scan_loop(
     health: GpuHealthMonitor | None,
@@ -102,6 +104,23 @@ def test_an_error_during_a_scan_asks_for_another_scan(
     assert health.wants_look
     scan_loop(health, lambda: SOUND).step()
     assert not health.wants_look
+
+
+def test_a_wait_for_the_next_scan_ends_when_one_is_asked_for() -> None:
+    loop = scan_loop(None, lambda: SOUND)
+    loop.scan_soon()
+    loop.wait(threading.Event(), 1e6)
+    waiting = threading.Thread(target=loop.wait, args=(threading.Event(), 1e6))
+    waiting.start()
+    loop.scan_whole()
+    waiting.join(TIMEOUT_S)
+    assert not waiting.is_alive()
+
+
+def test_a_wait_for_the_next_scan_ends_at_a_stop() -> None:
+    loop, stopping = scan_loop(None, lambda: SOUND), threading.Event()
+    stopping.set()
+    loop.wait(stopping, 1e6)
 
 
 def pause_s(status: NvmlStatus) -> float:

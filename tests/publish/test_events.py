@@ -238,5 +238,6 @@ def test_the_loop_writes_what_other_threads_post_until_it_is_stopped(tmp_path: P
         while not ours.posted:
             stopping.wait(0.01)
         stopping.set()
+        ours.wake()
         loop.join(TIMEOUT_S)
         assert not loop.is_alive()
