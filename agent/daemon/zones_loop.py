@@ -19,6 +19,7 @@ from agent.model.kubelet import KubeletSettings
 from agent.model.node import NodeOffer, PodHolding
 from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.podresources import PodResources
+from agent.publish.failures import Failures
 from agent.publish.labels.pacing import RECHECK_S, Clock, Spread, at_once
 from agent.publish.zones import NodeZonesPublisher, ObservedPlacementPublisher, Pod
 from agent.store import SnapshotStore
@@ -295,7 +296,7 @@ class PacedWriter(Generic[Wanted]):
             clock: for pauses.
             spread: random.
         """
-        self._name = name
+        self._failures = Failures("not published", what=name)
         self._publish = publish
         self._republish = republish
         self._clock = clock
@@ -317,11 +318,12 @@ class PacedWriter(Generic[Wanted]):
             is_kept = (self._republish if is_recheck else self._publish)(wanted)
         except AgentError as error:
             self.errors += 1
-            structlog.get_logger().warning("not published", what=self._name, error=str(error))
+            self._failures.failed(str(error))
             now, asked_s = self._clock(), getattr(error, "retry_after_s", None)
             self._asked_until = now + (asked_s or 0.0)
             self._not_before = now + self._pause.next_s(asked_s)
             return
+        self._failures.succeeded()
         self._pause.reset()
         if is_recheck:
             self._recheck_at = now + self._spread(*RECHECK_S)

@@ -337,7 +337,7 @@ class DevicePlugin:
         """Notice a kubelet or a competing plugin that started or stopped."""
         kubelet = sockets.identity(self._kubelet_socket)
         if kubelet != self._kubelet:
-            self._log.info("kubelet socket changed", is_present=kubelet is not None)
+            self._log.debug("kubelet socket changed", is_present=kubelet is not None)
             self._kubelet = kubelet
             self._competitors.forget_losses()
             self._siblings.forget()

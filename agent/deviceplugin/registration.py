@@ -147,6 +147,8 @@ class Registrar(ABC):
         self._missing_since: float | None = None  # when it was first not registered; None if it is
         self._has_warned = False
         self._is_cancelled = False
+        self._loss: str | None = None  # what ended the last registration
+        self._failures = 0  # attempts since then
         self._prepare()
 
     @abstractmethod
@@ -188,7 +190,7 @@ class Registrar(ABC):
         self.is_detached = is_detached
         server = self._server
         if server is not None and not server.is_reachable():
-            self._log.info("own socket vanished", endpoint=server.path.name)
+            self._note_loss("own socket vanished", endpoint=server.path.name)
             if server.streams.open:
                 self._former.append(server)
                 self._server = self._accepted = None
@@ -205,7 +207,7 @@ class Registrar(ABC):
             self._failed(f"cannot serve in {self.directory}: {error}", now)
             return
         self._is_used = False
-        self._log.info("device plugin served", endpoint=self.endpoint, leftovers_removed=removed)
+        self._log.debug("device plugin served", endpoint=self.endpoint, leftovers_removed=removed)
 
     def check_streams(self, now: float) -> bool:
         """Return whether the kubelet has just dropped the resource."""
@@ -228,7 +230,7 @@ class Registrar(ABC):
         self._accepted = None
         self._is_used = True
         self._next_attempt = now + self._backoff.delay()
-        self._log.info("device list stream lost", held_s=round(held_s, 3))
+        self._note_loss("device list stream lost", held_s=round(held_s, 3))
         return True
 
     def register(self, now: float) -> bool:
@@ -306,19 +308,29 @@ class Registrar(ABC):
     def _succeeded(self, server: PluginServer, streams_opened: int, now: float) -> None:
         self._accepted = _Accepted(since=now, streams_opened=streams_opened)
         self.registrations += 1
-        self.last_problem = None
-        self._log.info("resource registered", endpoint=server.path.name)
+        # The one line of a registration, whatever led to it; the steps are lines for debugging.
+        told = {"after": self._loss, "failed": self._failures, "problem": self.last_problem}
+        more = {name: value for name, value in told.items() if value}
+        self._log.info("resource registered", endpoint=server.path.name, **more)
+        self.last_problem = self._loss = None
+        self._failures = 0
+
+    def _note_loss(self, event: str, **details: object) -> None:
+        """Remember what ended a registration, the first such thing since then."""
+        self._log.debug(event, **details)
+        self._loss = self._loss or event
 
     def _failed(self, problem: str, now: float) -> None:
+        self._failures += 1
         self._next_attempt = now + self._backoff.delay()
         self._note(problem)
 
     def _note(self, problem: str) -> None:
-        """Remember why the resource is not registered; log the first reason after a success."""
+        """Remember why the resource is not registered."""
         if self._is_cancelled:
             return
-        if self.last_problem is None:
-            self._log.info("registration failed", problem=problem)
+        if problem != self.last_problem:
+            self._log.debug("registration failed", problem=problem)
         self.last_problem = problem
 
 

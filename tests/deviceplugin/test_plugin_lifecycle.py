@@ -177,6 +177,10 @@ def _is_removed(directory: Path) -> bool:
     return not directory.exists()
 
 
+STARTS_AND_LISTS = {"kubelet socket watched", "device list changed", "device plugin stopped"}
+"""Lines of a start, of an end, and of another device list."""
+
+
 def test_many_restarts_of_the_kubelet_are_no_warnings(
     start_kubelet: StartKubelet, start_plugin: StartPlugin
 ) -> None:
@@ -189,7 +193,12 @@ def test_many_restarts_of_the_kubelet_are_no_warnings(
             kubelet = start_kubelet()
             kubelet.wait_registered(WAIT_S)
     assert [line for line in logs if line["log_level"] not in ("debug", "info")] == []
-    assert len([line for line in logs if line["event"] == "resource registered"]) >= RESTARTS
+    registered = [line for line in logs if line["event"] == "resource registered"]
+    assert len(registered) >= RESTARTS
+    assert all(line["after"] for line in registered[1:])
+    # A restart is one line a resource; what led to it is for debugging.
+    told = {line["event"] for line in logs if line["log_level"] != "debug"}
+    assert told - STARTS_AND_LISTS == {"resource registered"}
 
 
 def test_a_kubelet_that_was_registered_with_before_it_was_noticed_is_not_asked_again(

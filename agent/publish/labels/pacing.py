@@ -10,6 +10,7 @@ import structlog
 
 from agent.errors import AgentError
 from agent.kubeapi.backoff import RETRY_S, RetryPause
+from agent.publish.failures import Failures
 from agent.publish.labels.output import DesiredLabels, LabelOutput
 
 RECHECK_S = (300.0, 360.0)
@@ -71,6 +72,7 @@ class OutputSchedule:
         self._published: DesiredLabels | None = None
         self._is_first = True
         self._has_kept = False
+        self._failures = Failures("labels not published", output=output.name)
         self.writes = 0
         self.errors = 0
 
@@ -117,9 +119,7 @@ class OutputSchedule:
             self._publish(desired, is_proven=is_proven)
         except AgentError as error:
             self.errors += 1
-            structlog.get_logger().warning(
-                "labels not published", output=self._output.name, error=str(error)
-            )
+            self._failures.failed(str(error))
             pause_s = self._pause.next_s(getattr(error, "retry_after_s", None))
             self._not_before = self._recheck_at = self._clock() + pause_s
         return max(0.0, self._wait_s(desired, is_proven=is_proven))
@@ -142,6 +142,7 @@ class OutputSchedule:
                 return
         if changes is None or changes:
             changes = self._output.publish(desired, complete=is_proven)
+        self._failures.succeeded()
 
         now, is_new = self._clock(), desired != self._published
         if changes:
