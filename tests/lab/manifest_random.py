@@ -100,7 +100,7 @@ def _resources(random: Random, names: tuple[str, ...]) -> Object:
 def _change(random: Random, kind: str, at: str, made: Object) -> dict[str, object]:
     """Return one change, of a place drawn first so that every rule has its turn."""
     spec = f"{at}spec"
-    choices = [_amount, _amount, _whole, _name, _label, _of_container, _of_spec]
+    choices = [_amount, _amount, _whole, _name, _label, _of_container, _of_spec, _claim]
     if kind != "Pod":
         choices += [_of_controller, _of_controller]
     return random.choice(choices)(random, kind, spec, made)
@@ -207,6 +207,27 @@ def _of_container(random: Random, _: str, spec: str, made: Object) -> dict[str, 
     )
 
 
+def _claim(random: Random, _: str, spec: str, made: Object) -> dict[str, object]:
+    """Return claims of the pod and of one container, of which a few have a fault."""
+    names = random.sample(("a", "b", "c"), random.choice((0, 1, 1, 2)))
+    claims: list[Object] = [{"name": name, "resourceClaimTemplateName": "t"} for name in names]
+    if claims and random.random() < 0.3:
+        claims[0][random.choice(("name", "resourceClaimName", "resourceClaimTemplateName"))] = (
+            random.choice((None, *_NAMES))
+        )
+    if claims and random.random() < 0.1:
+        claims.append(dict(claims[0]))
+    changes: dict[str, object] = {f"{spec}.resourceClaims": claims or random.choice(([], None))}
+    one = _some_container(random, spec, made)
+    if one is not None and random.random() < 0.8:
+        used = random.choices((*names, *names, "a"), k=random.choice((1, 1, 2)))
+        changes[f"{one}.resources.claims"] = [
+            {"name": name, "request": random.choice((None, None, "r", "s", "", "R"))}
+            for name in used
+        ]
+    return changes
+
+
 def _of_spec(random: Random, _: str, spec: str, __: Object) -> dict[str, object]:
     name = random.choice(_NAMES)
     return _one(
@@ -220,6 +241,7 @@ def _of_spec(random: Random, _: str, spec: str, __: Object) -> dict[str, object]
         {f"{spec}.volumes": [{"name": name, "emptyDir": {}}]},
         {f"{spec}.containers": random.choice(([], REMOVED, None))},
         {f"{spec}.ephemeralContainers": [{"name": "debug", "image": "x"}]},
+        {f"{spec}.overhead": random.choice(({}, None, {"cpu": random.choice(_AMOUNTS)}))},
     )
 
 

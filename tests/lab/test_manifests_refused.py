@@ -90,7 +90,8 @@ def _said(api: Api, manifest: Object) -> list[str] | None:
     try:
         api.create(path, manifest)
     except ApiError as error:
-        if error.code not in (400, 404, 422):
+        is_admission = error.code == 403 and "pod rejected" in str(error)
+        if error.code not in (400, 404, 422) and not is_admission:
             raise
         text = str(error).partition(": ")[2]
         status: Object = {"message": text.strip()}

@@ -1,7 +1,8 @@
 """Pods and their controllers as the API server checks them, but for their amounts.
 
 What it refuses never reaches a kubelet. Checked is what decides over a pod's containers and who
-they are: names, labels and selectors, images, volumes and their mounts, restart policies, counts.
+they are: names, labels and selectors, images, volumes and their mounts, claims, overhead, restart
+policies, counts.
 Not checked are ports, probes, variables, security contexts, affinities and the sources of volumes.
 
 Facts from Kubernetes 1.36: ``ValidatePodCreate``, ``ValidatePodSpec``, ``ValidatePodTemplateSpec``
@@ -25,6 +26,7 @@ from agent.formats.fields import (
     path_of,
     text_at,
 )
+from agent.probes.pods.claims import check_claims
 from agent.probes.pods.names import (
     MAX_LABEL,
     check_annotations,
@@ -38,6 +40,7 @@ from agent.probes.pods.names import (
     required,
     selects,
 )
+from agent.probes.pods.resources import check_overhead
 
 _ANY = ("Always", "OnFailure", "Never")
 """Restart policies of a pod and, by rule, of a container."""
@@ -126,7 +129,9 @@ def check_object(document: Object, kind: Kind) -> None:
         DecodeError: there is one; the path starts at the document.
     """
     name = document["kind"]
-    own = check_metadata(document, is_label=name == "StatefulSet")
+    # Of a ReplicationController 1.36 checks the name alone, by its new kind of rules.
+    checks_prefix = name != "ReplicationController"
+    own = check_metadata(document, is_label=name == "StatefulSet", checks_prefix=checks_prefix)
     if name in ("Pod", "PodTemplate"):
         return
     spec = document
@@ -194,6 +199,8 @@ def check_spec(
     if is_whole and not spec.get("containers"):
         raise required(path_of(at, "containers"), "a pod has at least one container")
     volumes = _check_volumes(spec, at) | set(claims)
+    check_claims(spec, at, is_whole=is_whole)
+    check_overhead(spec, at, is_whole=is_whole and not is_stored)
     names: set[str] = set()
     for field in ("containers", "initContainers"):
         for path, item in items(spec, field, at):

@@ -107,19 +107,21 @@ def check_annotations(metadata: Object, at: str) -> None:
         check_key(key.lower(), f"{at}.annotations")
 
 
-def check_metadata(document: Object, *, is_label: bool = False) -> str:
+def check_metadata(document: Object, *, is_label: bool = False, checks_prefix: bool = True) -> str:
     """Check the metadata of a namespaced object; return its name, or one as it would be generated.
 
     Args:
         is_label: whether the kind's names are DNS labels instead of subdomains.
+        checks_prefix: whether ``generateName`` is checked beside a name.
     """
     metadata = object_at(document, "metadata", "")
     check = check_label if is_label else check_subdomain
     name = text_at(metadata, "name", "metadata")
     prefix = text_at(metadata, "generateName", "metadata")
-    if prefix:  # a dash at its end is no fault
+    if prefix and checks_prefix:  # a dash at its end is no fault
         is_masked = len(prefix) > 1 and prefix.endswith("-")
-        check(f"{prefix[:-2]}a" if is_masked else prefix, "metadata.generateName")
+        rest = prefix.encode()[:-2].decode(errors="replace")  # Go cuts bytes, not characters
+        check(f"{rest}a" if is_masked else prefix, "metadata.generateName")
     if not name and prefix:
         name = f"{prefix[:_GENERATED]}00000"
         check(name, "metadata.generateName")

@@ -54,6 +54,26 @@ def exact_pod(spec: Object, at: str) -> Pod:
     )
 
 
+def check_overhead(spec: Object, at: str, *, is_whole: bool) -> None:
+    """Raise for an overhead of a pod's *spec* at the path *at* that the API server refuses.
+
+    A pod has the overhead of its RuntimeClass and no other (plugin/pkg/admission/runtimeclass);
+    which one a class has is not known here.
+
+    Args:
+        is_whole: whether nobody adds a RuntimeClass.
+
+    Raises:
+        DecodeError: there is one.
+    """
+    stated, path = spec.get("overhead"), path_of(at, "overhead")
+    _check_stated({}, _amounts(spec, "overhead", at), path, _check_container_name)
+    if stated is not None and is_whole and not text_at(spec, "runtimeClassName", at):
+        said = "Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        cure = "remove it: the server sets that of the RuntimeClass which runtimeClassName names"
+        raise refused(path, "an overhead", said, cure)
+
+
 def exact_amounts(stated: Mapping[str, int]) -> dict[str, int]:
     """Return amounts in the units of a container (CPU in millicores) in thousandths."""
     return {name: value if name == "cpu" else value * PARTS for name, value in stated.items()}

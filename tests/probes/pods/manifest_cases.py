@@ -121,6 +121,13 @@ def _whole(limits: object = None, requests: object = None) -> dict[str, object]:
 _INIT = {"name": "init", "image": "lab/none"}
 _RULE = {"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}
 
+_CLAIM = {"name": "c", "resourceClaimTemplateName": "t"}
+
+
+def _claimed(claims: object, used: object = None) -> dict[str, object]:
+    return {"spec.resourceClaims": claims, **_app("resources", {"claims": used})}
+
+
 PODS = _pods(
     {
         "a plain pod": {},
@@ -203,6 +210,7 @@ PODS = _pods(
         "a name of 254 characters": {"metadata.name": "a" * 254},
         "a name to generate": {"metadata": {"generateName": "p-"}},
         "a bad name to generate": {"metadata": {"generateName": "P_-"}},
+        "a bad name to generate, masked by half": {"metadata": {"generateName": "é-"}},
         "a bad name to generate, masked": {"metadata": {"generateName": "p.-"}},
         "no name": {"metadata": {}},
         "a name that is a number": {"metadata.name": 5},
@@ -261,6 +269,46 @@ PODS = _pods(
             **_app("restartPolicyRules", [_RULE] * 21),
         },
         "an ephemeral container": {"spec.ephemeralContainers": [_INIT]},
+        "an overhead without a RuntimeClass": {"spec.overhead": {"cpu": "1"}},
+        "an empty overhead": {"spec.overhead": {}},
+        "no overhead": {"spec.overhead": None},
+        "a negative overhead": {"spec.overhead": {"cpu": "-1"}},
+        "an overhead that is no quantity": {"spec.overhead": {"cpu": "x"}},
+        "an overhead of an unknown resource": {"spec.overhead": {"example": "1"}},
+        "a claim": _claimed([_CLAIM], [{"name": "c"}]),
+        "a claim by its own name": _claimed(
+            [{"name": "c", "resourceClaimName": "x.y"}], [{"name": "c"}]
+        ),
+        "a claim that nobody uses": _claimed([_CLAIM]),
+        "a claim that the pod lacks": _claimed([_CLAIM], [{"name": "d"}]),
+        "a claim of a pod without claims": _claimed(None, [{"name": "c"}]),
+        "a claim of an init container that the pod lacks": {
+            "spec.initContainers": [{**_INIT, "resources": {"claims": [{"name": "c"}]}}]
+        },
+        "a claim without a name": _claimed([{"resourceClaimTemplateName": "t"}]),
+        "a claim with capitals": _claimed([{**_CLAIM, "name": "C"}]),
+        "two claims of one name": _claimed([_CLAIM, _CLAIM]),
+        "a claim of nothing": _claimed([{"name": "c"}]),
+        "a claim of two things": _claimed([{**_CLAIM, "resourceClaimName": "x"}]),
+        "a claim of a template with capitals": _claimed(
+            [{"name": "c", "resourceClaimTemplateName": "T"}]
+        ),
+        "a claim of a template without a name": _claimed(
+            [{"name": "c", "resourceClaimTemplateName": ""}]
+        ),
+        "a claim used twice": _claimed([_CLAIM], [{"name": "c"}, {"name": "c"}]),
+        "a claim used without a name": _claimed([_CLAIM], [{"request": "r"}]),
+        "two requests of a claim": _claimed(
+            [_CLAIM], [{"name": "c", "request": "r"}, {"name": "c", "request": "s"}]
+        ),
+        "a request used twice": _claimed([_CLAIM], [{"name": "c", "request": "r"}] * 2),
+        "a request and its claim": _claimed(
+            [_CLAIM], [{"name": "c", "request": "r"}, {"name": "c"}]
+        ),
+        "a claim and its request": _claimed(
+            [_CLAIM], [{"name": "c"}, {"name": "c", "request": "r"}]
+        ),
+        "a request with capitals": _claimed([_CLAIM], [{"name": "c", "request": "R"}]),
     }
 )
 
@@ -286,6 +334,8 @@ def _every(kind: str) -> dict[str, Object]:
             "an ephemeral container": {f"{at}.spec.ephemeralContainers": [_INIT]},
             "an image with a space": {f"{app}.image": " lab/none"},
             "no containers": {f"{at}.spec.containers": []},
+            "an overhead": {f"{at}.spec.overhead": {"cpu": "1"}},
+            "a claim that its pods lack": {f"{app}.resources": {"claims": [{"name": "c"}]}},
             "half a GPU": {f"{app}.resources": {"limits": {GPU: "500m"}}},
             "no spec in the template": {f"{at}.spec": REMOVED},
             "a label that is too long": {f"{at}.metadata.labels.more": LONG},
@@ -345,6 +395,8 @@ OTHERS = {
                 "spec.selector": REMOVED,
                 "spec.template.metadata": {},
             },
+            "a name beside a bad one to generate": {"metadata.generateName": "a_b"},
+            "a bad name to generate": {"metadata": {"generateName": "a_b-"}},
         },
     ),
     **_of(

@@ -46,6 +46,8 @@ ELSEWHERE = {
     "DaemonSet: no selector": "the server says that no selector does not match",
     "Job: a name of 64 characters": "the server names the label that it made of it",
     "a bad name to generate, masked": "the server names the name that it generated",
+    "ReplicationController: a bad name to generate": "the server names the name that it generated",
+    "a negative overhead": "the server checks an overhead as limits, and names these",
     "a resource with a long prefix": "the recorded field is cut",
 }
 """Cases of which our message names another field, and why."""
