@@ -110,9 +110,15 @@ def _log_unraisable(args: "sys.UnraisableHookArgs") -> None:
     structlog.get_logger().error(about, where=repr(args.object), exc_info=info)
 
 
-def _log_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object
+def _log_warning(  # noqa: PLR0917 - the signature of warnings.showwarning
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
 ) -> None:
+    del file, line
     where = f"{filename}:{lineno}"
     structlog.get_logger().warning(str(message), kind=category.__name__, where=where)
 
