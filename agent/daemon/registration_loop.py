@@ -14,14 +14,12 @@ from agent.deviceplugin.plugin import PluginState
 from agent.errors import UnreadableError
 from agent.model.node import NodeOffer
 
-TICK_S = 1.0
-"""How often it is looked, in memory alone, whether there is a reason to ask."""
+ASK_S = 10.0
+"""How often the kubelet is asked while it lists the devices: 2 ms of CPU each time. The end of
+another instance is noticed at once, by its socket; this is for what leaves no such trace."""
 
-ASK_S = 15.0
-"""How often the kubelet is asked without a reason: 2 ms of CPU each time."""
-
-SUSPICIOUS_S = 10.0
-"""How long the end of another instance is a reason to ask at each tick."""
+DOUBT_S = 1.0
+"""The same while devices are missing."""
 
 UNLISTED_S = 3.0
 """Devices that are missing for this long are not registered. A kubelet that starts, and one that
@@ -89,21 +87,12 @@ class RegistrationLoop(PeriodicLoop):
     kubelet: Kubelet
     clock: Callable[[], float] = time.monotonic
     _missing: dict[str, _Missing] = field(default_factory=dict)
-    _ended: int = 0
-    _asked_at: float | None = None
-    _suspicious_until: float = 0.0
 
     def step(self) -> float:
-        """Ask the kubelet if that is due; return the seconds until the next look."""
-        now, plugins = self.clock(), self.plugins()
-        ended = sum(plugin.state.siblings_ended for plugin in plugins.values())
-        if ended != self._ended:
-            self._ended, self._suspicious_until = ended, now + SUSPICIOUS_S
-        is_due = self._asked_at is None or now - self._asked_at >= ASK_S
-        if plugins and (is_due or self._missing or now < self._suspicious_until):
-            self._asked_at = now
-            self._compare(plugins, now)
-        return TICK_S
+        """Ask the kubelet; return the seconds until the next question."""
+        if plugins := self.plugins():
+            self._compare(plugins, self.clock())
+        return DOUBT_S if self._missing else ASK_S
 
     def close(self) -> None:
         """Close the connection to the kubelet."""

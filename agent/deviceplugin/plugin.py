@@ -87,7 +87,6 @@ class PluginState:
         unlisted: how the kubelet's own list contradicts the registration, as a sentence; ``None``
             if it does not, or cannot be read.
         siblings: sockets of other instances of this program that serve the resource, by name.
-        siblings_ended: how many such instances have ended since the start.
     """
 
     is_running: bool
@@ -103,7 +102,6 @@ class PluginState:
     unchosen: int = 0
     unlisted: str | None = None
     siblings: tuple[str, ...] = ()
-    siblings_ended: int = 0
 
 
 class DevicePlugin:
@@ -197,7 +195,6 @@ class DevicePlugin:
             unchosen=self._servicer.unchosen,
             unlisted=unlisted,
             siblings=self._sibling_names,
-            siblings_ended=self._siblings.ended,
         )
 
     @property

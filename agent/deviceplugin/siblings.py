@@ -39,13 +39,9 @@ class Siblings:
 
     Args:
         instance: marks our own sockets.
-
-    Attributes:
-        ended: how many instances have ended since the start.
     """
 
     def __init__(self, resource: str, directories: Sequence[Path], instance: str) -> None:
-        self.ended = 0
         self._resource = resource
         self._directories = directories
         self._instance = instance
@@ -74,9 +70,7 @@ class Siblings:
             found = Sibling(path, 0 if made is None else made[2])
             known = self._known.get(instance, found)
             self._known[instance] = max(known, found, key=lambda one: one.created_ns)
-        ended = tuple(one for instance, one in before.items() if instance not in self._known)
-        self.ended += len(ended)
-        return ended
+        return tuple(one for instance, one in before.items() if instance not in self._known)
 
     def forget(self) -> None:
         """Forget all: a kubelet that starts removes their sockets, which is not their end."""

@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
-from agent.daemon.registration_loop import AGAIN_S, ASK_S, UNLISTED_S, RegistrationLoop
+from agent.daemon.registration_loop import (
+    AGAIN_S,
+    ASK_S,
+    DOUBT_S,
+    UNLISTED_S,
+    RegistrationLoop,
+)
 from agent.deviceplugin.plugin import PluginState
 from agent.errors import UnreadableError
 from agent.model.node import NodeOffer, PlacedDevice
@@ -83,7 +89,7 @@ def test_devices_that_are_not_listed_for_seconds_are_registered_again_until_they
     node = Node()
     node.run(1)
     node.listed = ()
-    node.run(ASK_S + UNLISTED_S + 2)
+    node.run(UNLISTED_S + DOUBT_S)
     assert len(node.plugin.doubts) == 1
     assert "lists none of its 2 devices as allocatable" in node.plugin.doubts[0]
     node.run(AGAIN_S[0] + 1)
@@ -107,15 +113,6 @@ def test_a_kubelet_that_does_not_answer_gives_no_reason_for_doubt() -> None:
     node.run(60)
     assert len(node.plugin.doubts) == 1
     assert node.plugin.state.is_registered
-
-
-def test_the_end_of_another_instance_is_a_reason_to_ask_at_once() -> None:
-    node = Node()
-    node.run(1)
-    node.listed = ()
-    node.plugin.state = replace(REGISTERED, siblings_ended=1)
-    node.run(UNLISTED_S + 2)
-    assert len(node.plugin.doubts) == 1
 
 
 def test_what_is_not_to_be_listed_gives_no_reason_for_doubt() -> None:

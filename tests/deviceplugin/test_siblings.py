@@ -159,7 +159,6 @@ def test_an_instance_has_ended_when_none_of_its_sockets_is_listening(
     assert [one.path.name for one in siblings.look()] == [second.path.name]
     assert siblings.look() == ()
     assert not siblings.names
-    assert siblings.ended == 1
 
 
 def test_an_instance_that_ends_before_it_was_seen_listening_has_ended(socket_dir: Path) -> None:
@@ -180,4 +179,3 @@ def test_a_socket_that_was_left_behind_is_no_instance_for_long(socket_dir: Path)
     siblings.look()
     siblings.look()
     assert siblings.names == ()
-    assert siblings.ended == 1
