@@ -175,6 +175,8 @@ class Daemon:
             components.hcas.on_other_hcas = self._scan_loop.scan_whole
         if components.reloader is not None:
             components.reloader.on_news = wake.set
+        if pause is not None:
+            pause.on_change = wake.set
 
     def run(self, report: "Callable[[Ready], None] | None") -> int:
         """Start every loop, call *report* once, and wait for the end."""

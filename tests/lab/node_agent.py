@@ -201,6 +201,12 @@ class NodeAgent:
                     found.append(process.pid)
         return found
 
+    def listens(self) -> bool:
+        """Return whether the present NVML child has registered for events of all GPUs."""
+        present = set(self.nvml_processes())
+        count = self._answers.count("nvmlDeviceGetUUID ")
+        return sum(pid in present for pid, _gpu, _mask in self._nvml.registered) >= count > 0
+
     def _started(self) -> Program:
         assert self._program is not None, "the agent was not started"
         return self._program

@@ -48,6 +48,11 @@ def lines(node: Node) -> list[dict[str, object]]:
     return [json.loads(line) for line in node.agent.log_since_start().splitlines()]
 
 
+def notices(node: Node) -> list[object]:
+    """Return the reasons of what the agent told so far."""
+    return [line["reason"] for line in lines(node) if line["event"] == "notice"]
+
+
 def readiness(node: Node) -> str:
     """Return what /readyz answers; empty before it is served."""
     served = [line for line in lines(node) if line["event"] == "metrics served"]
@@ -93,8 +98,11 @@ def test_nothing_of_ours_holds_the_driver_while_a_label_asks_for_it(
     assert node.allocatable(GPU) == 8
     warned = [line for line in lines(node) if line["level"] not in ("info", "debug")]
     assert warned == []
-    reasons = [line["reason"] for line in lines(node) if line["event"] == "notice"]
-    assert reasons == ["DriverPaused", "DriverResumed"]
+    wait_for(
+        "beginning and end are told once",
+        lambda: notices(node) == ["DriverPaused", "DriverResumed"],
+        evidence=node.logs,
+    )
 
 
 def test_a_gpu_that_fails_after_a_pause_is_noticed(cluster: Cluster, node: Node) -> None:
@@ -102,7 +110,7 @@ def test_a_gpu_that_fails_after_a_pause_is_noticed(cluster: Cluster, node: Node)
     label(cluster, node, MIG, "pending")
     wait_for("NVML is closed", lambda: not node.agent.nvml_processes(), evidence=node.logs)
     label(cluster, node, MIG, "success")
-    wait_for("NVML is open", node.agent.nvml_processes, evidence=node.logs)
+    wait_for("events are listened to", node.agent.listens, evidence=node.logs)
     node.agent.xid(3, 79)
     wait_for("it is Unhealthy", lambda: len(node.healthy(GPU)) == 7, evidence=node.logs)
     node.agent.heal()
