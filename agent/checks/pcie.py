@@ -122,8 +122,7 @@ def presence(snapshot: Snapshot) -> Judgement:
     why="A GPU that the firmware no longer finds leaves no trace but its absence: the node goes "
     "on with fewer GPUs than are paid for.",
     remedy="look at the machine's management controller for power or PCIe faults, then reseat the "
-    "GPU; where GPUs were taken out on purpose, set `expect-gpus`, or remove gpu-count.json beside "
-    "the health file",
+    "GPU; where GPUs were taken out on purpose, set `expect-gpus`, or remove `gpu-count-file`",
     reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
 )
 def completeness(snapshot: Snapshot) -> Judgement:

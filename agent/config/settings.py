@@ -518,6 +518,13 @@ class Settings:
         "its instance type has",
         "COUNT",
     )
+    gpu_count_file: Path | None = _HEALTH.setting(
+        None,
+        values.path_or_none,
+        "where the most GPUs that the machine has had are kept; default gpu-count.json beside "
+        "health-file",
+        "FILE",
+    )
     health_file: Path | None = _HEALTH.setting(
         Path("/run/nodetopo/health.json"),  # in /run, which a boot empties
         values.path_or_none,

@@ -16,12 +16,14 @@ class ExpectedGpuCount:
     """Adds to snapshots what the machine should have; any thread can note labels.
 
     Args:
-        state: the health file, beside which the number is kept; ``None`` keeps it in memory.
+        state: the health file, beside which the number is kept where *settings* name no file;
+            ``None`` keeps it in memory.
     """
 
     def __init__(self, settings: Settings, state: Path | None) -> None:
         self._setting = settings.expect_gpus
-        self._file = None if state is None else GpuCountFile(state.with_name(COUNT_FILE))
+        path = _count_file(settings, state)
+        self._file = None if path is None else GpuCountFile(path)
         self._most: int | None = None
         self._type: str | None = None
 
@@ -59,5 +61,13 @@ def expected_here(settings: Settings, state: Path | None) -> ExpectedGpus | None
     """Return what the setting or the daemon's file says; it writes nothing."""
     if settings.expect_gpus is not None:
         return expected_by_setting(settings.expect_gpus)
-    known = None if state is None else GpuCountFile(state.with_name(COUNT_FILE)).load()
+    path = _count_file(settings, state)
+    known = None if path is None else GpuCountFile(path).load()
     return None if known is None else expected_by_history(known.gpus)
+
+
+def _count_file(settings: Settings, state: Path | None) -> Path | None:
+    """Return where the number of GPUs is kept; ``None`` for nowhere, as with simulated GPUs."""
+    if state is None:
+        return None
+    return settings.gpu_count_file or state.with_name(COUNT_FILE)

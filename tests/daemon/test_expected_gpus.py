@@ -32,6 +32,14 @@ def test_the_most_that_the_machine_has_had_outlives_the_process(tmp_path: Path) 
     assert here.count == 8
 
 
+def test_a_setting_names_another_place(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, gpu_count_file=tmp_path / "disk" / "count.json")
+    state = tmp_path / "run" / "health.json"
+    assert expected(ExpectedGpuCount(settings, state), DGX) == 8
+    assert expected(ExpectedGpuCount(settings, tmp_path / "boot" / "health.json"), FEWER) == 8
+    assert not (tmp_path / "run").exists()
+
+
 def test_removing_the_file_accepts_what_is_there(tmp_path: Path) -> None:
     counter = ExpectedGpuCount(SETTINGS, tmp_path / "health.json")
     assert expected(counter, DGX) == 8

@@ -40,7 +40,7 @@ ALONE = [(name,) for name in COMPONENTS]
 PAIRS = [
     pair for pair in itertools.permutations(COMPONENTS, 2) if not ALTERNATIVES.issuperset(pair)
 ]
-WRITABLE = ["/run/nodetopo", "/var/lib/kubelet/device-plugins"]
+WRITABLE = ["/run/nodetopo", "/var/lib/kubelet/device-plugins", "/var/lib/nodetopo"]
 """What the base may write on the host."""
 
 ADDED_WRITABLE = {
@@ -295,7 +295,7 @@ def test_an_overlay_renders_to_all_objects_of_the_base(name: str) -> None:
 def test_an_overlay_without_device_plugin_writes_nothing_of_the_kubelets(name: str) -> None:
     found = daemonset(render(DEPLOY / "overlays" / name))
     assert settings(found).offer_gpus == "never"
-    assert list(host_paths(found, writable=True).values()) == ["/run/nodetopo"]
+    assert list(host_paths(found, writable=True).values()) == ["/run/nodetopo", "/var/lib/nodetopo"]
 
 
 def test_beside_gfd_no_key_of_its_is_written() -> None:

@@ -105,7 +105,11 @@ def test_only_the_plugin_directory_and_its_own_of_the_host_are_writable() -> Non
         for mount in container()["volumeMounts"]
         if mount["name"] in on_host and not mount.get("readOnly")
     ]
-    assert writable == ["/var/lib/kubelet/device-plugins", "/run/nodetopo"]
+    assert writable == [
+        "/var/lib/kubelet/device-plugins",
+        "/run/nodetopo",
+        "/var/lib/nodetopo",
+    ]
 
 
 def test_mounts_inside_sysfs_are_read_only_as_well() -> None:

@@ -275,8 +275,8 @@ class Pod:
         for mount in self._container["volumeMounts"]:
             source = volumes[mount["name"]]
             host = source.get("hostPath", {}).get("path")
-            if host == "/run/nodetopo":
-                state = self._scratch / "state"
+            if host in ("/run/nodetopo", "/var/lib/nodetopo"):
+                state = self._scratch / host.replace("/", "-")
                 state.mkdir(exist_ok=True)
                 mounts[mount["mountPath"]] = state
             elif host == "/dev/null":
