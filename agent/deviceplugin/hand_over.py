@@ -21,7 +21,7 @@ from agent.deviceplugin.settings import Strategy
 from agent.model.cdi import DIRECTORIES, CdiRegistry, CdiSpec, directory
 from agent.model.host import ContainerToolkit, HostSettings, RuntimeConfig
 from agent.probes.host import runtimes
-from agent.probes.host.cdi import cdi_specs, configured_directories
+from agent.probes.host.cdi import configured_directories, specs_of_programs
 from agent.probes.host.paths import HostPaths
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Tree
@@ -102,7 +102,7 @@ def read_setup(host_root: Path, procfs: Path = Path("/proc")) -> NodeSetup:
     files = Files("host", Tree.of(host_root))
     paths = HostPaths(files, Files("host", Tree.of(procfs)))
     configs, toolkit = runtimes.runtime_configs(files, None), runtimes.read_toolkit(files)
-    specs = cdi_specs(files, paths, configured_directories(configs, toolkit))
+    specs = specs_of_programs(files, paths, configs, toolkit)
     return NodeSetup(
         specs=specs, runtimes=configs, toolkit=toolkit, folders=tuple(sorted(paths.folders))
     )

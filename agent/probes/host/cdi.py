@@ -21,6 +21,22 @@ _MAX_SPECS = 256
 _MAX_DIRECTORIES = 16
 
 
+def specs_of_programs(
+    files: Files,
+    paths: HostPaths,
+    runtimes: Iterable[RuntimeConfig] | None,
+    toolkit: ContainerToolkit | None,
+) -> tuple[CdiSpec, ...] | None:
+    """Return the specifications in the directories of runtimes and toolkit, as :func:`cdi_specs`.
+
+    None also where a runtime's own directories cannot be seen, whatever lies in the usual ones.
+    """
+    for config in runtimes or ():
+        if config.cdi_dirs and all(paths.exists(path) is None for path in config.cdi_dirs):
+            return None
+    return cdi_specs(files, paths, configured_directories(runtimes, toolkit))
+
+
 def configured_directories(
     runtimes: Iterable[RuntimeConfig] | None, toolkit: ContainerToolkit | None
 ) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from agent.model.host import HostSettings, IdleState, Interrupts, SwapArea
 from agent.model.numa import CpuSet, CpuTopology
 from agent.model.pci import PciAddress
 from agent.model.probe_issue import ProbeIssue
-from agent.probes.host.cdi import cdi_specs, configured_directories
+from agent.probes.host.cdi import specs_of_programs
 from agent.probes.host.paths import HostPaths
 from agent.probes.host.processes import (
     FABRIC_MANAGER,
@@ -115,14 +115,13 @@ def read_host_settings(
     seen = host_processes(Tree.of(procfs))
     processes = None if seen is None else of_the_node(proc, seen)
     configs, toolkit = runtime_configs(files, processes), read_toolkit(files)
-    directories = configured_directories(configs, toolkit)
     settings = HostSettings(
         cgroup_version=cgroup_version(sys),
         swaps=swap_areas(proc),
         interrupts=None if hcas is None else hca_interrupts(sys, proc, hcas),
         runtimes=None if processes is None else runtime_processes(proc, processes),
         runtime_configs=configs,
-        cdi_specs=cdi_specs(files, HostPaths(files, proc), directories),
+        cdi_specs=specs_of_programs(files, HostPaths(files, proc), configs, toolkit),
         toolkit=toolkit,
         char_devices=char_devices(files),
         infiniband_devices=infiniband_devices(files),

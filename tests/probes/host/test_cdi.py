@@ -7,7 +7,7 @@ import pytest
 
 from agent.model.cdi import CdiFault, CdiSpec
 from agent.model.host import ContainerToolkit, RuntimeConfig
-from agent.probes.host.cdi import cdi_specs, configured_directories
+from agent.probes.host.cdi import cdi_specs, configured_directories, specs_of_programs
 from agent.probes.host.paths import HostPaths
 from agent.probes.sysfs.files import Files
 from tests.probes.host.host_parts import HostTree, files_of
@@ -98,6 +98,17 @@ def test_specifications_of_all_directories_are_read(host_tree: HostTree) -> None
         ("/opt/cdi/c.json", "nvidia.com/gpu", None),
         ("/var/run/cdi/a.yaml", None, "devices[0] is no object"),
     ]
+
+
+@pytest.mark.parametrize(("more", "is_known"), [("", False), ("var/cdi/static/\n", True)])
+def test_a_runtimes_own_directories_must_be_seen(
+    more: str, host_tree: HostTree, *, is_known: bool
+) -> None:
+    files = files_of(host_tree(_spec("etc/cdi", "a.json", _document()) + more))
+    dirs = ("/var/cdi/static", "/var/cdi/dynamic")
+    runtime = RuntimeConfig(name="containerd", path="/x", cdi_dirs=dirs)
+    found = specs_of_programs(files, HostPaths(files), (runtime,), None)
+    assert (found is not None) == is_known
 
 
 @pytest.mark.parametrize(
