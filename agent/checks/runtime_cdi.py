@@ -44,6 +44,7 @@ def stale_specifications(snapshot: Snapshot) -> Judgement:
     """Find devices that CDI does not resolve, and edits that the runtime cannot apply."""
     known, found = host_of(snapshot).cdi_specs, registry(snapshot)
     specs = [spec for spec in of_gpus(snapshot) if not _is_replaced(spec, found)]
+    specs = specs or [spec for spec in known or () if _is_garbled(spec)]
     unknown = [spec.path for spec in known or () if spec.kind is None and spec.error is None]
     reason = no_gpus(snapshot)
     if known is not None and not specs and not unknown:
@@ -117,6 +118,12 @@ def _is_replaced(spec: CdiSpec, found: CdiRegistry) -> bool:
     return bool(names) and all(
         name in names for name in spec.devices if found.conflict(kind, name) is None
     )
+
+
+def _is_garbled(spec: CdiSpec) -> bool:
+    """Return whether *spec* is a file of NVIDIA's by its name, and nothing by its content."""
+    is_nvidias = "nvidia" in spec.path.rpartition("/")[2]
+    return is_nvidias and spec.kind is None and spec.error is not None
 
 
 def _faults(spec: CdiSpec, found: CdiRegistry, driver: str | None) -> Iterator[Finding]:

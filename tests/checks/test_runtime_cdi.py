@@ -84,6 +84,12 @@ def test_an_invalid_file_whose_devices_another_defines_is_harmless() -> None:
     assert result("RUN-003", _with(broken, replace(_spec(), path=RUN))).verdict is Verdict.PASS
 
 
+def test_a_file_of_nvidias_that_is_no_specification_is_found_where_it_is_the_only_one() -> None:
+    garbled = CdiSpec(path="/etc/cdi/nvidia.yaml", error="not YAML")
+    assert _observed(_with(garbled)) == ["invalid, and so ignored: not YAML"]
+    assert result("RUN-003", _with(garbled, _spec())).verdict is Verdict.PASS
+
+
 def test_a_device_of_two_files_of_one_directory_is_found() -> None:
     both = _with(_spec(), replace(_spec(), path="/etc/cdi/b.yaml"))
     assert result("RUN-003", both).findings == (
