@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from agent.model.cdi import CdiSpec
 from agent.model.codec import decode, encode
 from agent.model.dra import DRIVER, NVIDIA_DRIVER, STANDARD, ClaimedDevice, PublishedDevice
 from agent.model.host import HostSettings
@@ -111,6 +112,11 @@ _PLAIN_ID = re.compile(
 """Device ids that show their kind and place only; UUIDs in them are replaced as text."""
 
 _PLAIN_SWAP = re.compile(r"/dev/(?:sd|vd|xvd|nvme|zram|dm-|md)[0-9a-z]{1,16}|/swap(?:file|\.img)")
+_HOST_PATH = re.compile(
+    r"(?<!\S)/(?!(?:dev|usr|lib|lib64|bin|sbin|proc|run/nvidia[\w-]*|opt/nvidia)/)[^\s,]+"
+)
+"""A path that no distribution and no program of NVIDIA's has by itself."""
+
 _IPV4 = re.compile(r"(?<![0-9.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?![0-9.])")
 _IPV6 = re.compile(r"\[[0-9a-f:]+(?:%\w+)?\]", re.IGNORECASE)
 _HOST = re.compile(r"(?<=https://)[^\s/:'\"]+|(?<=host=')[^']*|(?<=resolve ')[^']*")
@@ -208,8 +214,15 @@ def _identifiers(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _host(host: HostSettings | None, substitutes: Substitutes) -> HostSettings | None:
-    """Return *host* with swap areas named by number where their names are not the kernel's."""
-    if host is None or host.swaps is None:
+    """Return *host* with swap areas named by number where their names are not the kernel's.
+
+    Paths in CDI specifications that programs of the node chose are left out.
+    """
+    if host is None:
+        return None
+    if host.cdi_specs is not None:
+        host = replace(host, cdi_specs=tuple(map(_cdi_spec, host.cdi_specs)))
+    if host.swaps is None:
         return host
     swaps = (
         area
@@ -218,6 +231,17 @@ def _host(host: HostSettings | None, substitutes: Substitutes) -> HostSettings |
         for area in host.swaps
     )
     return replace(host, swaps=tuple(swaps))
+
+
+def _cdi_spec(spec: CdiSpec) -> CdiSpec:
+    def plain(text: str) -> str:
+        return _HOST_PATH.sub("/…", text)
+
+    return replace(
+        spec,
+        faults=tuple(replace(fault, reason=plain(fault.reason)) for fault in spec.faults),
+        unseen=tuple(map(plain, spec.unseen)),
+    )
 
 
 def _node_status(status: NodeStatus | None, substitutes: Substitutes) -> NodeStatus | None:

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from agent.model.cdi import CdiFault, CdiSpec
 from agent.model.codec import encode
 from agent.model.dra import ClaimedDevice, PublishedDevice
 from agent.model.host import HostSettings, SwapArea
@@ -86,7 +87,19 @@ SNAPSHOT = Snapshot(
         swaps=(
             SwapArea(name="/dev/mapper/bigbank-swap", size=1, used=0),
             SwapArea(name="/dev/sda3", size=1, used=0),
-        )
+        ),
+        cdi_specs=(
+            CdiSpec(
+                path="/etc/cdi/a.yaml",
+                kind="nvidia.com/gpu",
+                devices=(GPU,),
+                faults=(
+                    CdiFault(reason="mounts /srv/bigbank/x, which does not exist", devices=(GPU,)),
+                    CdiFault(reason="names /dev/nvidia1, which does not exist"),
+                ),
+                unseen=("/home/ledger/x", "/usr/bin/nvidia-cdi-hook"),
+            ),
+        ),
     ),
     issues=(
         ProbeIssue(
@@ -130,6 +143,12 @@ def test_what_is_everybody_s_is_kept() -> None:
     assert AFTER.node_status.label_writers == {"nvidia.com/a": ("kubectl-label", "writer-0")}
     assert AFTER.host is not None
     assert [area.name for area in AFTER.host.swaps or ()] == ["/swap-0", "/dev/sda3"]
+    (spec,) = AFTER.host.cdi_specs or ()
+    assert [fault.reason for fault in spec.faults] == [
+        "mounts /…, which does not exist",
+        "names /dev/nvidia1, which does not exist",
+    ]
+    assert spec.unseen == ("/…", "/usr/bin/nvidia-cdi-hook")
 
 
 def test_a_name_is_replaced_by_the_same_one_everywhere() -> None:
