@@ -31,13 +31,14 @@ from agent.zones.zones import SteadyOffer, SteadyPods, zones
 if TYPE_CHECKING:  # loads more than this thread needs
     from agent.daemon.running_pods import Published
 
-LOOK_S = 2.0
+LOOK_S = 4.0
 """How often the kubelet is asked what it gave. It notifies nobody; it answers from memory, and
-allows 100 questions a second (kubernetes 1.36 pkg/kubelet/apis/podresources/constants.go)."""
+allows 100 questions a second (kubernetes 1.36 pkg/kubelet/apis/podresources/constants.go). Each
+question costs 1 to 2 ms of CPU, most of it in gRPC's threads, which go on looking for work."""
 
-OFFER_LOOKS = 3
-"""Looks from one question what the kubelet could give to the next, unless pods or kubelet change:
-each question costs 2 ms of CPU in all threads of gRPC."""
+OFFER_LOOKS = 2
+"""Looks from one question what the kubelet could give to the next, unless pods or kubelet have
+changed."""
 
 OUTAGE_ATTEMPTS = 6
 """Attempts, with the pauses below about a minute, after which a kubelet's silence is reported."""

@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from agent.daemon.zones_loop import GAP_S, LOOK_S, NEW_NODE_S, START_S, configured_zones_loop
+from agent.daemon.zones_loop import (
+    GAP_S,
+    LOOK_S,
+    NEW_NODE_S,
+    OFFER_LOOKS,
+    START_S,
+    configured_zones_loop,
+)
 from agent.kubeapi.watch import NodeWatch
 from agent.publish.labels.pacing import RECHECK_S
 from agent.zones.node_resource_topology import fingerprint
@@ -194,3 +201,18 @@ def test_a_watch_of_the_node_is_listened_to() -> None:
         replace(played.settings, publish_zones=True), played.store, Watched(None, "x")
     )
     assert told == [found.note_node]
+
+
+def test_what_the_kubelet_could_give_is_asked_for_when_pods_change_and_seldom_else(
+    kubelet: FakeKubelet, agent: SimulatedAgent
+) -> None:
+    kubelet.questions = 0
+    agent.run(10 * OFFER_LOOKS * LOOK_S)
+    assert kubelet.questions in (10, 11)
+    for changed in ((), (TRAINER,)):
+        kubelet.questions, kubelet.pods = 0, changed
+        agent.run(LOOK_S)
+        assert kubelet.questions >= 1
+    kubelet.questions, kubelet.start = 0, 7
+    agent.run(LOOK_S)
+    assert kubelet.questions >= 1
