@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from agent.model.nvml_event import EventKind
 from agent.probes.nvml import event_pipe
-from agent.probes.nvml.events import LOST_IN_A_ROW, WAIT_MS
+from agent.probes.nvml.events import LOST_IN_A_ROW, LOST_PAUSE_S
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.build import library
@@ -184,7 +184,7 @@ def test_an_error_of_the_wait_is_no_event_and_does_not_last(
 def test_a_few_lost_answers_to_a_wait_cost_no_registration(
     nvml_fake: FakeNvml, nvml_supervise: Supervise
 ) -> None:
-    few_s, is_few = LOST_IN_A_ROW * WAIT_MS / 2000, False
+    few_s, is_few = LOST_IN_A_ROW * LOST_PAUSE_S / 2, False
     while not is_few:  # on a machine that stood still they were many
         log, before = EventLog(), nvml_fake.freed
         supervisor = nvml_supervise(on_events=log)
