@@ -6,17 +6,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
-from agent.checks.engine import Report, evaluate
-from agent.checks.rule import Rule, Verdict
 from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.config.data_files import check, load_checks
 from agent.daemon.logs import LastProblem
 from agent.errors import AgentError
 from agent.health.notices import Notice
 from agent.model.snapshot import Snapshot
+
+if TYPE_CHECKING:  # loaded once the kubelet has the devices
+    from agent.checks.engine import Report
+    from agent.checks.rule import Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +35,14 @@ class CheckSummary:
 
     counts: Mapping[str, int]
     broken: Mapping[str, str]
-    report: Report = field(compare=False)
+    report: "Report" = field(compare=False)
 
 
-def summarize(snapshot: Snapshot, rules: Iterable[Rule], overrides: Overrides) -> CheckSummary:
+def summarize(snapshot: Snapshot, rules: "Iterable[Rule]", overrides: Overrides) -> CheckSummary:
     """Evaluate *rules* on *snapshot* under *overrides*."""
+    from agent.checks.engine import evaluate  # noqa: PLC0415 - not needed to register
+    from agent.checks.rule import Verdict  # noqa: PLC0415 - same
+
     report = evaluate(snapshot, rules, overrides)
     summary = report.summary
     return CheckSummary(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ApiUnavailable, UnreadableError
-from agent.kubeapi.kubeconfig import plain
 from agent.probes.host import service_account
 
 _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
@@ -59,11 +58,13 @@ def access(kubeconfig: Path | None, context: str | None = None) -> Access:
     if is_in_pod and not any(map(os.environ.get, _PROXIES)):
         return _service_account()
     is_direct = not any(map(os.environ.get, (*_PROXIES, *_PLAIN_PROXIES)))
-    found = plain(kubeconfig, context) if kubeconfig is not None and is_direct else None
-    if found is not None:
+    if kubeconfig is not None and is_direct:
         from urllib3 import PoolManager  # noqa: PLC0415 - costs memory before use
 
-        return Access(found.host, PoolManager(**found.pool_settings), found.credentials)
+        from agent.kubeapi.kubeconfig import plain  # noqa: PLC0415 - pods have an account
+
+        if (found := plain(kubeconfig, context)) is not None:
+            return Access(found.host, PoolManager(**found.pool_settings), found.credentials)
     return _by_package(kubeconfig, context, is_in_pod=is_in_pod)
 
 
