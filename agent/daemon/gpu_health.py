@@ -257,7 +257,7 @@ class GpuHealthMonitor:
             with self._lock:
                 state, now = self._state, self._lasting
             is_kept = self._file.is_there or now == lasting(_NOTHING)
-            if is_retry and self._file.was_damaged():
+            if is_retry and self._file.was_damaged(state):
                 is_kept = False
                 text = f"{self._file.path} was changed by somebody else: it is written again"
                 with self._lock:

@@ -15,7 +15,7 @@ from agent.config.values import shown
 from agent.daemon.logs import LastProblem
 from agent.deviceplugin.host_files import MAX_BYTES, HostFile
 from agent.errors import DecodeError
-from agent.health.saved import decode, encode
+from agent.health.saved import decode, encode, verdicts
 from agent.health.state import HealthState
 from agent.model.codec import load_json
 from agent.model.gpu import Gpu
@@ -120,15 +120,23 @@ class HealthFile:
         self._problem.is_new(None)
         return True
 
-    def was_damaged(self) -> bool:
-        """Return whether the file is there, but is not what was read or written last."""
+    def was_damaged(self, state: HealthState) -> bool:
+        """Return whether the file is there with neither what was read or written last nor *state*.
+
+        Another instance of this program on the node writes the same file: its verdicts on the same
+        GPUs differ in their times alone, and are left.
+        """
         if not self._is_there:
             return False
         try:
-            return self._file.content() != self._content
+            content = self._file.content()
+            if content == self._content:
+                return False
+            return verdicts(decode(content.decode("utf-8"))) != verdicts(state)
         except FileNotFoundError:
             return False
-        except OSError:  # a directory, a link, a pipe, or a file that we may not read
+        # A directory, a link, a pipe, a file that we may not read, or no such document.
+        except (OSError, DecodeError, UnicodeDecodeError):
             return True
 
     def was_removed(self) -> bool:

@@ -1,7 +1,7 @@
 """The health state as a document that outlives the process, and what a new process keeps."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -88,6 +88,15 @@ def doubted(state: HealthState, gpus: Iterable[str], now: float) -> HealthState:
     records = {name: state.gpus.get(name, GpuRecord()) for name in gpus}
     in_doubt = {name: with_fault(record, fault) for name, record in records.items()}
     return replace(state, gpus=MappingProxyType({**state.gpus, **in_doubt}))
+
+
+def verdicts(state: HealthState) -> Mapping[str, frozenset[str]]:
+    """Return the reasons of what is wrong with each GPU, by its id; without GPUs that are sound."""
+    return {
+        name: frozenset(fault.reason for fault in record.faults)
+        for name, record in state.gpus.items()
+        if record.faults
+    }
 
 
 def lasting(state: HealthState) -> object:

@@ -252,3 +252,23 @@ def test_doubt_waits_for_the_first_reading_of_nvml(daemon: Daemon) -> None:
 def test_without_a_file_no_gpu_is_in_doubt(daemon: Daemon) -> None:
     daemon.watch.look(SOUND, FINE)
     assert (daemon.reasons, told(daemon)) == ({}, [])
+
+
+def test_the_file_that_another_instance_wrote_with_the_same_verdicts_is_left_alone(
+    daemon: Daemon,
+) -> None:
+    """Manifests and chart on one node share the directory of the state."""
+    assert daemon.path is not None
+    other = Daemon(daemon.path)
+    for number, each in enumerate((daemon, other)):
+        each.watch.look(SOUND, FINE)
+        each.wait(1 + number)
+        each.watch.take_events([xid(79)])
+        each.wait(1)
+        told(each)
+    theirs = daemon.path.read_bytes()
+
+    daemon.watch.look(SOUND, FINE)
+
+    assert daemon.path.read_bytes() == theirs
+    assert told(daemon) == []
