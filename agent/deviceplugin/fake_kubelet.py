@@ -291,9 +291,10 @@ class Endpoint:
     def close(self) -> None:
         """Hang up and wait for the end of the watching thread, unless that is the caller."""
         self._stream.cancel()
-        if self._thread is not current_thread():
-            self._thread.join()
         self._channel.close()
+        if self._thread is not current_thread():
+            # gRPC can leave a thread waiting whose peer ends at the moment of the cancel.
+            self._thread.join(self._deadlines.fake_kubelet_stop_s)
 
     def _watch_devices(self) -> None:
         try:

@@ -142,7 +142,7 @@ def _with_own(
         file.write(certificate + b"\n" + key)
         file.flush()
         # An encrypted key fails, instead of asking a person for its password.
-        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password=lambda: "")
     return context
 
 
