@@ -19,6 +19,7 @@ from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.capture.raw import RawCapture, capture_raw
 from agent.probes.discover import discover
+from agent.probes.host.driver_holders import with_driver_holders
 from agent.probes.nvml.record import NvmlReading
 from agent.probes.nvml.supervisor import NvmlSupervisor
 
@@ -72,7 +73,7 @@ def read(settings: Settings, *, in_full: bool, pods: bool) -> Reading:
         return Reading(snapshot=snapshot, nvml_failure=failure)
 
     with progress("asking the kubelet and the API server about pods"):
-        complete = with_pods(snapshot, settings)
+        complete = with_driver_holders(with_pods(snapshot, settings), settings.procfs_root)
     # Three questions to a server that is not there have one and the same answer.
     reasons = dict.fromkeys(
         ("kubelet" if issue.probe == "kubelet" else "pods", issue.reason)
@@ -155,9 +156,6 @@ def with_pods(snapshot: Snapshot, settings: Settings) -> Snapshot:
             offer = ask("podresources", "kubelet", resources.offer)
             found = replace(found, offer=offer, pods=join(found.pods, assigned))
 
-    from agent.probes.host.driver_holders import with_driver_holders  # noqa: PLC0415 - with pods only
-
-    found = with_driver_holders(found, settings.procfs_root)
     pods = found.pods
     if pods is not None:
         uids = uids_by_holdings(pods, found.kubelet_state)

@@ -276,7 +276,7 @@ class Pod:
             source = volumes[mount["name"]]
             host = source.get("hostPath", {}).get("path")
             if host in ("/run/nodetopo", "/var/lib/nodetopo"):
-                state = self._scratch / host.replace("/", "-")
+                state = self._scratch / mount["name"]
                 state.mkdir(exist_ok=True)
                 mounts[mount["mountPath"]] = state
             elif host == "/dev/null":
@@ -319,6 +319,7 @@ def test_the_agent_serves_its_node_from_the_image(
         assert process.wait(TIMEOUT_S) == 0, tail(pod.log)
     assert "Traceback" not in pod.log.read_text()
     assert (scratch / "state/gpus.json").exists()
+    assert (scratch / "machine/gpu-count.json").exists()
 
 
 @pytest.mark.parametrize("login", ["token", "program"])
