@@ -110,7 +110,7 @@ def _log_unraisable(args: "sys.UnraisableHookArgs") -> None:
     structlog.get_logger().error(about, where=repr(args.object), exc_info=info)
 
 
-def _log_warning(  # noqa: PLR0917 - the signature of warnings.showwarning
+def _log_warning(  # noqa: PLR0917 - as warnings.showwarning is called
     message: Warning | str,
     category: type[Warning],
     filename: str,

@@ -40,7 +40,7 @@ class PortForward:
         except websocket.WebSocketConnectionClosedException:
             pass
         finally:
-            connection.shutdown()  # type: ignore[no-untyped-call]  # the socket too, which close() leaves to the peer
+            connection.shutdown()  # type: ignore[no-untyped-call]  # closes the socket too
         assert answer[1][2:] == b"", answer[1]
         return answer[0][2:]
 
