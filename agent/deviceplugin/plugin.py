@@ -1,8 +1,9 @@
 """The device plugin of one resource: the service, its registrars, and the loop that runs them.
 
 Whatever the kubelet does, the resource stays served and registered. The kernel reports changes of
-the directory; a full look follows each, and every :data:`LOOK_S`. Until the kubelet watches the
-devices, and where the directory cannot be watched, it is asked every :data:`POLL_S`.
+the directory, and gRPC the end of a stream; a full look follows each, and every :data:`LOOK_S`.
+Until the kubelet watches the devices, and where the directory cannot be watched, it is asked every
+:data:`POLL_S`.
 
 :mod:`agent.deviceplugin.conflict` describes how other makers' plugins are treated, and
 :mod:`agent.deviceplugin.siblings` how other instances of this one are.
@@ -33,10 +34,6 @@ from agent.errors import InputError
 POLL_S = 0.03
 """Leaves 20 ms to serve and register, of the 50 ms that a restarted kubelet waits for a plugin."""
 
-SETTLED_S = 0.5
-"""How often streams are looked at while the kubelet watches the devices: 130 µs of CPU each time,
-and an end without a change of the directory is one of a kubelet that crashed."""
-
 SELDOM_S = 5.0
 """As :data:`LOOK_S` while the kubelet watches the devices and the directory is followed."""
 
@@ -51,7 +48,7 @@ MOST_ABSENCES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absence:
-    """A time in which no kubelet watched the devices, to within :data:`SETTLED_S`.
+    """A time in which no kubelet watched the devices.
 
     Attributes:
         since_s: its begin on the monotonic clock; the first begins with the plugin.
@@ -153,7 +150,13 @@ class DevicePlugin:
         if registration is not Registration.WATCHER:
             self._registrars.append(
                 KubeletSocketRegistrar(
-                    resource, socket_dir, servicer, log, deadlines, instance=instance
+                    resource,
+                    socket_dir,
+                    servicer,
+                    log,
+                    deadlines,
+                    instance=instance,
+                    on_stream_end=self._changes.wake,
                 )
             )
         if registration is not Registration.SOCKET:
@@ -167,7 +170,13 @@ class DevicePlugin:
 
             self._registrars.append(
                 PluginWatcherRegistrar(
-                    resource, plugins_registry, servicer, log, deadlines, instance=instance
+                    resource,
+                    plugins_registry,
+                    servicer,
+                    log,
+                    deadlines,
+                    instance=instance,
+                    on_stream_end=self._changes.wake,
                 )
             )
         self._siblings = Siblings(resource, [one.directory for one in self._registrars], instance)
@@ -276,16 +285,15 @@ class DevicePlugin:
         self._log.info("kubelet socket watched", path=str(self._kubelet_socket))
         try:
             while not self._stopping.is_set():
-                is_followed = (
-                    self._changes.follow()
-                )  # first: what comes after the look ends the wait
-                now = monotonic()
+                # First: what comes after the look ends the wait.
+                is_followed, now = self._changes.follow(), monotonic()
                 is_look_due = self._entries.may_have_changed() or now >= self._next_look
                 if is_look_due:
                     self._look(now)
-                    is_alone = self._competitor is None and not self._sibling_names
-                    is_seldom = is_followed and self._is_settled and is_alone
-                    self._next_look = now + (SELDOM_S if is_seldom else LOOK_S)
+                is_alone = self._competitor is None and not self._sibling_names
+                pause_s = SELDOM_S if is_followed and self._is_settled and is_alone else LOOK_S
+                if is_look_due:
+                    self._next_look = now + pause_s
                 if self._is_renewal_due.is_set():
                     self._is_renewal_due.clear()
                     self._renew(now)
@@ -298,7 +306,7 @@ class DevicePlugin:
                 if self._servicer.devices:
                     self._register(now)
                 self._note_absence(monotonic())
-                self._changes.wait(SETTLED_S if is_followed and self._is_settled else POLL_S)
+                self._changes.wait(pause_s if is_followed and self._is_settled else POLL_S)
         finally:
             self._changes.close()
             for registrar in self._registrars:

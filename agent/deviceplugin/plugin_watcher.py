@@ -67,7 +67,8 @@ class PluginWatcherRegistrar(Registrar):
         endpoint = sockets.endpoint_name(self._resource, self.directory, self._instance)
         name = sockets.HIDDEN + endpoint
         self._announcer = Announcer(self._resource)  # a notification is about one socket
-        return PluginServer(self._servicer, self.directory / name, self._announcer)
+        path = self.directory / name
+        return PluginServer(self._servicer, path, self._announcer, on_end=self._on_stream_end)
 
     def _attempt(self, server: PluginServer, now: float) -> bool:
         """Show the socket; the kubelet does the rest."""

@@ -11,6 +11,7 @@ forget the connection: they never notice its end, and count its devices until th
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -128,6 +129,7 @@ class Registrar(ABC):
         deadlines: Deadlines,
         *,
         instance: str,
+        on_stream_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.directory = directory
         self.registrations = 0
@@ -135,6 +137,7 @@ class Registrar(ABC):
         self.is_detached = False
         self._resource = resource
         self._instance = instance
+        self._on_stream_end = on_stream_end
         self._servicer = servicer
         self._log = log
         self._deadlines = deadlines
@@ -371,7 +374,7 @@ class KubeletSocketRegistrar(Registrar):
 
     def _new_server(self) -> PluginServer:
         name = sockets.endpoint_name(self._resource, self.directory, self._instance)
-        return PluginServer(self._servicer, self.directory / name)
+        return PluginServer(self._servicer, self.directory / name, on_end=self._on_stream_end)
 
     def _attempt(self, server: PluginServer, now: float) -> bool:
         if not self._has_kubelet:

@@ -40,14 +40,17 @@ class PluginServer:
         announcer: registration.RegistrationServicer | None = None,
         *,
         users: frozenset[int] | None = None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         """Serve *servicer*, and *announcer* besides it, for *users*; ``None``: root and our own.
+
+        *on_end* is called at the end of each stream, by a thread of gRPC's.
 
         Raises:
             RuntimeError: the socket cannot be bound (as grpcio reports it).
         """
         self.path = path
-        self.streams = Streams()
+        self.streams = Streams(on_end)
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix=path.stem)
         guard = Guard(Peers(path, users))
         self._server = grpc.server(self._pool, interceptors=[guard, self.streams])
@@ -125,9 +128,10 @@ class Streams(grpc.ServerInterceptor):
         opened: how many there have ever been.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_end: Callable[[], None] = lambda: None) -> None:
         self.open = 0
         self.opened = 0
+        self._on_end = on_end
         self._lock = Lock()
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
@@ -139,6 +143,7 @@ class Streams(grpc.ServerInterceptor):
         def ended() -> None:
             with self._lock:
                 self.open -= 1
+            self._on_end()
 
         def counted(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             with self._lock:
