@@ -8,7 +8,6 @@ import structlog
 
 from agent.config.settings import Settings
 from agent.daemon.check_terms import OverridesFile
-from agent.daemon.driver_pause import DriverPause
 from agent.daemon.expected_gpus import ExpectedGpuCount
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.hca_health import HcaHealthMonitor
@@ -27,6 +26,7 @@ from agent.store import SnapshotStore
 if TYPE_CHECKING:  # loaded only where they are used
     from agent.daemon.dra_loop import DraLoop
     from agent.daemon.dra_neighbours import DraNeighbours
+    from agent.daemon.driver_pause import DriverPause
     from agent.daemon.labels_loop import LabelsLoop
     from agent.daemon.pod_loops import PodLoops
     from agent.daemon.running_pods import Published
@@ -64,7 +64,7 @@ class Components:
     health: GpuHealthMonitor | None = None
     hcas: HcaHealthMonitor | None = None
     expected: ExpectedGpuCount | None = None
-    pause: DriverPause | None = None
+    pause: "DriverPause | None" = None
     reloader: Reloader | None = None
     events: EventPublisher | None = None
     labels: "LabelsLoop | None" = None
@@ -127,6 +127,8 @@ class Components:
         """Add what follows the labels that ask for a free driver, where there is an API server."""
         settings = self.settings
         if self.target.is_real and not settings.once and is_known(settings.kubeconfig):
+            from agent.daemon.driver_pause import DriverPause  # noqa: PLC0415 - in a cluster only
+
             self.pause = DriverPause()
             if self.reloader is not None and self.reloader.watch is not None:
                 self._follow(self.reloader.watch)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from agent.daemon.driver_pause import DriverPause
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.hca_health import HcaHealthMonitor
 from agent.daemon.loops import PeriodicLoop
@@ -29,6 +28,7 @@ from agent.topology.presence import missing_text
 
 if TYPE_CHECKING:  # loaded only in a cluster
     from agent.daemon.dra_neighbours import DraNeighbours
+    from agent.daemon.driver_pause import DriverPause
 
 TICK_S = 2.0
 """How often time alone is a reason to look: recoveries are due, files may have changed, plugins may
@@ -213,7 +213,7 @@ class ReconcileLoop(PeriodicLoop):
         wake: threading.Event,
         hcas: HcaHealthMonitor | None = None,
         neighbours: "DraNeighbours | None" = None,
-        pause: DriverPause | None = None,
+        pause: "DriverPause | None" = None,
         scan: Callable[[], None] = lambda: None,
     ) -> None:
         self._pause = pause

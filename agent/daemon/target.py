@@ -26,7 +26,6 @@ from agent.model.kubernetes import MIG_RESOURCES
 from agent.model.nvml_event import NvmlEvent, NvmlStatus
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
-from agent.probes.kubelet.podresources import PodResources
 from agent.probes.node import NodeReader
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.sysfs.kernel_log import KernelLog
@@ -138,6 +137,8 @@ def _served_by(settings: Settings, directory: Path, *, is_real: bool) -> str | N
     """
     if (found := other_plugin(directory)) is not None or not is_real:
         return found
+    from agent.probes.kubelet.podresources import PodResources  # noqa: PLC0415 - only for --once
+
     kubelet = PodResources(settings.pod_resources_socket, timeout_s=ANSWER_S)
     try:
         listed = {device.resource for device in kubelet.offer().devices}

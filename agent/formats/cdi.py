@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from agent.model.cdi import CdiFault
+from agent.model.cdi import CdiFault, HostNode
 
 Shape: TypeAlias = type | range | list[Any] | Mapping[str, Any]
 """What a value must be: a scalar's type, the range of an integer, a list of one shape, an object
@@ -79,22 +79,6 @@ the driver's version."""
 
 _MOST_FAULTS = 64
 _MOST_UNSEEN = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostNode:
-    """What is at a path of the host, without following a link at its end.
-
-    Attributes:
-        exists: ``None`` where it cannot be seen.
-        type: ``b``, ``c`` or ``p`` of a device node, empty for anything else, ``None`` where that
-            is not known.
-        numbers: major and minor; ``None`` where they are not known.
-    """
-
-    exists: bool | None
-    type: str | None = None
-    numbers: tuple[int, int] | None = None
 
 
 class Host(Protocol):

@@ -10,6 +10,22 @@ DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostNode:
+    """What is at a path of the host, without following a link at its end.
+
+    Attributes:
+        exists: ``None`` where it cannot be seen.
+        type: ``b``, ``c`` or ``p`` of a device node, empty for anything else, ``None`` where that
+            is not known.
+        numbers: major and minor; ``None`` where they are not known.
+    """
+
+    exists: bool | None
+    type: str | None = None
+    numbers: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CdiFault:
     """Why containers with devices of a specification do not start, or cannot use the devices.
 

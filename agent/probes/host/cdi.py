@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from agent.formats import cdi, yaml
+from agent.formats import yaml
 from agent.formats.fields import mappings, text
 from agent.model.cdi import DIRECTORIES, CdiSpec, directory
 from agent.model.host import ContainerToolkit, RuntimeConfig
@@ -86,6 +86,8 @@ def _spec(files: Files, path: str, paths: HostPaths) -> CdiSpec:
     content = files.text(path)
     if content is None:
         return CdiSpec(path=f"/{path}")
+    from agent.formats import cdi  # noqa: PLC0415 - many hosts have no specification
+
     value = None
     try:
         value = yaml.load(content)

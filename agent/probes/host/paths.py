@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from functools import cached_property
 
-from agent.formats.cdi import HostNode
+from agent.model.cdi import HostNode
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import FIFO, FILE, LINK
 
