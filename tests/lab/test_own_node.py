@@ -97,15 +97,15 @@ def test_what_is_the_agents_own_may_change(agent: Api, change: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"metadata": {"labels": {"foreign.example/key": "other"}}}, "labels of its own"),
-        ({"metadata": {"labels": {"foreign.example/key": None}}}, "labels of its own"),
-        ({"metadata": {"labels": {"node-role.kubernetes.io/x": ""}}}, "labels of its own"),
-        ({"metadata": {"labels": {"nvidia.com/gpu.deploy.driver": None}}}, "labels of its own"),
-        *(({"metadata": {"labels": {key: "x"}}}, "labels of its own") for key in COMMANDS),
-        ({"metadata": {"annotations": {"nvidia.com/note": "x"}}}, "annotations of its own"),
-        ({"metadata": {"annotations": {"foreign.example/key": "x"}}}, "annotations of its own"),
+        ({"metadata": {"labels": {"foreign.example/key": "other"}}}, "its own labels"),
+        ({"metadata": {"labels": {"foreign.example/key": None}}}, "its own labels"),
+        ({"metadata": {"labels": {"node-role.kubernetes.io/x": ""}}}, "its own labels"),
+        ({"metadata": {"labels": {"nvidia.com/gpu.deploy.driver": None}}}, "its own labels"),
+        *(({"metadata": {"labels": {key: "x"}}}, "its own labels") for key in COMMANDS),
+        ({"metadata": {"annotations": {"nvidia.com/note": "x"}}}, "its own annotations"),
+        ({"metadata": {"annotations": {"foreign.example/key": "x"}}}, "its own annotations"),
         ({"metadata": {"managedFields": [{}]}}, "no managedFields of others"),
-        ({"metadata": {"annotations": {"foreign.example/note": None}}}, "annotations of its own"),
+        ({"metadata": {"annotations": {"foreign.example/note": None}}}, "its own annotations"),
         ({"spec": {"unschedulable": True}}, "neither the spec"),
         ({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, "neither the spec"),
         ({"metadata": {"finalizers": ["a.example/b"]}}, "neither the owners"),
@@ -142,7 +142,7 @@ def test_no_label_of_another_node_may(agent: Api) -> None:
 def test_a_patch_of_the_status_may_change_neither_it_nor_foreign_labels(agent: Api) -> None:
     with pytest.raises(ApiError, match="neither the spec nor the status"):
         agent.merge(f"/api/v1/nodes/{OWN}/status", {"status": {"capacity": {"nvidia.com/gpu": 9}}})
-    with pytest.raises(ApiError, match="labels of its own"):
+    with pytest.raises(ApiError, match="its own labels"):
         agent.merge(f"/api/v1/nodes/{OWN}/status", {"metadata": {"labels": {"a.example/b": "c"}}})
 
 
