@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.daemon import gpu_health
+from agent.daemon.driver_pause import DriverPause
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.scan_loop import ScanLoop
 from agent.daemon.target import Machine, Target
@@ -166,30 +167,13 @@ def test_while_the_driver_is_claimed_nothing_is_read_and_nvml_is_closed() -> Non
     assert events == [("info", "NVML closed"), ("info", "NVML read again")]
 
 
-def test_a_claim_ends_the_wait_for_the_next_scan_and_its_end_too() -> None:
-    claimed: list[str | None] = [None]
-    loop = scan_loop(None, lambda: SOUND, claim=lambda: claimed[0])
-    stopping = threading.Event()
-    loop.step()
-    claimed[0] = "a=b"
-    loop.wait(stopping, 1e9)  # would outlast the test
-    loop.step()
-    claimed[0] = None
-    loop.wait(stopping, 1e9)
-
-
-def test_a_verdict_that_wants_a_look_waits_while_the_driver_is_claimed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(gpu_health, "LOOK_PAUSE_S", 0.0)
-    health = GpuHealthMonitor(HealthRules(), None, boot_id=None, on_change=lambda: None)
-    claimed: list[str | None] = ["a=b"]
-    loop = scan_loop(health, lambda: SOUND, claim=lambda: claimed[0])
-    loop.step()
-    health.take_events([xid(154)])
-    assert health.wants_look
-    waits = iter((False, False, True))  # the end comes with the third
-    stopping = threading.Event()
-    monkeypatch.setattr(stopping, "wait", lambda _s: next(waits))
-    loop.wait(stopping, 1e9)
-    assert list(waits) == []  # it went on waiting although a look was wanted
+def test_a_pause_of_the_driver_ends_the_wait_for_the_next_scan_and_so_does_its_end() -> None:
+    pause = DriverPause()
+    loop = scan_loop(None, lambda: SOUND, claim=lambda: pause.claim)
+    pause.on_change = loop.scan_soon
+    seen = []
+    for labels in ({"nvidia.com/mig.config.state": "pending"}, {}):
+        pause.note({"labels": labels})
+        loop.wait(threading.Event(), 1e9)  # would outlast the test
+        seen.append(pause.claim)
+    assert seen == ["nvidia.com/mig.config.state=pending", None]
