@@ -79,7 +79,10 @@ def test_nvidias_hands_over_by_a_variable_and_ours_as_the_node_is_set_up(desk: F
     assert ours.envs == {"NVIDIA_VISIBLE_DEVICES": frozenset({uuid})}
 
     with at.with_ours("version: v1\n", {GPU}) as kubelet:
-        devices = [{"name": device.id} for device in kubelet.devices(GPU) or ()]
+        edits = {"env": ["A=1"]}  # CDI ignores a file whose devices have none
+        devices = [
+            {"name": device.id, "containerEdits": edits} for device in kubelet.devices(GPU) or ()
+        ]
     spec = at.host / "etc/cdi/nvidia.json"
     spec.parent.mkdir(parents=True, exist_ok=True)
     spec.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": GPU, "devices": devices}))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.formats.cdi import HostNode
+from agent.model.cdi import HostNode
 from agent.probes.host.paths import HostPaths
 from tests.probes.host.host_parts import HostTree, files_of
 
