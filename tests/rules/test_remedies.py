@@ -23,8 +23,8 @@ RELEASES = (None, "", "v1.27.3", "v1.35.4", "v1.36.3", "v1.37.1")
 OUTSIDE: Mapping[str, str] = {
     "hardware, its firmware, or a reset of it": """
         GPU-001 GPU-002 GPU-003 GPU-004 GPU-005 GPU-007 MIG-002 NVL-001 NVL-002 NVL-003 NVL-005
-        PCI-001 PCI-002 PCI-003 PCI-004 PCI-007 NUM-001 NUM-002 NUM-004 RDM-001 RDM-002 RDM-003
-        RDM-004 RDM-005 RDM-006 RDM-010 RDM-011 RDM-014 RDM-015 RDM-016 GDR-005 PLG-002
+        PCI-001 PCI-002 PCI-003 PCI-004 PCI-007 PCI-010 NUM-001 NUM-002 NUM-004 RDM-001 RDM-002
+        RDM-003 RDM-004 RDM-005 RDM-006 RDM-010 RDM-011 RDM-014 RDM-015 RDM-016 GDR-005 PLG-002
     """,
     "the driver, its services and parameters": """
         GPU-006 NVL-004 NVL-006 NVL-007 NUM-003 GDR-001 GDR-002 GDR-003
@@ -36,6 +36,7 @@ OUTSIDE: Mapping[str, str] = {
     """,
     "the container runtime and the toolkit": """
         RUN-001 RUN-002 RUN-003 RUN-004 RUN-005 RUN-006 RUN-007 RUN-008 RUN-009 RUN-010 RUN-011
+        RUN-012
     """,
     "rights in the cluster": "KUB-027",
     "files of the kubelet that only a person can put right": "KUB-029 KUB-030 KUB-031",
