@@ -388,7 +388,8 @@ class KubeletSocketRegistrar(Registrar):
             except (OSError, RuntimeError) as error:
                 self._failed(f"cannot serve in {self.directory}: {error}", now)
                 return True
-            server.stop(self._deadlines.stop_grace_s)  # a call in progress admits a pod
+            # A call in progress admits a pod; a stream can have begun after the hang-up.
+            server.stop(self._deadlines.stop_grace_s, hangs_up=True)
             server, self._is_used = self._server, False
         streams_opened = server.streams.opened
         self._registered_with = sockets.identity(self._kubelet_socket)  # before: it may change

@@ -88,9 +88,15 @@ class PluginServer:
             return False
         return now[:2] == self._identity[:2]  # a chmod changes the ctime, and nothing else
 
-    def stop(self, grace_s: float) -> None:
-        """End all calls within *grace_s* and remove the socket file, if it is still ours."""
-        self._server.stop(grace_s).wait(grace_s + STUCK_S)
+    def stop(self, grace_s: float, *, hangs_up: bool = False) -> None:
+        """End all calls within *grace_s* and remove the socket file, if it is still ours.
+
+        With *hangs_up* streams end at once. Otherwise they have the time to send their last list.
+        """
+        ended = self._server.stop(grace_s)  # no call begins after this
+        if hangs_up:
+            self.streams.cancel()
+        ended.wait(grace_s + STUCK_S)
         self._pool.shutdown(wait=False)
         self.path.unlink(missing_ok=True)  # its name is unique, so it is nobody else's
 
@@ -132,7 +138,15 @@ class Streams(grpc.ServerInterceptor):
         self.open = 0
         self.opened = 0
         self._on_end = on_end
+        self._contexts: set[grpc.ServicerContext] = set()
         self._lock = Lock()
+
+    def cancel(self) -> None:
+        """End those that are open now."""
+        with self._lock:
+            contexts = tuple(self._contexts)
+        for context in contexts:
+            context.cancel()
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Pass every call on, counted if it is a stream; gRPC calls this once for each."""
@@ -140,17 +154,19 @@ class Streams(grpc.ServerInterceptor):
         if handler is None or not details.method.endswith("/ListAndWatch"):
             return handler
 
-        def ended() -> None:
-            with self._lock:
-                self.open -= 1
-            self._on_end()
-
         def counted(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            def ended() -> None:
+                with self._lock:
+                    self.open -= 1
+                    self._contexts.discard(context)
+                self._on_end()
+
             with self._lock:
                 if not context.add_callback(ended):  # called once, whichever side ends the stream
                     return  # the client is gone already
                 self.open += 1
                 self.opened += 1
+                self._contexts.add(context)
             yield from handler.unary_stream(request, context)
 
         return grpc.unary_stream_rpc_method_handler(

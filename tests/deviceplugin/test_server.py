@@ -96,3 +96,13 @@ def test_only_the_owner_may_connect(umask: int) -> None:
             assert stat.S_IMODE(it.path.stat().st_mode) == 0o600
     finally:
         os.umask(before)
+
+
+def test_a_stop_that_hangs_up_waits_for_no_stream() -> None:
+    """A kubelet can open its stream after the plugin has hung up, and would keep it open."""
+    with server(None) as (it, channel):
+        lists = service.DevicePluginStub(channel).ListAndWatch(pb.Empty(), timeout=LIMIT_S)
+        assert len(next(lists).devices) == len(GPUS)
+        it.stop(1e6, hangs_up=True)
+        with pytest.raises(grpc.RpcError):
+            next(lists)
