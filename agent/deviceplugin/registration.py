@@ -171,12 +171,12 @@ class Registrar(ABC):
 
     @property
     def registered_socket_ns(self) -> int | None:
-        """When the socket that the kubelet accepted was made, as the file system stamps it.
+        """When the socket that the kubelet accepted was registered, by the file system's clock.
 
         ``None`` without one.
         """
         server = self._server
-        return None if server is None or self._accepted is None else server.created_ns
+        return None if server is None or self._accepted is None else server.stamp_ns
 
     @property
     def streams_open(self) -> int:
@@ -393,6 +393,7 @@ class KubeletSocketRegistrar(Registrar):
             server, self._is_used = self._server, False
         streams_opened = server.streams.opened
         self._registered_with = sockets.identity(self._kubelet_socket)  # before: it may change
+        server.stamp()
         try:
             self._client.register(self._resource, server.path.name)
         except RegistrationError as error:

@@ -1,5 +1,6 @@
 """A running gRPC server on a socket of its own, and who watches the device list through it."""
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -68,9 +69,15 @@ class PluginServer:
         self._identity = sockets.identity(path)
 
     @property
-    def created_ns(self) -> int:
-        """When the socket was made, as the file system stamps it; 0 if it is gone since then."""
+    def stamp_ns(self) -> int:
+        """When the socket was made or last stamped, by the file system's clock; 0 if it is gone."""
         return 0 if self._identity is None else self._identity[2]
+
+    def stamp(self) -> None:
+        """Stamp the socket file with the time of now, for other instances to see."""
+        with suppress(OSError):  # it vanished
+            os.utime(self.path)
+        self._identity = sockets.identity(self.path) or self._identity
 
     def rename(self, path: Path) -> None:
         """Rename the socket file to *path*, on the same file system.

@@ -21,17 +21,17 @@ register again at once when one ends that replaced them all."""
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """Another instance, by one of its sockets; *created_ns* is when the newest one was made."""
+    """Another instance, by one of its sockets; *stamp_ns* is when the newest one was stamped.
+
+    A socket is stamped when it is made, and before it is registered.
+    """
 
     path: Path
-    created_ns: int
+    stamp_ns: int
 
     def may_have_replaced(self, socket_ns: int) -> bool:
-        """Return whether it can have registered after an instance whose socket is of *socket_ns*.
-
-        A socket is made when it is registered.
-        """
-        return self.created_ns > socket_ns - SAME_TIME_NS
+        """Return whether it can have registered after an instance with a socket of *socket_ns*."""
+        return self.stamp_ns > socket_ns - SAME_TIME_NS
 
 
 class Siblings:
@@ -69,7 +69,7 @@ class Siblings:
             made = sockets.identity(path)
             found = Sibling(path, 0 if made is None else made[2])
             known = self._known.get(instance, found)
-            self._known[instance] = max(known, found, key=lambda one: one.created_ns)
+            self._known[instance] = max(known, found, key=lambda one: one.stamp_ns)
         return tuple(one for instance, one in before.items() if instance not in self._known)
 
     def forget(self) -> None:
