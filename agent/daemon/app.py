@@ -170,13 +170,11 @@ class Daemon:
             scan=self._scan_loop.scan_soon,
         )
         if pause is not None:
-            pause.on_change = self._scan_loop.scan_soon
+            pause.on_change = self._take_pause
         if components.hcas is not None:
             components.hcas.on_other_hcas = self._scan_loop.scan_whole
         if components.reloader is not None:
             components.reloader.on_news = wake.set
-        if pause is not None:
-            pause.on_change = wake.set
 
     def run(self, report: "Callable[[Ready], None] | None") -> int:
         """Start every loop, call *report* once, and wait for the end."""
@@ -239,6 +237,11 @@ class Daemon:
         self._group.stop()
         self._components.store.close()
         self._components.wake()
+        self._scan_loop.scan_soon()
+        self._wake.set()
+
+    def _take_pause(self) -> None:
+        """Close or read NVML now, and report it."""
         self._scan_loop.scan_soon()
         self._wake.set()
 

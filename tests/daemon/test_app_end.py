@@ -14,6 +14,7 @@ from agent.daemon import loops
 from agent.daemon.app import Daemon
 from agent.daemon.check_terms import OverridesFile
 from agent.daemon.components import Components
+from agent.daemon.driver_pause import DriverPause
 from agent.daemon.plugins import PluginSet
 from agent.daemon.target import Machine, Target
 from agent.model.nvml_event import NvmlStatus
@@ -33,7 +34,9 @@ def _no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def started(read: Callable[[], Snapshot] = lambda: WHOLE) -> Iterator[Daemon]:
+def started(
+    read: Callable[[], Snapshot] = lambda: WHOLE, pause: DriverPause | None = None
+) -> Iterator[Daemon]:
     """Yield a daemon that runs on what *read* returns."""
     with serving_node() as served:
         machine = Machine(read=read, reread=lambda: None, nvml=NvmlStatus)
@@ -43,6 +46,7 @@ def started(read: Callable[[], Snapshot] = lambda: WHOLE) -> Iterator[Daemon]:
             store=SnapshotStore(),
             plugins=served.plugins,
             overrides=OverridesFile(None),
+            pause=pause,
         )
         daemon = Daemon(components, threading.Event())
         try:
@@ -81,3 +85,11 @@ def test_a_plugin_that_only_a_new_container_can_help_is_a_failure(
         assert daemon.run(None) == 1
     (line,) = [line for line in logs if line["event"] == "daemon ends"]
     assert line["problem"] == "the directory is another one"
+
+
+def test_a_pause_of_the_driver_wakes_the_scan_and_what_reports_it() -> None:
+    pause = DriverPause()
+    with started(pause=pause) as daemon:
+        pause.note({"labels": {"nvidia.com/mig.config.state": "pending"}})
+        assert daemon._scan_loop._is_asked.is_set()
+        assert daemon._wake.is_set()
