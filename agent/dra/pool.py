@@ -16,6 +16,7 @@ from agent.dra.devices import (
     mig_name,
     set_devices,
 )
+from agent.dra.form import SETS, Form
 from agent.dra.sets import GpuSet, gpu_sets, publishable, ranked
 from agent.dra.slices import Group
 from agent.model.gpu import Gpu
@@ -45,9 +46,16 @@ class Pool:
     allocator: Allocator
     sets: tuple[GpuSet, ...]
     mig_gpus: tuple[Gpu, ...]
+    form: Form
 
     @classmethod
-    def of(cls, snapshot: Snapshot, gpus: Iterable[Gpu], rules: Rules = DEFAULT) -> Self:
+    def of(
+        cls,
+        snapshot: Snapshot,
+        gpus: Iterable[Gpu],
+        rules: Rules = DEFAULT,
+        form: Form = SETS,
+    ) -> Self:
         """Return the pool of *gpus*, a part of those of *snapshot*, lost ones included."""
         gpus = tuple(gpus)
         allocator = Allocator(snapshot, rules)
@@ -57,6 +65,7 @@ class Pool:
             allocator=allocator,
             sets=gpu_sets(snapshot, allocator, whole),
             mig_gpus=tuple(gpu for gpu in gpus if gpu.mig is not None and gpu.mig.is_enabled),
+            form=form,
         )
 
     @property

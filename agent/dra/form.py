@@ -1,0 +1,66 @@
+"""The form in which a node's devices are published, by what the cluster serves.
+
+Sources: kubernetes ``pkg/features/kube_features.go`` of 1.34 to 1.37. DRAPartitionableDevices
+(shared counters) and DRADeviceTaints are on by default since 1.36; DRAListTypeAttributes exists
+since 1.36 and is off by default. Until kubernetes PR 138917, which is in 1.37, kube-scheduler reads
+the slices with shared counters of all nodes for each node.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+CHEAP_COUNTERS: Final = (1, 37)
+"""The first release whose scheduler reads only the shared counters of the node that it filters."""
+
+LISTS: Final = (1, 36)
+"""The first release with list-valued attributes, behind a gate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How a node's devices are published, by what the cluster serves.
+
+    Attributes:
+        has_sets: sets of GPUs with shared counters are published alongside single GPUs. Without
+            it: single GPUs, and no counters at all.
+        has_taints: unhealthy and held devices are published with taints; without it they are left
+            out.
+        has_lists: ``numaNode`` is a list (KEP-6072, gate DRAListTypeAttributes).
+        sizes: numbers of GPUs of the sets that are published; empty for the usual ones.
+    """
+
+    has_sets: bool = True
+    has_taints: bool = True
+    has_lists: bool = False
+    sizes: tuple[int, ...] = ()
+
+
+SETS: Final = Form()
+"""The form with everything that clusters have by default since :data:`CHEAP_COUNTERS`."""
+
+
+def form(
+    release: tuple[int, int] | None,
+    wanted: str,
+    sizes: tuple[int, ...],
+    dropped: frozenset[str],
+) -> Form:
+    """Return the form for a cluster.
+
+    Args:
+        release: of the API server, major and minor; ``None`` where it is unknown, which counts as
+            a release before :data:`CHEAP_COUNTERS`.
+        wanted: the setting ``dra-devices``: ``auto``, ``gpus`` or ``sets``.
+        sizes: the setting ``dra-set-sizes``; empty for the usual ones.
+        dropped: fields that the API server did not keep: ``sharedCounters``,
+            ``consumesCounters``, ``taints`` or ``lists``.
+    """
+    is_cheap = release is not None and release >= CHEAP_COUNTERS
+    is_wanted = wanted == "sets" or (wanted == "auto" and is_cheap)
+    has_lists = release is not None and release >= LISTS and "lists" not in dropped
+    return Form(
+        has_sets=is_wanted and not dropped - {"lists"},
+        has_taints="taints" not in dropped,
+        has_lists=has_lists,
+        sizes=sizes,
+    )
