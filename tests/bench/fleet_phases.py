@@ -14,7 +14,7 @@ SETTLE_S = 120.0
 OUTAGE_S = 600.0
 NEW_VERSION = "581.00.00"
 
-_IDLE_S = 30.0
+IDLE_S = 30.0
 """Real seconds in which the server's own work is measured."""
 
 _HELD_S = 60.0
@@ -115,5 +115,5 @@ class Play:
     def _alone(self) -> Cost:
         """Return what the server takes in a second without agents that act."""
         before = self._server.cost()
-        time.sleep(_IDLE_S)
-        return self._server.cost().since(before).part(1 / _IDLE_S)
+        time.sleep(IDLE_S)
+        return self._server.cost().since(before).part(1 / IDLE_S)

@@ -67,17 +67,19 @@ class Cost:
 class Server(ControlPlane):
     """A control plane without a scheduler, whose API server can go away and come back."""
 
-    def __init__(self) -> None:
+    def __init__(self, components: Sequence[str] = COMPONENTS) -> None:
+        """Start nothing yet; *components* are those of ``deploy/daemonset`` to apply."""
+        self._components = components
         memory = Path("/dev/shm")
         self._home = Path(tempfile.mkdtemp(prefix="nt-", dir=memory if memory.is_dir() else None))
-        self._named = _Named(self._home)
+        self._named = NamedProcesses(self._home)
         self._store = ""
         super().__init__(self._home, binaries(), self._named)
 
     def start(self) -> None:
-        """Start both, and apply what ``deploy/daemonset`` has for large clusters."""
+        """Start both, and apply what ``deploy/daemonset`` has."""
         super().start()
-        rendered = render(BASE, *(BASE / "components" / name for name in COMPONENTS))
+        rendered = render(BASE, *(BASE / "components" / name for name in self._components))
         documents = [one for one in rendered if one["kind"] != "DaemonSet"]
         for document in documents:
             objects.apply(self.api, document)
@@ -102,7 +104,7 @@ class Server(ControlPlane):
         writes = total(metrics, "etcd_requests_total", operation="update", resource="nodes")
         with urlopen(f"{self._store}/metrics", timeout=10) as answer:
             logged = total(answer.read().decode(), "etcd_disk_wal_write_bytes_total")
-        api_s, etcd_s = (_cpu_s(self._named.programs[name]) for name in ("kube-apiserver", "etcd"))
+        api_s, etcd_s = (cpu_s(self._named.programs[name]) for name in ("kube-apiserver", "etcd"))
         return Cost(api_s=api_s, etcd_s=etcd_s, node_writes=writes, logged=logged)
 
     def served(self) -> Counter[str]:
@@ -123,7 +125,7 @@ class Server(ControlPlane):
         """Start none: its own watch of all Nodes is not what agents cost."""
 
 
-class _Named(Processes):
+class NamedProcesses(Processes):
     """Processes that are found by name; the last of a name counts."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -156,7 +158,7 @@ def total(metrics: str, name: str, **labels: str) -> float:
     )
 
 
-def _cpu_s(program: Program) -> float:
+def cpu_s(program: Program) -> float:
     """Return the CPU time of *program*, of the user and the system (proc(5), stat, 14 and 15)."""
     text = Path(f"/proc/{program.process.pid}/stat").read_text("utf-8")
     numbers = text.rpartition(")")[2].split()

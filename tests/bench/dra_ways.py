@@ -1,0 +1,94 @@
+"""The ways to publish the GPUs of a node to a DRA scheduler, and to claim them.
+
+Each way has the slices of one node and a claim for a number of GPUs. The benches compare what the
+ways cost a scheduler (:mod:`tests.bench.dra_cluster`).
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.cluster.export.dra import claim_spec
+from agent.dra.devices import Conditions
+from agent.dra.form import Form
+from agent.dra.pool import Pool
+from agent.dra.slices import changes
+from agent.model.dra import DRIVER, NVIDIA_DRIVER
+from agent.model.snapshot import Snapshot
+from tests.cluster.export.dra_machines import slices as nvidia_slices
+from tests.deploy.kustomize import documents
+from tests.lab.deployment import BASE
+
+Json = Mapping[str, Any]
+
+NODE = "NODE"
+"""Stands for the node's name in :attr:`Way.slices`."""
+
+PLAIN, EXPORTED = "NVIDIA, plain claim", "NVIDIA, exported claim"
+SINGLES, SETS = "nodetopo, single GPUs", "nodetopo, sets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a driver publishes GPUs, and how claims ask for them.
+
+    Attributes:
+        slices: of one node, which is called :data:`NODE`.
+        claim: returns a claim's specification for a number of GPUs.
+    """
+
+    name: str
+    slices: Sequence[Json]
+    claim: Callable[[int], Json]
+
+    def slices_of(self, node: str) -> Iterator[dict[str, Any]]:
+        """Yield the slices of the node called *node*."""
+        for each in self.slices:
+            named: dict[str, Any] = json.loads(json.dumps(each).replace(NODE, node))
+            yield named
+
+
+def ways(snapshot: Snapshot) -> tuple[Way, ...]:
+    """Return the ways for a machine such as *snapshot*, NVIDIA's first."""
+    theirs = nvidia_slices(snapshot, NODE)
+    return (
+        Way(name=PLAIN, slices=theirs, claim=lambda size: _exactly(NVIDIA_DRIVER, size)),
+        Way(name=EXPORTED, slices=theirs, claim=lambda size: claim_spec(snapshot, size)),
+        Way(
+            name=SINGLES,
+            slices=own_slices(snapshot, Form(has_sets=False)),
+            claim=lambda size: _exactly(f"gpu.{DRIVER}", size),
+        ),
+        Way(
+            name=SETS,
+            slices=own_slices(snapshot, Form(has_sets=True)),
+            claim=lambda size: claim_spec(snapshot, size, driver=DRIVER),
+        ),
+    )
+
+
+def own_slices(snapshot: Snapshot, form: Form) -> tuple[Json, ...]:
+    """Return what our driver publishes of *snapshot*, a free and healthy node, in *form*."""
+    pool = Pool.of(snapshot, snapshot.gpus, form=form)
+    groups = pool.groups((), Conditions())
+    return changes(NODE, None, pool.counter_sets, groups, {}).applied
+
+
+def classes() -> tuple[dict[str, Any], ...]:
+    """Return the DeviceClasses: those of ``deploy/daemonset``, and that of NVIDIA's driver."""
+    ours = documents(BASE / "components" / "dra" / "classes.yaml")
+    expression = f'device.driver == "{NVIDIA_DRIVER}"'
+    expression += f' && device.attributes["{NVIDIA_DRIVER}"].type == "gpu"'
+    theirs = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": NVIDIA_DRIVER},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
+    return (*ours, theirs)
+
+
+def _exactly(class_name: str, count: int) -> Json:
+    exactly = {"deviceClassName": class_name, "allocationMode": "ExactCount", "count": count}
+    return {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
