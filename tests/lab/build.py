@@ -1,18 +1,22 @@
 """The lab's programs: Kubernetes and etcd, compiled once from the Go module proxy and kept.
 
 ``python -m tests.lab.build`` builds them ahead of time, NVIDIA's device plugin, against
-which ours is held, and helm; it prints where they are.
+which ours is held, and helm; it prints where they are. ``--release 1.37`` also builds those of the
+newer Kubernetes, as does ``NODETOPO_NIGHTLY=1``.
 """
 
+import argparse
 import re
 import sys
 from functools import cache
 from pathlib import Path
 
+from tests.budget import IS_NIGHTLY
 from tests.lab import nvidia
 from tests.lab.go_program import GoPrograms
 from tests.lab.helm import chart
 from tests.lab.namespace import unshare_flags
+from tests.lab.release import RELEASES, chosen
 
 _MODULE = Path(__file__).parent / "go"
 _PACKAGES = {
@@ -27,27 +31,38 @@ _PACKAGES = {
 }
 
 
-def kubernetes_version() -> str:
-    """Return the pinned version, as go.mod names it: ``v1.36.3``."""
-    text = (_MODULE / "go.mod").read_text("utf-8")
+def kubernetes_version(release: str | None = None) -> str:
+    """Return the version that is pinned for *release*, as its module file names it: ``v1.36.3``.
+
+    Raises:
+        RuntimeError: as :func:`tests.lab.release.chosen` does.
+    """
+    pins = _MODULE / f"{chosen(release).pins}.mod"
+    text = pins.read_text("utf-8")
     found = re.search(r"^\s*k8s\.io/kubernetes (v[0-9.]+)$", text, re.MULTILINE)
-    assert found, "tests/lab/go/go.mod does not pin k8s.io/kubernetes"
+    assert found, f"{pins} does not pin k8s.io/kubernetes"
     return found[1]
 
 
-@cache
-def binaries() -> Path:
-    """Return the folder of the compiled programs, building them if this version has none.
+def binaries(release: str | None = None) -> Path:
+    """Return the folder of the programs of *release*, building them if these sources have none.
 
     Raises:
-        RuntimeError: as :meth:`GoPrograms.folder` does.
+        RuntimeError: as :meth:`GoPrograms.folder` and :func:`tests.lab.release.chosen` do.
     """
-    version = kubernetes_version()
+    return _binaries(chosen(release).name)
+
+
+@cache
+def _binaries(release: str) -> Path:
+    version, sources = kubernetes_version(release), chosen(release)
     programs = GoPrograms(
         shelf="lab",
         title=f"{version} of Kubernetes, and etcd",
         module=_MODULE,
         packages=_PACKAGES,
+        pins=sources.pins,
+        tags=sources.tags,
         flags=_link_flags(version),
     )
     return programs.folder()
@@ -60,10 +75,22 @@ def _link_flags(version: str) -> str:
     return " ".join(("-s", "-w", *stamps))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Build what the command line and the environment ask for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.build")
+    help_ = "also this release of Kubernetes; can be repeated"
+    parser.add_argument("--release", action="append", choices=RELEASES, default=[], help=help_)
+    wanted = {chosen().name, *parser.parse_args().release}
+    if IS_NIGHTLY:
+        wanted.update(RELEASES)
     if unshare_flags() is None:
         print("lab: nothing built: the lab needs root or user namespaces", file=sys.stderr)
-    else:
-        print(binaries())
-        print(nvidia.programs())
-        print(chart.program())
+        return
+    for folder in sorted({binaries(name) for name in sorted(wanted)}):
+        print(folder)
+    print(nvidia.programs())
+    print(chart.program())
+
+
+if __name__ == "__main__":
+    main()

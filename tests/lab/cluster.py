@@ -14,6 +14,7 @@ from tests.lab.kubelet import Policies
 from tests.lab.machine_node import Node
 from tests.lab.pods import Pods
 from tests.lab.processes import Processes
+from tests.lab.release import chosen
 
 _ENOUGH_BYTES = 1 << 30
 MACHINES = Path(__file__).parents[1] / "nodes"
@@ -26,15 +27,26 @@ class Cluster:
         run_dir: machines, sockets, logs and keys. Its path is short because a unix socket's
             has at most 107 bytes, and the plugins' directory lies deep.
         nodes: by name.
+        release: of Kubernetes.
         pods: makes pods and watches them.
     """
 
-    def __init__(self, *, is_detached: bool = False, alpha: Alpha | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        is_detached: bool = False,
+        alpha: Alpha | None = None,
+        release: str | None = None,
+    ) -> None:
+        """Lay it out; *release* of Kubernetes is as :func:`tests.lab.release.chosen` takes it."""
         self.run_dir = Path(tempfile.mkdtemp(prefix="nt-", dir=run_parent()))
         self.nodes: dict[str, Node] = {}
-        self._programs = binaries()
+        self.release = chosen(release)
+        self._programs = binaries(release)
         self._processes = Processes(self.run_dir, is_detached=is_detached)
-        self.control_plane = ControlPlane(self.run_dir, self._programs, self._processes, alpha)
+        self.control_plane = ControlPlane(
+            self.run_dir, self._programs, self._processes, alpha, self.release
+        )
 
     @property
     def api(self) -> Api:

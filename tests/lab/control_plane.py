@@ -16,6 +16,7 @@ from tests.lab import deployment
 from tests.lab.api import Api, ApiError
 from tests.lab.audit import Audit
 from tests.lab.processes import Processes
+from tests.lab.release import PINNED, Release
 from tests.lab.waiting import LabFailure, tail, wait_for
 
 _AUDIT_POLICY = {
@@ -103,14 +104,21 @@ class ControlPlane:
 
     Attributes:
         api: speaks as a cluster administrator.
+        release: of Kubernetes.
     """
 
     api: Api
 
     def __init__(
-        self, run_dir: Path, programs: Path, processes: Processes, alpha: Alpha | None = None
+        self,
+        run_dir: Path,
+        programs: Path,
+        processes: Processes,
+        alpha: Alpha | None = None,
+        release: Release = PINNED,
     ) -> None:
         self._dir = run_dir
+        self.release = release
         self._alpha = alpha or Alpha()
         self._programs = programs
         self._processes = processes
@@ -224,6 +232,7 @@ class ControlPlane:
                 f"--audit-policy-file={self._dir / 'audit-policy.yaml'}",
                 f"--audit-log-path={self._audit_log}",
                 "--endpoint-reconciler-type=none",
+                *self.release.flags(),
                 *self._alpha.gate_flags(),
                 *self._alpha.api_flags(),
             ],
@@ -257,6 +266,7 @@ class ControlPlane:
                 f"--kubeconfig={kubeconfig}",
                 "--leader-elect=false",
                 "--secure-port=0",
+                *self.release.flags(),
                 *self._alpha.gate_flags(),
             ],
         )

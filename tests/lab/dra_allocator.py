@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.lab.build import binaries
+from tests.lab.release import chosen
 
 Json = Mapping[str, Any]
 
@@ -34,6 +35,27 @@ class Allocated:
     device: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatorBench:
+    """What pods cost the allocator on nodes that are alike and empty.
+
+    CPU seconds are those of the program, all threads and garbage collection.
+
+    Attributes:
+        slices: of all nodes.
+        construct_cpu_s: of one allocator, which the scheduler makes for each pod.
+        filter_cpu_s: of one node; the scheduler filters up to all nodes for each pod.
+        filtered: nodes that were filtered, for all pods.
+        fitting: those of them that the claim fits.
+    """
+
+    slices: int
+    construct_cpu_s: float
+    filter_cpu_s: float
+    filtered: int
+    fitting: int
+
+
 class AllocatorError(Exception):
     """The allocator refused to answer: a selector fails on a device, a class is missing."""
 
@@ -42,14 +64,14 @@ class DraAllocator:
     """The program, from entering to leaving a ``with`` block; what is allocated stays so."""
 
     def __init__(self, release: str | None = None) -> None:
-        """Start nothing yet; *release* is one that the lab has, ``None`` for its first."""
-        self._release = release
+        """Take the one of a Kubernetes *release*, as :func:`tests.lab.release.chosen` does."""
+        self._release = chosen(release)
         self._program: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
         """Start the program."""
         self._program = subprocess.Popen(
-            [binaries(self._release) / "draalloc"],
+            [binaries(self._release.name) / "draalloc"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -112,6 +134,33 @@ class DraAllocator:
     def free(self, name: str) -> None:
         """Free what the claim *name* has."""
         self._ask({"do": "free", "name": name})
+
+    def set_gates(self, gates: Mapping[str, bool]) -> None:
+        """Give the scheduler's feature gates these values, and all others their defaults."""
+        self._ask({"do": "gates", "gates": dict(gates)})
+
+    def bench(
+        self, slices: Sequence[Json], nodes: int, spec: Json, *, pods: int = 2, per_pod: int = 8
+    ) -> AllocatorBench:
+        """Measure *pods* with a claim of *spec* on *nodes* nodes, whatever was published before.
+
+        Args:
+            slices: of one node, whose name in them is ``NODE``; those without it are there once.
+            per_pod: nodes that are filtered for a pod.
+
+        Raises:
+            AllocatorError: the allocator failed.
+        """
+        metadata = {"name": "claim", "namespace": "default", "uid": "claim"}
+        order = {
+            "do": "bench",
+            "slices": list(slices),
+            "nodes": nodes,
+            "claim": {"metadata": metadata, "spec": _defaulted(spec)},
+            "pods": pods,
+            "per_pod": per_pod,
+        }
+        return AllocatorBench(**self._ask(order)["bench"])
 
     def _ask(self, order: Json) -> Json:
         program = self._program

@@ -17,7 +17,6 @@ from pathlib import Path
 from tests.fake_nvml.build import c_compiler
 from tests.lab.toolchain import go_command
 
-_SOURCES = ("go.mod", "go.sum", "*.go")
 _PROGRESS_EVERY_S = 30.0
 
 
@@ -36,6 +35,8 @@ class GoPrograms:
         title: what they are, for a person; the first word begins the name of their folder.
         module: the directory of ``go.mod``.
         packages: what to compile, by the name of the program.
+        pins: the stem of the file in the module that takes the place of ``go.mod`` and ``go.sum``.
+        tags: build constraints that hold.
         flags: for the linker.
         has_c: whether they bind NVML, which takes gcc or clang.
     """
@@ -44,6 +45,8 @@ class GoPrograms:
     title: str
     module: Path
     packages: Mapping[str, str]
+    pins: str = "go"
+    tags: str = ""
     flags: str = "-s -w"
     has_c: bool = False
 
@@ -69,7 +72,8 @@ class GoPrograms:
 
     def _sources_hash(self) -> str:
         digest = hashlib.sha256()
-        for path in sorted(found for name in _SOURCES for found in self.module.rglob(name)):
+        names = (f"{self.pins}.mod", f"{self.pins}.sum", "*.go")
+        for path in sorted(found for name in names for found in self.module.rglob(name)):
             digest.update(path.relative_to(self.module).as_posix().encode() + b"\0")
             digest.update(path.read_bytes())
         return digest.hexdigest()[:12]
@@ -91,7 +95,8 @@ class GoPrograms:
         """Compile one program, saying every half minute that it is still at it."""
         started = time.monotonic()
         command: list[str | Path] = [go, "build", "-trimpath", "-buildvcs=false"]
-        command += [f"-p={os.cpu_count() or 1}", "-ldflags", self.flags, "-o", into / name, package]
+        command += [f"-modfile={self.pins}.mod", f"-tags={self.tags}", f"-p={os.cpu_count() or 1}"]
+        command += ["-ldflags", self.flags, "-o", into / name, package]
         self._say(f"{name}: compiling")
         with subprocess.Popen(command, cwd=self.module, env=self._environment()) as process:
             while (code := _wait(process, _PROGRESS_EVERY_S)) is None:

@@ -29,6 +29,7 @@ def configuration(
     runtime: Path,
     port: int,
     is_user_namespace: bool,
+    gates: Mapping[str, bool] | None = None,
 ) -> str:
     """Return the KubeletConfiguration of the machine unpacked below *host*.
 
@@ -69,8 +70,9 @@ def configuration(
         # The Memory Manager starts only if this is exactly the sum of what else is reserved.
         amount = f"{_SYSTEM_MEMORY_MIB + _EVICTION_MEMORY_MIB}Mi"
         document["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": amount}}]
-    if is_user_namespace:
-        document["featureGates"] = {"KubeletInUserNamespace": True}
+    set_ = {**(gates or {}), **({"KubeletInUserNamespace": True} if is_user_namespace else {})}
+    if set_:
+        document["featureGates"] = set_
     return yaml.safe_dump(document, sort_keys=False)
 
 

@@ -100,6 +100,7 @@ class Node:
             runtime=self.runtime.socket,
             port=self._port,
             is_user_namespace=namespace.is_user_namespace(namespace.required_flags()),
+            gates=self._control_plane.release.kubelet_gates,
         )
         self.kubelet_dir.joinpath("config.yaml").write_text(text, "utf-8")
         self.runtime.start()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	cadvisor "github.com/google/cadvisor/info/v1"
 	v1 "k8s.io/api/core/v1"
 	memory "k8s.io/kubernetes/pkg/kubelet/cm/memorymanager/state"
 )
@@ -9,8 +8,8 @@ import (
 // question is one case: a machine, the kubelet's settings and what happens one after the other.
 // Plugins that register by themselves are awaited: resources, each with its number of devices.
 type question struct {
-	Machine  cadvisor.MachineInfo `json:"machine"`
-	Gates    map[string]bool      `json:"gates"`
+	Machine  machineInfo     `json:"machine"`
+	Gates    map[string]bool `json:"gates"`
 	Topology struct {
 		Policy  string            `json:"policy"`
 		Scope   string            `json:"scope"`

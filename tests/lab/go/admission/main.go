@@ -22,7 +22,6 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/memorymanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
-	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
 
 // node is one kubelet's managers, and the pods that it takes for active.
@@ -91,7 +90,7 @@ func (n *node) play(todo step) verdict {
 		return verdict{Admit: true}
 	}
 	n.pods = append(n.pods, todo.Admit)
-	result := n.topology.Admit(&lifecycle.PodAdmitAttributes{Pod: todo.Admit})
+	result := admit(n.topology, todo.Admit)
 	if !result.Admit {
 		n.pods = n.pods[:len(n.pods)-1]
 	}

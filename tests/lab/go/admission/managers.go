@@ -15,7 +15,6 @@ import (
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager"
-	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/memorymanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/utils/cpuset"
@@ -37,7 +36,7 @@ func start(asked question) (*node, func(), error) {
 	}
 	one := &node{}
 	var err error
-	one.topology, err = topologymanager.NewManager(asked.Machine.Topology, asked.Topology.Policy, asked.Topology.Scope, asked.Topology.Options)
+	one.topology, err = newTopologyManager(asked)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,7 +59,7 @@ func (n *node) fill(asked question, files string) (func(), error) {
 	logger := klog.Background()
 	store := n.topology.(topologymanager.Store)
 	var err error
-	if n.devices, err = devicemanager.NewManagerImpl(asked.Machine.Topology, store); err != nil {
+	if n.devices, err = newDeviceManager(asked, store); err != nil {
 		return nil, err
 	}
 	reservation := v1.ResourceList{
@@ -121,7 +120,7 @@ func (n *node) begin(asked question) (func(), error) {
 func (n *node) await(devices map[string]int64) error {
 	for deadline := time.Now().Add(awaitLimit); ; time.Sleep(10 * time.Millisecond) {
 		missing := ""
-		capacity, _, _ := n.devices.GetCapacity()
+		capacity := capacityOf(n.devices)
 		for name, count := range devices {
 			if amount := capacity[v1.ResourceName(name)]; amount.Value() != count {
 				missing = fmt.Sprintf("%s has %d devices, not %d", name, amount.Value(), count)

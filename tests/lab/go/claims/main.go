@@ -15,8 +15,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/pkg/controller/devicetainteviction"
-	"k8s.io/kubernetes/pkg/controller/resourceclaim"
 )
 
 const workers = 2
@@ -39,18 +37,11 @@ func main() {
 
 	all := informers.NewSharedInformerFactory(client, 0)
 	pods, resource := all.Core().V1().Pods(), all.Resource().V1()
-	claims, err := resourceclaim.NewController(
-		klog.FromContext(ctx),
-		resourceclaim.Features{AdminAccess: true, PrioritizedList: true},
-		client, pods, nil, resource.ResourceClaims(), resource.ResourceClaimTemplates(),
-	)
+	claims, err := newClaims(klog.FromContext(ctx), client, pods, resource)
 	if err != nil {
 		log.Fatalf("claims: %v", err)
 	}
-	taints := devicetainteviction.New(
-		client, pods, resource.ResourceClaims(), resource.ResourceSlices(), nil,
-		resource.DeviceClasses(), "device-taint-eviction", false,
-	)
+	taints := newTaints(client, pods, resource)
 	all.Start(ctx.Done())
 	go claims.Run(ctx, workers)
 	if err := taints.Run(ctx, workers); err != nil {
