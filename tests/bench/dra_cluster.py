@@ -39,6 +39,9 @@ RELEASES: Mapping[str, str] = {"1.36": SINGLES, "1.37": SETS}
 NODES = (1, 100, 300, 1000)
 SIZES = (1, 4, 8)
 
+FILTERED = 100
+"""Nodes that are filtered for each pod of *filter*."""
+
 MOST_FILTER = 2.0
 """Times the CPU of NVIDIA's plain slices that filtering a node may take, in the default form."""
 

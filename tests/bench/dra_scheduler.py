@@ -133,6 +133,8 @@ class SchedulerBench(ControlPlane):
         """Delete pods, claims and slices, and wait until the scheduler has seen it."""
         for pod in self.api.get(_PODS)["items"]:
             self.api.delete(f"{_PODS}/{pod['metadata']['name']}")
+        for claim in self.api.get(CLAIMS)["items"]:  # the lab collects no garbage
+            self.api.delete(f"{CLAIMS}/{claim['metadata']['name']}")
         self.api.delete(f"{TEMPLATES}/gpus")
         wait_for("all claims are gone", lambda: not self.api.get(CLAIMS)["items"])
         _for_each(nodes, self._delete_slices)
