@@ -257,6 +257,16 @@ class Allocator:
 
         return tuple(self._names(mask) for mask in sorted(masks, key=key))
 
+    def worth(self, chosen: Collection[str]) -> tuple[int, ...]:
+        """Return the terms of the set *chosen* that do not depend on which GPUs are free.
+
+        Less is better. Sets of one size compare by them as :meth:`allocate` compares them first:
+        see :meth:`agent.allocation.terms.Terms.own_terms`. Lost GPUs count as they were.
+        """
+        mask = self._mask(chosen)
+        names = self._terms.own_terms(mask.bit_count())
+        return tuple(self._terms.figure(name)(mask, mask) for name in names)
+
     def knows(self, name: str) -> bool:
         """Return whether *name* is the id of a GPU that is not lost."""
         return name in self._usable

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import takewhile
 
 from agent.allocation import score as term
 from agent.allocation.bandwidth import bandwidth, levels, with_measured_pairs
@@ -98,6 +99,17 @@ class Terms:
         the sets that are equal in it.
         """
         return tuple(name for name in terms_for(self.rules.policy, size) if name != "degraded")
+
+    def own_terms(self, size: int) -> tuple[str, ...]:
+        """Return the most important terms of a set by itself, whatever else is free.
+
+        They are those before the first term on the free GPUs. Where a policy begins with such
+        terms, these are passed over.
+        """
+        order = self.order(size)
+        start = next(at for at, name in enumerate(order) if name not in self._free_terms)
+        own = takewhile(lambda name: name not in self._free_terms, order[start:])
+        return tuple(name for name in own if name != "order")
 
     def value_left(self, left: int) -> int:
         """Return what the GPUs *left* are worth to later jobs, 0.01 GB/s."""

@@ -1,9 +1,11 @@
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
 from agent.allocation.allocator import Allocator
 from agent.allocation.requests import resolve, usable
+from agent.allocation.rules import Policy, Rules
 from agent.errors import InputError
 from agent.machines.bundled import machine
 from agent.model.gpu import Gpu
@@ -139,3 +141,18 @@ def test_what_is_required_but_not_available_is_called_by_its_name() -> None:
 def test_a_node_without_usable_gpus_says_so(gpus: tuple[Gpu, ...], state: str) -> None:
     with pytest.raises(InputError, match=f"^no GPU to allocate: {state}"):
         Allocator(replace(H100, gpus=gpus)).allocate(available=[gpu.id for gpu in gpus], size=1)
+
+
+def test_the_worth_of_a_set_does_not_depend_on_what_is_free_or_lost() -> None:
+    allocator, ids = Allocator(H100), [gpu.id for gpu in H100.gpus]
+    near, across = allocator.worth(ids[:2]), allocator.worth((ids[0], ids[4]))
+    assert near < across
+    assert near == allocator.worth(ids[6:])
+    assert near == (-4500, -4500, 1, 1)  # bandwidth of set and pairs, NUMA nodes, sockets
+
+
+@pytest.mark.parametrize("policy", [Policy.BEST, Policy.NUMA_FIRST, Policy.NIC_REQUIRED])
+def test_the_worth_of_a_set_begins_with_what_the_policy_compares_first(policy: Policy) -> None:
+    allocator, ids = Allocator(H100, Rules(policy=policy)), [gpu.id for gpu in H100.gpus]
+    best = allocator.allocate(available=ids, size=2).chosen
+    assert allocator.worth(best) == min(allocator.worth(it) for it in combinations(ids, 2))
