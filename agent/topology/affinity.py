@@ -77,6 +77,29 @@ def socket_of_node(snapshot: Snapshot) -> Mapping[int, int]:
     }
 
 
+def nodes_alike(snapshot: Snapshot) -> Mapping[int, tuple[int, ...]]:
+    """Return the other NUMA nodes that are as near to each node as any, and on its socket.
+
+    A node without CPUs counts as of the same socket. Nodes whose distances are unknown are missing.
+    That is what drivers list beside a device's own node (KEP-6072;
+    k8s.io/dynamic-resource-allocation v0.37 ``deviceattribute``).
+    """
+    sockets = socket_of_node(snapshot)
+    ids = sorted(node.id for node in snapshot.numa_nodes or ())
+    found = {}
+    for node in snapshot.numa_nodes or ():
+        if node.distances is None or len(node.distances) != len(ids):
+            continue
+        others = {it: at for it, at in zip(ids, node.distances, strict=True) if it != node.id}
+        own = sockets.get(node.id)
+        found[node.id] = tuple(
+            it
+            for it, distance in others.items()
+            if distance == min(others.values()) and (own is None or sockets.get(it, own) == own)
+        )
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rail:
     """GPUs and HCAs that are nearest to each other.

@@ -1,18 +1,22 @@
 """The HCAs that NCCL would choose for each GPU, and the distances that Data Direct changes."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from agent.machines.bundled import machine
+from agent.model.codec import decode
 from agent.model.gpu import Gpu
 from agent.model.hca import DataDirect, Hca
 from agent.model.nvlink import Closeness, NvLink, PeerKind, ReportedPair
 from agent.model.snapshot import Snapshot
 from agent.nccl.affinity import nccl_nearest_hcas
 from agent.nccl.routes import is_power_of_two, mirrored
-from agent.topology.affinity import hca_closeness, nearest_hcas
+from agent.topology.affinity import hca_closeness, nearest_hcas, nodes_alike
 from tests.topology.trees import gpu, hca
+
+NODES = Path(__file__).parents[1] / "nodes"
 
 
 def switch(gpus: int, nics: int) -> Snapshot:
@@ -150,3 +154,25 @@ def test_a_data_direct_function_brings_its_hcas_nearer() -> None:
     }
     nearest = nearest_hcas(station)
     assert [[hca.name for hca in nearest[at].hcas] for at in (0, 1)] == [["mlx5_0"], ["mlx5_0"]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ("a100x4-snc2-4numa", {0: (1,), 1: (0,), 2: (3,), 3: (2,)}),
+        ("h100x8-nvswitch-2numa-8cx7", {0: (), 1: ()}),
+        ("gb300x2-station-1grace-datadirect", {0: (1, 2, 3, 4, 5, 6, 7, 8), 1: (0,)}),
+    ],
+)
+def test_nodes_alike_are_the_nearest_of_the_same_socket(
+    shape: str, expected: dict[int, tuple[int, ...]]
+) -> None:
+    text = (NODES / shape / "snapshot.json").read_text("utf-8")
+    found = nodes_alike(decode(text).snapshot)
+    assert {node: found[node] for node in expected} == expected
+
+
+def test_nodes_of_unknown_distances_have_none_alike() -> None:
+    snapshot = machine("dgx-h100")
+    nodes = tuple(replace(node, distances=None) for node in snapshot.numa_nodes or ())
+    assert nodes_alike(replace(snapshot, numa_nodes=nodes)) == {}
