@@ -20,8 +20,11 @@ def gpus_of(device: PublishedDevice, snapshot: Snapshot) -> tuple[int, ...]:
     """Return the positions of the GPUs behind *device*, ascending; empty where it is no GPU.
 
     A MIG device counts as its GPU. A device is matched by UUID, by PCI address, or, if it is one
-    of our own driver's, by the counters that it consumes.
+    of our own driver's, by the counters that it consumes. A device for administration stands for
+    no GPU: pods that have it share the GPU with its user.
     """
+    if is_admin(device):
+        return ()
     by_uuid = {gpu.uuid: at for at, gpu in enumerate(snapshot.gpus) if gpu.uuid is not None}
     by_pci = {gpu.pci: at for at, gpu in enumerate(snapshot.gpus) if gpu.pci is not None}
     for name in _UUIDS:
@@ -47,6 +50,11 @@ def hca_of(device: PublishedDevice, snapshot: Snapshot) -> int | None:
 def is_mig(device: PublishedDevice) -> bool:
     """Return whether *device* is a MIG device, by the ``type`` of our driver and NVIDIA's."""
     return device.attributes.get(f"{device.driver}/type") == "mig"
+
+
+def is_admin(device: PublishedDevice) -> bool:
+    """Return whether *device* is one of our driver's for administration."""
+    return device.attributes.get(f"{DRIVER}/type") == "admin"
 
 
 def pci_of(device: PublishedDevice) -> PciAddress | None:
@@ -104,6 +112,8 @@ class ClaimedGpus:
         neither is known of a driver whose devices may be GPUs.
         """
         device = self._devices.get(claimed.key)
+        if device is not None and is_admin(device):
+            return ()
         named = uuids_of(claimed)
         found = {self._uuids[uuid] for uuid in named if uuid in self._uuids}
         if device is not None:
@@ -118,6 +128,8 @@ class ClaimedGpus:
         They are those of a whole GPU and of its MIG devices, or that of one MIG device.
         """
         device = self._devices.get(claimed.key)
+        if device is not None and is_admin(device):
+            return set()
         found = set(uuids_of(claimed))
         if self.is_part(claimed):
             own = None if device is None else device.attributes.get(f"{device.driver}/uuid")

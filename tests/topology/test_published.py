@@ -48,6 +48,28 @@ def test_a_set_of_ours_is_found_by_its_counters(dgx: Snapshot) -> None:
     assert list(published_gpus([found, found], dgx)) == [1, 5]
 
 
+def test_a_device_for_administration_stands_for_no_gpu(dgx: Snapshot) -> None:
+    uuid = str(dgx.gpus[3].uuid)
+    found = PublishedDevice(
+        driver="nodetopo.io",
+        pool="n",
+        name="admin",
+        attributes={"nodetopo.io/type": "admin", "nodetopo.io/uuid": uuid},
+    )
+    assert gpus_of(found, dgx) == ()
+    places = ClaimedGpus(replace(dgx, published=(found,)))
+    claimed = ClaimedDevice(
+        driver="nodetopo.io",
+        pool="n",
+        name="admin",
+        namespace="d",
+        claim="c",
+        cdi_devices=(f"nodetopo.io/gpu={uuid}",),
+    )
+    assert places.gpus(claimed) == ()
+    assert places.uuids(claimed) == set()
+
+
 def test_what_is_no_gpu_of_the_node_has_none(dgx: Snapshot) -> None:
     assert gpus_of(device(), dgx) == ()
     assert gpus_of(device(resource_kubernetes_io__pciBusID="0000:ff:00.0"), dgx) == ()
