@@ -315,6 +315,20 @@ class Settings:
         "evict",
         is_live=True,
     )
+    dra_devices: str = _DEVICES.choice(
+        "auto",  # before 1.37 sets cost the scheduler time that grows by the square of the nodes
+        "devices of the DRA driver, GPUs alone or also sets of them; auto: sets from Kubernetes "
+        "1.37 on",
+        "auto",
+        "gpus",
+        "sets",
+    )
+    dra_set_sizes: tuple[int, ...] = _DEVICES.setting(
+        (),
+        values.set_sizes,
+        "numbers of GPUs in the sets of the DRA driver; auto: powers of two, and all",
+        "LIST",
+    )
     mig_strategy: str = _DEVICES.choice(
         "none", "how MIG devices are offered", "none", "single", "mixed", is_live=True
     )

@@ -114,6 +114,15 @@ def names(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(text, words)))
 
 
+def set_sizes(value: object) -> tuple[int, ...]:
+    """Read numbers of GPUs, ascending; ``auto`` gives none."""
+    words = [] if value == "auto" else names(value)
+    for word in words:
+        if not re.fullmatch(r"[0-9]{1,3}", word, re.ASCII) or not 0 < int(word) <= MAX_GPUS:
+            raise ValueError(f"{word!r} where auto, or numbers up to {MAX_GPUS}, are meant")
+    return tuple(sorted({int(word) for word in words}))
+
+
 def duration(value: object) -> float:
     """Read a duration, in seconds; a bare number is seconds."""
     match = None if isinstance(value, bool) else _DURATION.fullmatch(str(value).strip())
