@@ -50,7 +50,6 @@ _KUBELET_1_34: Mapping[str, bool] = MappingProxyType(
     {
         "ChangeContainerStatusOnKubeletRestart": True,
         "DRAExtendedResource": False,
-        "NodeDeclaredFeatures": False,
         "ResourceHealthStatus": False,
         "ResourceHealthStatusMessage": False,
     }
