@@ -166,10 +166,9 @@ def admit(
 
 def classed(snapshot: Snapshot, pod: Pod) -> Pod:
     """Return *pod* as the kubelet of *snapshot* would see it, with its QoS class if it is clear."""
-    settings, status = snapshot.kubelet, snapshot.node_status
-    version = settings.version if settings is not None else None
-    version = version or (status.kubelet_version if status is not None else None)
-    level = pod_level(version, settings.feature_gates if settings is not None else None)
+    settings = snapshot.kubelet
+    gates = settings.feature_gates if settings is not None else None
+    level = pod_level(snapshot.kubelet_version, gates)
     if level is PodLevel.NEVER:  # the API server drops the field
         pod = replace(pod, requests=None, limits=None)
     return replace(pod, qos_class=class_of(pod, level))

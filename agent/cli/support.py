@@ -172,7 +172,6 @@ def _add_answers(archive: _Archive, snapshot: Snapshot) -> None:
 def _versions(snapshot: Snapshot) -> dict[str, Any]:
     """Return the versions of this program, of what it uses, and of the node's software."""
     status, kernel = snapshot.node_status, snapshot.kernel
-    kubelet = snapshot.kubelet.version if snapshot.kubelet is not None else None
     return {
         "nodetopo": __version__,
         "python": platform.python_version(),
@@ -181,7 +180,7 @@ def _versions(snapshot: Snapshot) -> dict[str, Any]:
         "driver": snapshot.driver_version,
         "nvml": snapshot.nvml_version,
         "cuda": None if snapshot.cuda_version is None else list(snapshot.cuda_version),
-        "kubelet": kubelet or (status.kubelet_version if status is not None else None),
+        "kubelet": snapshot.kubelet_version,
         "container_runtime": None if status is None else status.container_runtime,
     }
 

@@ -133,3 +133,10 @@ class Snapshot:
     offer: NodeOffer | None = None
     published: tuple[PublishedDevice, ...] | None = None
     issues: tuple[ProbeIssue, ...] = ()
+
+    @property
+    def kubelet_version(self) -> str | None:
+        """The version of the kubelet, by its own word, else by the Node object."""
+        on_node = self.node_status.kubelet_version if self.node_status else None
+        settings = (self.kubelet, self.kubelet_on_disk)
+        return next((one.version for one in settings if one and one.version), on_node)

@@ -110,9 +110,7 @@ def place(settings: KubeletSettings, field: str) -> str:
 
 def version(snapshot: Snapshot) -> str | None:
     """Return the version of the kubelet, by its own word or by the Node object."""
-    on_node = snapshot.node_status.kubelet_version if snapshot.node_status else None
-    settings = (snapshot.kubelet, snapshot.kubelet_on_disk)
-    return next((one.version for one in settings if one and one.version), on_node)
+    return snapshot.kubelet_version
 
 
 def amount(text: str, *, per_unit: int = 1) -> int | None:
