@@ -9,7 +9,7 @@ from agent.admission.merge import POLICIES, SCOPES
 from agent.cli import output
 from agent.cli.output import Answer, Style, clean, emit, progress, warn
 from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_source, load, pods_of_manifest
+from agent.cli.source import add_source, load, manifest_of, pods_of_manifest
 from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import Snapshot
 
@@ -68,8 +68,9 @@ def run(args: Namespace) -> int:
     from agent.admission.admit import admit  # noqa: PLC0415
     from agent.admission.suggestions import with_changes  # noqa: PLC0415
 
-    pods = pods_of_manifest(args)
+    text = manifest_of(args)
     snapshot = load(args, needs_gpus=False, pods=True, needs_hardware=False)
+    pods = pods_of_manifest(text, args, snapshot)
     flags = {"topology_manager_policy": args.policy, "topology_manager_scope": args.scope}
     replaced = {name: value for name, value in flags.items() if value is not None}
     if replaced:

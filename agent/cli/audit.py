@@ -7,7 +7,7 @@ from agent.cli import output
 from agent.cli.health import add_only
 from agent.cli.output import Answer
 from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_settings, add_source, load, pods_of_manifest
+from agent.cli.source import add_settings, add_source, load, manifest_of, pods_of_manifest
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
 
@@ -34,8 +34,9 @@ def run(args: Namespace) -> int:
 
     rules = reports.selected(AUDIT, args.only, "audit")
     if args.manifest is not None:
-        pods = pods_of_manifest(args)
-        snapshot = replace(load(args, needs_gpus=False, in_full=True, is_reported=True), pods=pods)
+        text = manifest_of(args)
+        snapshot = load(args, needs_gpus=False, in_full=True, is_reported=True)
+        snapshot = replace(snapshot, pods=pods_of_manifest(text, args, snapshot))
         return reports.judge(snapshot, rules, args)
     snapshot = load(args, needs_gpus=False, in_full=True, pods=True, is_reported=True)
     if args.pod is not None:

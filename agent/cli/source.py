@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.cli.files import STDIO, read_snapshot_text, read_text
-from agent.cli.output import note, warn_each_kind
+from agent.cli.output import note, warn, warn_each_kind
 from agent.cli.parser import Parser
 from agent.errors import DecodeError, InputError, NvmlUnavailable
 from agent.machines import bundled
 from agent.model.codec import decode
+from agent.model.kubernetes import release
 from agent.model.pod import Pod
+from agent.model.qos import asks_as_a_pod
 from agent.model.snapshot import Snapshot
 
 if TYPE_CHECKING:  # a file or a bundled machine needs no settings, and these load half the agent
@@ -347,20 +349,34 @@ def _unusable(name: str, text: str, error: DecodeError, flag: str) -> InputError
     return InputError(f"{name}: {error.cause}", error.cure or "check the file")
 
 
-def pods_of_manifest(args: Namespace) -> tuple[Pod, ...]:
-    """Return the pods of the file that ``--manifest`` names, a controller's template as one pod.
+def manifest_of(args: Namespace) -> str:
+    """Return the text of the file that ``--manifest`` names.
 
     Raises:
-        InputError: it cannot be read, is no manifest, holds no pod, or is standard input, which
-            the node is to be read from.
+        InputError: it cannot be read, or is standard input, which the node is to be read from.
+    """
+    if args.manifest == STDIO and STDIO in files_of(args):
+        raise InputError("standard input is named twice", "save one of them in a file")
+    return read_text(args.manifest)
+
+
+def pods_of_manifest(text: str, args: Namespace, snapshot: Snapshot) -> tuple[Pod, ...]:
+    """Return the pods of the manifest *text*, a controller's template as one pod.
+
+    They are completed as an API server of the kubelet's release completes them; a warning says
+    which one is assumed where it is not known and matters.
+
+    Raises:
+        InputError: it is no manifest, or holds no pod.
     """
     from agent.probes.pods.manifest import pods_from_manifest  # noqa: PLC0415 - loads PyYAML
 
-    name: str = args.manifest
-    if name == STDIO and STDIO in files_of(args):
-        raise InputError("standard input is named twice", "save one of them in a file")
-    text = read_text(name)
+    name, known = args.manifest, release(snapshot.kubelet_version)
     try:
-        return pods_from_manifest(text)
+        pods = pods_from_manifest(text, known)
     except InputError as error:
         raise InputError(f"{name}: {error.cause}", error.cure) from None
+    if known is None and any(map(asks_as_a_pod, pods)):
+        what = "the kubelet's version is not known"
+        warn(args, f"{name}: {what}: resources of a whole pod are completed as up to 1.36")
+    return pods

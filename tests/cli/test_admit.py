@@ -259,6 +259,37 @@ def test_what_came_back_instead_of_the_settings_is_told_once(cli: Cli, tmp_path:
     assert (known.code, known.err) == (0, "")
 
 
+_WHOLE = """\
+kind: Pod
+metadata: {name: whole}
+spec:
+  resources: {requests: {cpu: 4, memory: 8Gi}}
+  containers:
+  - name: work
+    image: x
+    resources:
+      limits: {cpu: 4, memory: 8Gi}
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "qos", "said"),
+    [
+        ("v1.36.3", "Burstable", False),
+        ("v1.37.1", "Guaranteed", False),
+        (None, "Burstable", True),
+    ],
+)
+def test_a_pod_is_completed_as_the_release_of_the_kubelet_completes_it(
+    cli: Cli, tmp_path: Path, version: str | None, qos: str, *, said: bool
+) -> None:
+    outcome = _admit(cli, tmp_path, _WHOLE, seen=replace(node(), kubelet=kubelet(version=version)))
+
+    assert f"default/whole ({qos})" in outcome.out
+    assumed = "the kubelet's version is not known: resources of a whole pod are completed as up to"
+    assert (assumed in outcome.err) == said
+
+
 def test_standard_input_is_read_once(cli: Cli) -> None:
     outcome = cli("admit", "--manifest", "-", "--snapshot", "-")
 

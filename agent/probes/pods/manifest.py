@@ -18,6 +18,7 @@ from agent.formats.fields import (
     unexpected,
 )
 from agent.formats.yaml import load_all
+from agent.model.kubernetes import Release
 from agent.model.pod import Pod
 from agent.probes.pods.checked import Kind, check_object, check_spec, check_template, kind_of
 from agent.probes.pods.defaults import (
@@ -208,12 +209,15 @@ class _Contents:
     cures: list[str] = field(default_factory=list)
 
 
-def pods_from_manifest(text: str) -> tuple[Pod, ...]:
+def pods_from_manifest(text: str, server: Release | None = None) -> tuple[Pod, ...]:
     """Return the pods of all documents in *text*, one for each pod template.
 
     Requests are defaulted from limits, as the API server does before a kubelet sees the
     pod, and by the LimitRange objects of the same manifest; others of the namespace are not
     known here. Documents that carry no pod, such as a Service, are skipped.
+
+    Args:
+        server: the release of the API server; where it is not known, one up to 1.36 is assumed.
 
     Raises:
         InputError: not YAML, no pod in it, a field that cannot be used, or something that the
@@ -244,10 +248,10 @@ def pods_from_manifest(text: str) -> tuple[Pod, ...]:
         instead = f"only {', '.join(kinds[:_KINDS_SHOWN])}{more}" if kinds else "it is empty"
         cure = contents.cures[0] if contents.cures else f"give one of: {', '.join(PLACES)}"
         raise InputError(f"no pod in the manifest, {instead}", cure)
-    return tuple(_completed(planned, contents.ranges) for planned in contents.pods)
+    return tuple(_completed(planned, contents.ranges, server) for planned in contents.pods)
 
 
-def _completed(planned: _Planned, ranges: Iterable[Defaults]) -> Pod:
+def _completed(planned: _Planned, ranges: Iterable[Defaults], server: Release | None) -> Pod:
     """Return the pod as the API server would store it.
 
     Raises:
@@ -259,13 +263,13 @@ def _completed(planned: _Planned, ranges: Iterable[Defaults]) -> Pod:
         for it in own
     ]
     try:
-        check_resources(created(planned.stated, exact))
+        check_resources(created(planned.stated, exact, server))
     except DecodeError as error:
         whose = " (of its pods)" if planned.pod.owner_kind else ""
         path = path_of(planned.path, error.path) if planned.path else error.path
         placed = DecodeError(path, f"{error.problem}{whose}", error.cure)
         raise _unusable(planned.title, placed) from None
-    return defaulted(planned.pod, own)
+    return defaulted(planned.pod, own, server)
 
 
 def _unusable(title: str, error: DecodeError) -> InputError:

@@ -4,6 +4,7 @@ import pytest
 
 from agent.errors import InputError
 from agent.model.pod import Pod
+from agent.model.qos import PodLevel, QosClass, qos_class
 from agent.probes.pods.manifest import pods_from_manifest
 
 GIB = 1 << 30
@@ -124,3 +125,70 @@ def test_a_class_fixed_before_the_last_completion_is_kept() -> None:
     pod = read(given + BARE.replace("containers:", whole))
     assert pod.requests == {"memory": 0, "cpu": 1000}
     assert pod.qos_class == "BestEffort"
+
+
+AFTERWARDS = (1, 37)
+
+
+def of_both_releases(text: str) -> tuple[Pod, Pod]:
+    (before,), (after,) = (pods_from_manifest(text, each) for each in ((1, 36), AFTERWARDS))
+    return before, after
+
+
+def test_from_1_37_pod_level_requests_need_no_pod_level_limits() -> None:
+    before, after = of_both_releases(
+        "{kind: Pod, metadata: {name: p}, spec: {resources: {requests: {cpu: 4}},"
+        " containers: [{name: a, image: x, resources: {requests: {memory: 1Gi}}}]}}"
+    )
+    assert before.requests == {"cpu": 4000}
+    assert (after.requests, after.limits) == ({"cpu": 4000, "memory": GIB}, {})
+
+
+def test_from_1_37_pod_level_limits_come_from_requests_and_containers() -> None:
+    before, after = of_both_releases(
+        """
+kind: Pod
+metadata: {name: p}
+spec:
+  resources: {requests: {cpu: 8, memory: 1Gi}}
+  containers:
+  - name: a
+    image: x
+    resources: {requests: {memory: 512Mi}, limits: {cpu: 2, memory: 2Gi, hugepages-2Mi: 4Mi}}
+  - name: b
+    image: x
+    resources: {requests: {memory: 512Mi}, limits: {cpu: 2, memory: 2Gi}}
+"""
+    )
+    assert before.limits == {"hugepages-2Mi": 4 << 20}
+    assert after.limits == {"cpu": 8000, "memory": 4 * GIB, "hugepages-2Mi": 4 << 20}
+
+
+def test_from_1_37_a_container_without_a_limit_leaves_the_pod_without() -> None:
+    _, after = of_both_releases(
+        "{kind: Pod, metadata: {name: p}, spec: {resources: {requests: {cpu: 8}},"
+        " initContainers: [{name: i, image: x}],"
+        " containers: [{name: a, image: x, resources: {limits: {cpu: 2}}}]}}"
+    )
+    assert (after.requests, after.limits) == ({"cpu": 8000}, {})
+
+
+def test_from_1_37_limit_ranges_count_for_the_whole_pod_before_its_class_is_fixed() -> None:
+    whole = "resources: {requests: {cpu: 2, memory: 4Gi}}, containers:"
+    before, after = of_both_releases(RANGE + BARE.replace("containers:", whole))
+    assert (before.limits, before.qos_class) == ({}, None)
+    assert (after.limits, after.qos_class) == ({"cpu": 2000, "memory": 4 * GIB}, None)
+    assert qos_class(before, PodLevel.STATED) is QosClass.BURSTABLE
+    assert qos_class(after, PodLevel.ASKING) is QosClass.GUARANTEED
+
+
+def test_from_1_37_huge_pages_of_a_pod_are_completed_from_its_containers() -> None:
+    text = (
+        "{kind: Pod, metadata: {name: p}, spec: {resources: {requests: {hugepages-2Mi: 4Mi}},"
+        " containers: [{name: a, image: x, resources: {limits: {hugepages-2Mi: 4Mi,"
+        " memory: 1Gi}}}]}}"
+    )
+    with pytest.raises(InputError, match="Limit must be set"):
+        read(text)
+    (pod,) = pods_from_manifest(text, AFTERWARDS)
+    assert pod.requests == pod.limits == {"hugepages-2Mi": 4 << 20, "memory": GIB}
