@@ -1,7 +1,8 @@
 """Which CPUs the CPU Manager takes, packed onto few parts of the machine or spread over it.
 
-Semantics of kubernetes 1.36 pkg/kubelet/cm/cpumanager/cpu_assignment.go (takeByTopologyNUMAPacked
-and takeByTopologyNUMADistributed) on the layout of pkg/kubelet/cm/cpumanager/topology.
+Semantics of kubernetes 1.36 and 1.37 pkg/kubelet/cm/cpumanager/cpu_assignment.go
+(takeByTopologyNUMAPacked and takeByTopologyNUMADistributed) on the layout of
+pkg/kubelet/cm/cpumanager/topology.
 """
 
 import math
@@ -154,7 +155,14 @@ def take_packed(
     return accumulator.taken
 
 
-def take_spread(layout: CpuLayout, free: frozenset[int], wanted: int, group: int) -> frozenset[int]:
+def take_spread(
+    layout: CpuLayout,
+    free: frozenset[int],
+    wanted: int,
+    group: int,
+    *,
+    by_socket: bool = False,
+) -> frozenset[int]:
     """Return *wanted* of the *free* CPUs evenly over NUMA nodes, packed where no spread is even.
 
     Option ``distribute-cpus-across-numa``, as the kubelet does it and not as it means to: the
@@ -163,6 +171,8 @@ def take_spread(layout: CpuLayout, free: frozenset[int], wanted: int, group: int
 
     Args:
         group: CPUs that are given together.
+        by_socket: prefer nodes of one socket, and give each a share that the one with the fewest
+            free CPUs has too; 1.37 with option ``align-by-socket``.
 
     Raises:
         NotEnoughCpusError: there are not as many, or the kubelet loses count of them.
@@ -180,14 +190,18 @@ def take_spread(layout: CpuLayout, free: frozenset[int], wanted: int, group: int
     for size in range((needed - 1) // per_node + 1, min(needed, len(counts)) + 1):
         best = _Spread()
         for combination in _combinations(nodes, size):
-            if best.balance == 0:
+            if best.balance == 0 and (best.is_in_socket or not by_socket):
                 break
-            spread = _spread_over(combination, counts, wanted, group)
-            if spread is not None and spread.balance < best.balance:
+            spread = _spread_over(combination, counts, wanted, group, by_socket=by_socket)
+            if spread is None:
+                continue
+            spread.is_in_socket = by_socket and len(layout.sockets_of(combination.read())) <= 1
+            if spread.is_before(best):
                 best = spread
         if best.combination is not None:
             takers = best.remainder.read() if best.remainder else []
-            _take_spread(accumulator, best.combination.read(), takers, group)
+            chosen = best.combination.read()
+            _take_spread(accumulator, chosen, takers, group, by_socket=by_socket)
             return accumulator.taken
     return take_packed(layout, free, wanted)
 
@@ -321,14 +335,28 @@ class _Spread:
     balance: float = math.inf
     combination: _Slice | None = None
     remainder: _Slice | None = None
+    is_in_socket: bool = False
+
+    def is_before(self, other: "_Spread") -> bool:
+        if self.is_in_socket != other.is_in_socket:
+            return self.is_in_socket
+        return self.balance < other.balance
+
+
+def _share(
+    nodes: Sequence[int], free: Mapping[int, int], wanted: int, group: int, *, by_socket: bool
+) -> int:
+    """Return how many CPUs each of *nodes* gives before the remainder is shared out."""
+    share = wanted // len(nodes) // group * group
+    return min(share, *(free[node] // group * group for node in nodes)) if by_socket else share
 
 
 def _spread_over(
-    combination: _Slice, free: Mapping[int, int], wanted: int, group: int
+    combination: _Slice, free: Mapping[int, int], wanted: int, group: int, *, by_socket: bool
 ) -> _Spread | None:
     """Return how even the nodes would be left; ``None`` where *combination* cannot serve."""
     nodes = combination.read()
-    share = wanted // len(nodes) // group * group
+    share = _share(nodes, free, wanted, group, by_socket=by_socket)
     groups = sum(free[node] // group for node in nodes)
     if groups * group < wanted or any(free[node] < share for node in nodes):
         return None
@@ -353,7 +381,12 @@ def _spread_over(
 
 
 def _take_spread(
-    accumulator: _CpuAccumulator, nodes: list[int], takers: list[int], group: int
+    accumulator: _CpuAccumulator,
+    nodes: list[int],
+    takers: list[int],
+    group: int,
+    *,
+    by_socket: bool,
 ) -> None:
     """Take an equal share of each of *nodes*, and the remainder of *takers* in turn."""
     layout = accumulator.layout
@@ -366,7 +399,8 @@ def _take_spread(
         if wanted <= len(free):  # else the kubelet takes none, and finds out in the end
             accumulator.take(take_packed(layout, free, wanted))
 
-    share = accumulator.wanted // len(nodes) // group * group
+    counts = {node: len(free_on(node)) for node in nodes}
+    share = _share(nodes, counts, accumulator.wanted, group, by_socket=by_socket)
     remainder = accumulator.wanted - share * len(nodes)
     for node in nodes:
         take_from(node, share)

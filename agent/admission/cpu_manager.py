@@ -1,6 +1,6 @@
 """The CPU Manager's ``static`` policy: which NUMA nodes it proposes, and which CPUs it gives.
 
-Semantics of kubernetes 1.36 pkg/kubelet/cm/cpumanager/policy_static.go.
+Semantics of kubernetes 1.36 and 1.37 pkg/kubelet/cm/cpumanager/policy_static.go.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,11 +16,14 @@ from agent.admission.errors import SMT_ALIGNMENT_ERROR, Missing, Refusal, check_
 from agent.admission.hints import Hint, Hints, mask_of, narrowness, nodes_of, sums
 from agent.admission.state import ActivePods, choice, flag
 from agent.model.kubelet import KubeletSettings
-from agent.model.kubernetes import MILLICORES, quantity
+from agent.model.kubernetes import MILLICORES, Release, quantity, release
 from agent.model.numa import CpuSet
 from agent.model.snapshot import Snapshot
 
 _STATIC, _NONE = "static", "none"
+
+SOCKETS_SINCE: Release = (1, 37)
+"""From which on ``distribute-cpus-across-numa`` takes notice of ``align-by-socket``."""
 
 _MOST_CPUS = 8192
 """CPUs that are computed; the most that Linux can be built for on x86 (NR_CPUS)."""
@@ -50,6 +53,7 @@ class CpuManager:
         reserved: CPUs that no container can have exclusively.
         held: pod uid → container → its exclusive CPUs.
         reusable: the CPUs of init containers of the pod that is being admitted.
+        kubelet: its release; where it is not known, one up to 1.36 is assumed.
     """
 
     layout: CpuLayout
@@ -58,6 +62,7 @@ class CpuManager:
     reserved: frozenset[int]
     held: dict[str, dict[str, frozenset[int]]] = field(default_factory=dict)
     reusable: frozenset[int] = frozenset()
+    kubelet: Release | None = None
 
     def copy(self) -> "CpuManager":
         """Return an independent copy to admit the next pod on."""
@@ -97,8 +102,8 @@ class CpuManager:
         free = self.available | self.reusable
         aligned = free & self._near(mask)
         try:
-            taken = take(self.layout, self.options, aligned, min(wanted, len(aligned)))
-            taken |= take(self.layout, self.options, free - taken, wanted - len(taken))
+            taken = self._take(aligned, min(wanted, len(aligned)))
+            taken |= self._take(free - taken, wanted - len(taken))
         except NotEnoughCpusError as error:
             raise Refusal.unexpected(str(error)) from None
         self.shared -= taken
@@ -116,6 +121,9 @@ class CpuManager:
         """The number of CPUs of every set of NUMA nodes for the pod that is being admitted."""
         counts = self.layout.by_node(self.available | self.reusable)
         return sums({node: counts[node] for node in self.layout.nodes})
+
+    def _take(self, free: frozenset[int], wanted: int) -> frozenset[int]:
+        return take(self.layout, self.options, free, wanted, self.kubelet)
 
     def _is_preferred(self, mask: int, narrowest: int) -> bool:
         if self.options.align_by_socket:
@@ -153,16 +161,23 @@ class CpuManager:
 
 
 def take(
-    layout: CpuLayout, options: CpuOptions, free: frozenset[int], wanted: int
+    layout: CpuLayout,
+    options: CpuOptions,
+    free: frozenset[int],
+    wanted: int,
+    kubelet: Release | None,
 ) -> frozenset[int]:
-    """Return *wanted* of the *free* CPUs by the policy's options.
+    """Return *wanted* of the *free* CPUs by the policy's options, as this *kubelet* takes them.
 
     Raises:
         NotEnoughCpusError: there are not as many.
     """
     if options.distribute_cpus_across_numa:
         group = layout.per_core if options.full_pcpus_only else 1
-        return take_spread(layout, free, wanted, group)
+        # The kubelet's last check of the shares, new in 1.37 too, changes nothing but by socket.
+        is_new = kubelet is not None and kubelet >= SOCKETS_SINCE
+        by_socket = is_new and options.align_by_socket
+        return take_spread(layout, free, wanted, group, by_socket=by_socket)
     return take_packed(
         layout,
         free,
@@ -190,7 +205,11 @@ def cpu_manager_of(
     if policy == _NONE:
         return None
     options, layout = _options(settings), _layout(snapshot)
-    reserved = _reserved(snapshot, settings, layout, options)
+    kubelet = release(snapshot.kubelet_version)
+    if options.distribute_cpus_across_numa and options.align_by_socket and kubelet is None:
+        options_ = "distribute-cpus-across-numa together with align-by-socket"
+        raise Missing(f"the kubelet's version, by which {options_} takes other CPUs")
+    reserved = _reserved(snapshot, settings, layout, options, kubelet)
     if state is not None and state.default is not None:  # has pods that are gone, too
         shared = state.default.cpus
         entries = (state.entries or {}).items()
@@ -204,7 +223,12 @@ def cpu_manager_of(
         strict = reserved if options.strict_cpu_reservation else frozenset()
         shared = layout.cpus.difference(*taken, strict)
     manager = CpuManager(
-        layout=layout, options=options, shared=shared, reserved=reserved, held=held
+        layout=layout,
+        options=options,
+        shared=shared,
+        reserved=reserved,
+        held=held,
+        kubelet=kubelet,
     )
     for uid in [uid for uid in held if not active.counts(uid)]:
         manager.release(uid)
@@ -234,7 +258,11 @@ def _layout(snapshot: Snapshot) -> CpuLayout:
 
 
 def _reserved(
-    snapshot: Snapshot, settings: KubeletSettings, layout: CpuLayout, options: CpuOptions
+    snapshot: Snapshot,
+    settings: KubeletSettings,
+    layout: CpuLayout,
+    options: CpuOptions,
+    kubelet: Release | None,
 ) -> frozenset[int]:
     if settings.reserved_system_cpus:
         try:
@@ -253,6 +281,6 @@ def _reserved(
     except ValueError as error:
         raise Missing(f"a kubelet that starts: reserved CPU is {error}") from None
     try:
-        return take(layout, options, layout.cpus, -(-millicores // MILLICORES))
+        return take(layout, options, layout.cpus, -(-millicores // MILLICORES), kubelet)
     except NotEnoughCpusError as error:
         raise Missing(f"a kubelet that starts: {error}") from None

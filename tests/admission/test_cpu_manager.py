@@ -12,7 +12,8 @@ from agent.admission.cpu_assignment import (
     take_packed,
     take_spread,
 )
-from agent.admission.cpu_manager import CpuManager, CpuOptions
+from agent.admission.cpu_manager import CpuManager, CpuOptions, take
+from agent.model.kubernetes import Release
 from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
 
 
@@ -104,6 +105,39 @@ def test_the_best_of_many_nodes_is_taken_with_the_mistake_that_the_kubelet_makes
     layout = _layout(6, cores=1)
 
     assert _text(take_spread(layout, layout.cpus, 8, 1)) == "0-5,10-11"
+
+
+def test_nodes_of_one_socket_come_before_an_evener_spread_on_request() -> None:
+    layout, free = _layout(4, cores=2, sockets=2), _free("0-3,5-7,9-12,15")
+
+    assert _text(take_spread(layout, free, 6, 1)) == "0-2,9-11"
+    assert _text(take_spread(layout, free, 6, 1, by_socket=True)) == "0-2,5-7"
+
+
+def test_by_socket_no_node_is_asked_for_a_greater_share_than_it_has() -> None:
+    layout, free = _layout(4, cores=2, sockets=2), _free("0-4,6-10,13-15")
+
+    assert _text(take_spread(layout, free, 7, 1)) == "0-3,8-10"
+    assert _text(take_spread(layout, free, 7, 1, by_socket=True)) == "0-4,6-7"
+    few = _free("0-3,7,9")  # one of the nodes of the first socket has one
+    assert _text(take_spread(layout, few, 5, 1, by_socket=True)) == "0-3,7"
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "options", "taken"),
+    [
+        ((1, 36), {"align_by_socket": True}, "0-2,9-11"),
+        ((1, 37), {"align_by_socket": True}, "0-2,5-7"),
+        ((1, 37), {}, "0-2,9-11"),
+        (None, {}, "0-2,9-11"),
+    ],
+)
+def test_from_1_37_spreading_takes_notice_of_sockets(
+    kubelet: Release | None, options: dict[str, bool], taken: str
+) -> None:
+    chosen = CpuOptions(distribute_cpus_across_numa=True, **options)
+    found = take(_layout(4, cores=2, sockets=2), chosen, _free("0-3,5-7,9-12,15"), 6, kubelet)
+    assert _text(found) == taken
 
 
 def test_nodes_of_one_socket_are_as_good_as_one_node_on_request() -> None:
