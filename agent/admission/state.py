@@ -7,7 +7,7 @@ from agent.admission.errors import Missing
 from agent.model.digits import is_digits
 from agent.model.kubelet_state import HeldMemory
 from agent.model.kubernetes import go_bool
-from agent.model.pod import Container, Pod
+from agent.model.pod import AssignedMemory, Pod, pool
 from agent.model.snapshot import Snapshot
 
 FINISHED = ("Succeeded", "Failed")
@@ -82,14 +82,17 @@ class ActivePods:
     def cpus(self) -> dict[str, dict[str, frozenset[int]]] | None:
         """Return the exclusive CPUs of each pod (by :func:`pod_key`) and container.
 
-        ``None`` where those of one container are not known; the same goes for the methods below.
+        CPUs that containers of a pod share are those of a container without a name. ``None``
+        where those of one container are not known; the same goes for the methods below.
         """
         if self._lacks("cpus"):
             return None
-        return {
-            pod_key(pod): {it.name: it.cpus.cpus for it in pod.containers if it.cpus}
-            for pod in self.pods or ()
-        }
+        held: dict[str, dict[str, frozenset[int]]] = {}
+        for pod in self.pods or ():
+            held[pod_key(pod)] = {it.name: it.cpus.cpus for it in pod.containers if it.cpus}
+            if shared := pool(pod):
+                held[pod_key(pod)][""] = shared.cpus
+        return held
 
     def devices(self, resource: str) -> dict[str, dict[str, frozenset[str]]] | None:
         """Return the devices of *resource* that each pod and container has."""
@@ -104,10 +107,16 @@ class ActivePods:
         return held
 
     def memory(self) -> dict[str, dict[str, tuple[HeldMemory, ...]]] | None:
-        """Return the pinned memory of each pod and container."""
+        """Return the pinned memory of each pod and container.
+
+        That of a whole pod, its containers' included, is of a container without a name.
+        """
         if self._lacks("memory"):
             return None
-        return {pod_key(pod): _pinned_memory(pod.containers) for pod in self.pods or ()}
+        return {
+            pod_key(pod): {"": _blocks(pod.memory)} if pod.memory else _pinned_memory(pod)
+            for pod in self.pods or ()
+        }
 
     def _lacks(self, part: str) -> bool:
         if self.pods is None:
@@ -134,12 +143,11 @@ def pod_key(pod: Pod) -> str:
     return pod.uid or f"{pod.namespace}/{pod.name}"
 
 
-def _pinned_memory(containers: Iterable[Container]) -> dict[str, tuple[HeldMemory, ...]]:
-    return {
-        container.name: tuple(
-            HeldMemory(kind=it.kind, size=it.size_bytes, numa_nodes=it.numa_nodes)
-            for it in container.memory
-        )
-        for container in containers
-        if container.memory
-    }
+def _pinned_memory(pod: Pod) -> dict[str, tuple[HeldMemory, ...]]:
+    return {it.name: _blocks(it.memory) for it in pod.containers if it.memory}
+
+
+def _blocks(memory: Iterable[AssignedMemory]) -> tuple[HeldMemory, ...]:
+    return tuple(
+        HeldMemory(kind=it.kind, size=it.size_bytes, numa_nodes=it.numa_nodes) for it in memory
+    )

@@ -15,6 +15,7 @@ from agent.checks.kernel_inputs import CPU_STATE, cpu_list, host_of, unread
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from agent.model.hca import Hca, HcaKind
 from agent.model.numa import CpuSet
+from agent.model.pod import pool
 from agent.model.snapshot import Snapshot
 
 DEEP_US = 50
@@ -244,12 +245,14 @@ def _exclusive(snapshot: Snapshot) -> Mapping[str, CpuSet] | None:
         }
     if snapshot.pods is None:
         return None
-    return {
+    held = {
         f"{pod.namespace}/{pod.name} container {container.name}": container.cpus
         for pod in snapshot.pods
         for container in pod.containers
         if container.cpus is not None and len(container.cpus)
     }
+    pools = {f"{pod.namespace}/{pod.name}": pool(pod) for pod in snapshot.pods}
+    return {**held, **{name: cpus for name, cpus in pools.items() if cpus}}
 
 
 def _adapters(snapshot: Snapshot) -> Iterator[Hca]:

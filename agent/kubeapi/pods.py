@@ -226,7 +226,7 @@ def is_allowed(answer: Mapping[str, Any]) -> bool:
 
 
 def joined(api_pods: Iterable[Pod], assigned_pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Return *api_pods* with the devices, CPUs and memory of *assigned_pods*.
+    """Return *api_pods* with the devices, CPUs and memory of *assigned_pods* and their containers.
 
     Pods are matched by namespace and name, containers by name. Pods and containers that only the
     kubelet has follow at the end, with unknown spec; those that only the API server has stay
@@ -254,5 +254,7 @@ def joined(api_pods: Iterable[Pod], assigned_pods: Iterable[Pod]) -> tuple[Pod, 
                     claimed=given.claimed,
                 )
             )
-        known.append(replace(pod, containers=(*containers, *by_name.values())))
+        containers += by_name.values()
+        whole = {"cpus": other.cpus, "memory": other.memory}
+        known.append(replace(pod, containers=tuple(containers), **whole))
     return (*known, *assigned.values())

@@ -104,6 +104,8 @@ class Pod:
         qos_class: ``status.qosClass`` where the API server reported it.
         requests, limits: pod-level resources (``spec.resources``), same units as a
             container's; ``None`` when the pod states none.
+        cpus, memory: what the kubelet gave to the pod as a whole, with what its containers have of
+            it; ``None`` where it gave nothing so, or does not say (PodResources, 1.37).
         owner_kind: of the object that made it, e.g. ``Job``; of a manifest, the kind of document.
         replicas: how many such pods a manifest requests, or ``parallelism``; ``None`` where
             nothing states it.
@@ -124,6 +126,8 @@ class Pod:
     containers: tuple[Container, ...] = ()
     requests: Mapping[str, Amount] | None = None
     limits: Mapping[str, Amount] | None = None
+    cpus: CpuSet | None = None
+    memory: tuple[AssignedMemory, ...] | None = None
     owner_kind: str | None = None
     replicas: int | None = None
     status_reason: str | None = None
@@ -139,6 +143,16 @@ class Pod:
 
 Amounts = Mapping[str, int]
 """Resource → amount, CPU in millicores, everything else in its base unit."""
+
+
+def pool(pod: Pod) -> CpuSet | None:
+    """Return the CPUs shared by those containers of *pod* that have none exclusively.
+
+    ``None`` where the kubelet gave the pod none as a whole.
+    """
+    if pod.cpus is None:
+        return None
+    return CpuSet(pod.cpus.cpus.difference(*(it.cpus.cpus for it in pod.containers if it.cpus)))
 
 
 def at_once(pod: Pod, amounts: Callable[[Container], Amounts]) -> dict[str, int]:

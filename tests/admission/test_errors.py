@@ -51,6 +51,16 @@ def _grid(count: int) -> _Change:
         (_settings(cpu_manager_options=None), "cpuManagerPolicyOptions"),
         (_settings(cpu_manager_options={"fast": "true"}), "cpuManagerPolicyOptions has 'fast'"),
         (_settings(cpu_manager_options={"full-pcpus-only": "on"}), "full-pcpus-only is 'on'"),
+        (
+            _settings(
+                version=None,
+                cpu_manager_options={
+                    "distribute-cpus-across-numa": "true",
+                    "align-by-socket": "true",
+                },
+            ),
+            "the kubelet's version",
+        ),
         (_settings(reserved_system_cpus="x"), "reservedSystemCPUs is not a CPU list"),
         (_settings(topology_manager_options={"max-allowable-numa-nodes": "4"}), "8 is the least"),
         (lambda it: replace(it, numa_nodes=None), "NUMA nodes"),
@@ -160,6 +170,20 @@ def test_podresources_stands_in_for_the_state_files() -> None:
     (one,) = ask(told, container(gpus=4, cpus=4, gib=24)).containers
     assert one.devices[GPU][0] == "GPU-4"
     assert ask(told, container(cpus=2, gib=24)).containers[0].memory[0].numa_nodes == (1,)
+
+
+def test_what_podresources_tells_of_a_whole_pod_is_taken() -> None:
+    """Its first container has two of the CPUs exclusively, the second shares the others."""
+    own = replace(container("own"), cpus=CpuSet.parse("1,17"), memory=(), devices=())
+    shares = replace(container("shares"), cpus=CpuSet(), memory=(), devices=())
+    block = AssignedMemory(kind="memory", size_bytes=16 * GIB, numa_nodes=(0,))
+    whole = replace(pod("other", own, shares), cpus=CpuSet.parse("1-7,17-23"), memory=(block,))
+    told = replace(_told(), pods=(whole,))
+
+    (one,) = ask(told, container(cpus=2, gib=8)).containers
+    assert (str(one.cpus), one.memory[0].numa_nodes) == ("8,24", (1,))
+    assert ask(told, container(cpus=16, gib=1)).admitted
+    assert not ask(told, container(cpus=18, gib=1)).admitted
 
 
 def test_a_resource_of_which_nobody_tells_is_not_taken_for_none() -> None:

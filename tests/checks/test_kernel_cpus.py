@@ -203,5 +203,8 @@ def test_exclusive_cpus_are_told_by_pods_where_the_state_is_not() -> None:
     snapshot = replace(_interrupting("3"), kubelet_state=None, pods=(pod,))
     found = result("KRN-011", snapshot)
     assert [one.subject for one in found.findings] == ["ml/job container c"]
+    whole = replace(pod, cpus=CpuSet.parse("2-4"), containers=(Container(name="c"),))
+    found = result("KRN-011", replace(snapshot, pods=(whole,)))
+    assert [one.subject for one in found.findings] == ["ml/job"]
     assert result("KRN-011", replace(snapshot, pods=None)).verdict is Verdict.UNKNOWN
     assert result("KRN-011", replace(snapshot, pods=())).skipped is not None

@@ -293,6 +293,13 @@ def test_assignments_join_by_pod_and_container() -> None:
     )
 
 
+def test_what_a_pod_has_as_a_whole_joins_too() -> None:
+    api = Pod(namespace="a", name="p", uid="u")
+    whole = Pod(namespace="a", name="p", cpus=CPUS, memory=MEMORY)
+    joint = Pod(namespace="a", name="p", uid="u", cpus=CPUS, memory=MEMORY)
+    assert joined((api,), (whole,)) == (joint,)
+
+
 def test_pods_that_only_one_side_knows_are_kept() -> None:
     only_api = Pod(namespace="a", name="p", containers=(Container(name="x", requests={}),))
     only_kubelet = Pod(namespace="b", name="p", containers=(Container(name="x", devices=GPUS),))

@@ -54,8 +54,8 @@ def measured(snapshot: Snapshot) -> tuple[PodAlignment, ...]:
             held = _Held(
                 places.gpus(container),
                 places.hcas(container),
-                cpus_of(container, snapshot),
-                memory_of(container, snapshot),
+                cpus_of(pod, container, snapshot),
+                memory_of(pod, container, snapshot),
             )
             is_up = pod.phase == RUNNING and container.kind is not ContainerKind.INIT
             if held.gpus or held.hcas:

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from agent.model.numa import CpuSet
-from agent.model.pod import Container
+from agent.model.pod import Container, Pod, pool
 from agent.model.snapshot import Snapshot
 
 # CPUs and memory of a container. The cgroup decides where it is known; otherwise what the kubelet
@@ -24,8 +24,8 @@ class Cpus:
     """The CPUs of a container; ``None`` where they are not known.
 
     Attributes:
-        are_own: whether the kubelet gave it CPUs of its own.
-        count: how many of its own.
+        are_own: whether the kubelet gave it CPUs exclusively.
+        count: how many exclusively, or together with containers of its pod alone.
     """
 
     cpus: CpuSet | None
@@ -40,7 +40,7 @@ class Memory:
 
     Attributes:
         is_bound: whether some NUMA nodes are closed to it.
-        size: bytes that the Memory Manager holds for it, 0 where it holds none.
+        size: bytes that the Memory Manager holds for it, else for its pod; 0 where it holds none.
     """
 
     is_bound: bool | None
@@ -48,13 +48,14 @@ class Memory:
     size: int
 
 
-def cpus_of(container: Container, snapshot: Snapshot) -> Cpus:
-    """Return where *container* runs."""
-    count = len(container.cpus or ())
-    are_own = None if container.cpus is None else count > 0
+def cpus_of(pod: Pod, container: Container, snapshot: Snapshot) -> Cpus:
+    """Return where *container* of *pod* runs."""
+    own = container.cpus or pool(pod)
+    count = len(own or ())
+    are_own = None if container.cpus is None else len(container.cpus) > 0
     cpus = container.cpuset
     if cpus is None and container.cpus is not None:
-        cpus = container.cpus if are_own else shared_cpus(snapshot)
+        cpus = own or shared_cpus(snapshot)
     nodes = cpu_nodes(snapshot)
     if nodes is not None and len(nodes) > 1:
         known = snapshot.numa_nodes or ()
@@ -103,9 +104,9 @@ def cpu_nodes(snapshot: Snapshot) -> tuple[int, ...] | None:
     return None if nodes is None else tuple(sorted(node.id for node in nodes if len(node.cpus)))
 
 
-def memory_of(container: Container, snapshot: Snapshot) -> Memory:
-    """Return where memory of *container* can be."""
-    held = [piece for piece in container.memory or () if piece.kind == MEMORY]
+def memory_of(pod: Pod, container: Container, snapshot: Snapshot) -> Memory:
+    """Return where memory of *container* of *pod* can be."""
+    held = [piece for piece in container.memory or pod.memory or () if piece.kind == MEMORY]
     pinned = {node for piece in held for node in piece.numa_nodes}
     size = sum(piece.size_bytes for piece in held)
     everywhere = cpu_nodes(snapshot)

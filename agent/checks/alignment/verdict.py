@@ -24,7 +24,7 @@ from agent.checks.alignment.record import (
     memory_policy,
 )
 from agent.model.kubernetes import MIB, MILLICORES
-from agent.model.pod import Container, Pod
+from agent.model.pod import Container, Pod, pool
 from agent.model.qos import QosClass, asks_as_a_pod, class_of, pod_level
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import socket_of_node
@@ -140,7 +140,8 @@ class Explaining:
 
     def cpus(self, *, is_packed: bool) -> Causes:
         """Explain CPUs that are apart; *is_packed* where they are all near some of the GPUs."""
-        if not self.container.cpus:
+        own = self.container.cpus or pool(self.pod)
+        if not own:
             manager = (NO_CPU_MANAGER,) if cpu_policy(self.snapshot) == NONE else ()
             is_guaranteed, is_pod_level = self._is_guaranteed, asks_as_a_pod(self.pod)
             requests, is_whole = self.container.requests, None
@@ -155,7 +156,7 @@ class Explaining:
             )
             return causes or ((SHARES,) if None in (is_guaranteed, is_whole) else (UNEXPLAINED,))
         cpuset = self.container.cpuset
-        if cpuset is not None and not cpuset <= self.container.cpus:
+        if cpuset is not None and not cpuset <= own:
             return (UNEXPLAINED,)
         is_by_claim = any(one.claim for one in self.places.gpus(self.container))
         if is_packed and self._policy != NONE and not is_by_claim:
@@ -165,7 +166,7 @@ class Explaining:
     def memory(self, *, is_bound: bool) -> Causes:
         """Explain memory that is, or may be, apart."""
         if is_bound:
-            return self.placed() if self.container.memory else (UNEXPLAINED,)
+            return self.placed() if self.container.memory or self.pod.memory else (UNEXPLAINED,)
         manager = (NO_MEMORY_MANAGER,) if memory_policy(self.snapshot) == "None" else ()
         pod = (NOT_GUARANTEED,) if self._is_guaranteed is False else ()
         return (*manager, *pod) or (UNEXPLAINED,)
@@ -194,11 +195,9 @@ class Explaining:
 
     @property
     def _is_guaranteed(self) -> bool | None:
-        settings, status = self.snapshot.kubelet, self.snapshot.node_status
-        version = None if settings is None else settings.version
-        if version is None and status is not None:
-            version = status.kubelet_version
-        level = pod_level(version, None if settings is None else settings.feature_gates)
+        settings = self.snapshot.kubelet
+        gates = None if settings is None else settings.feature_gates
+        level = pod_level(self.snapshot.kubelet_version, gates)
         qos = class_of(self.pod, level)
         return None if qos is None else qos == QosClass.GUARANTEED
 

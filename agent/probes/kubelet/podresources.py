@@ -70,6 +70,10 @@ class PodResources:
     def assigned(self) -> tuple[Pod, ...]:
         """Return the active pods of this node with what the kubelet assigned to each container.
 
+        What it assigned to a pod as a whole includes what its containers have exclusively; those
+        that share the rest have no CPUs and memory here (kubernetes 1.37
+        pkg/kubelet/cm/container_manager_linux.go, GetCPUs).
+
         Pods by namespace and name, devices by resource, ids sorted: the kubelet's own order
         changes from call to call. This source has no UID and no spec, leaves out init containers
         that finished, and shows a sidecar as any container.
@@ -82,6 +86,8 @@ class PodResources:
                 namespace=pod.namespace,
                 name=pod.name,
                 containers=tuple(map(_container, pod.containers)),
+                cpus=CpuSet.of(pod.cpu_ids) if pod.cpu_ids else None,
+                memory=_memory(pod.memory) or None,
             )
             for pod in self._ask(LIST).pod_resources
         )

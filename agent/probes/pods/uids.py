@@ -6,7 +6,7 @@ The kubelet's own files have them: what a UID holds there is what the API says t
 from collections.abc import Iterable, Iterator, Mapping
 
 from agent.model.kubelet_state import KubeletState
-from agent.model.pod import Pod
+from agent.model.pod import Pod, pool
 
 _Holding = tuple[str, ...]
 """Container, resource and one id of it, as both sources name them."""
@@ -17,7 +17,8 @@ def uids_by_holdings(
 ) -> Mapping[tuple[str, str], str]:
     """Return (namespace, name) → UID for *pods* without one, as far as the kubelet's files say.
 
-    A pod is known by its devices and by its exclusive CPUs. One that holds neither, or whose
+    A pod is known by its devices and by its exclusive CPUs, those that its containers share
+    included. One that holds neither, or whose
     holdings are those of several UIDs, is left out.
     """
     owners: dict[_Holding, set[str]] = {}
@@ -29,8 +30,8 @@ def uids_by_holdings(
         for container in pod.containers:
             for devices in container.devices or ():
                 held += [(container.name, devices.resource, name) for name in devices.ids]
-            if container.cpus:
-                held.append((container.name, "cpu", str(container.cpus)))
+            if cpus := container.cpus or pool(pod):
+                held.append((container.name, "cpu", str(cpus)))
         candidates = {uid for holding in held for uid in owners.get(holding, ())}
         if pod.uid is None and len(candidates) == 1:
             uids[pod.namespace, pod.name] = candidates.pop()

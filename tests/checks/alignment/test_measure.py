@@ -11,7 +11,7 @@ from agent.model.dra import ClaimedDevice
 from agent.model.kubelet_state import CpuState, KubeletState
 from agent.model.node import NodeOffer
 from agent.model.numa import CpuSet
-from agent.model.pod import Container, Pod
+from agent.model.pod import AssignedMemory, Container, Pod
 from tests.checks.alignment.alignment_nodes import (
     GIB,
     GPU,
@@ -26,6 +26,7 @@ from tests.checks.alignment.alignment_nodes import (
 )
 
 H100 = node()
+BOTH = [Part.CPUS, Part.MEMORY]
 TOGETHER = worker(H100, [0, 1], hcas=["mlx5_0"], cpus="0-15", memory={0: 64 * GIB})
 
 
@@ -65,6 +66,29 @@ def test_what_is_apart_is_misaligned(container: Container, part: Part) -> None:
     snapshot = placed(H100, container)
     assert list(apart(snapshot)) == [part]
     assert row(snapshot).verdict is Alignment.MISALIGNED
+
+
+@pytest.mark.parametrize(("cpus", "node_", "expected"), [("0-15", 0, []), ("56-71", 1, BOTH)])
+def test_a_container_in_its_pod_s_pool_is_where_the_pod_is(
+    cpus: str, node_: int, expected: list[Part]
+) -> None:
+    """It has no CPUs and memory of its own; CPU 3 or 59 is another container's."""
+    whole = AssignedMemory(kind="memory", size_bytes=GIB, numa_nodes=(node_,))
+    own = Container(name="own", cpus=CpuSet.of((3 + 56 * node_,)), memory=())
+    snapshot = placed(
+        H100,
+        worker(H100, [0, 1]),
+        containers=(worker(H100, [0, 1]), own),
+        requests={"cpu": 16000, "memory": GIB},
+        limits={"cpu": 16000, "memory": GIB},
+        cpus=CpuSet.parse(cpus),
+        memory=(whole,),
+    )
+    found = row(snapshot)
+    assert (found.cpu_nodes, found.memory_nodes, found.has_own_cpus) == ((node_,), (node_,), False)
+    assert len(found.cpus or ()) == 15
+    assert list(apart(snapshot)) == expected
+    assert "QOS-003" not in {cause.code for cause in found.causes}
 
 
 def test_random_arrangements_are_measured_as_arranged() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import UnreadableError
 from agent.model.numa import CpuSet
-from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
+from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod, pool
 from agent.probes.kubelet.pb import podresources_pb2 as pb
 from agent.probes.kubelet.podresources import PodResources
 
@@ -100,6 +100,31 @@ def test_a_container_that_shares_everything_has_empty_parts(serve: Serve) -> Non
     plain = pb.PodResources(name="a", namespace="b", containers=[pb.ContainerResources(name="c")])
     (pod,) = assigned(serve(answering(plain)))
     assert pod.containers == (Container(name="c", devices=(), cpus=CpuSet(), memory=()),)
+
+
+def test_what_a_pod_has_as_a_whole_is_its_own(serve: Serve) -> None:
+    """Of its containers one has CPUs exclusively, the other shares the rest."""
+    whole = pb.PodResources(
+        name="a",
+        namespace="b",
+        containers=[
+            pb.ContainerResources(name="own", cpu_ids=[1]),
+            pb.ContainerResources(name="shares"),
+        ],
+        cpu_ids=[3, 2, 1],
+        memory=[
+            pb.ContainerMemory(
+                memory_type="memory",
+                size=1 << 33,
+                topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=1)]),
+            )
+        ],
+    )
+    (pod,) = assigned(serve(answering(whole)))
+    assert [one.cpus for one in pod.containers] == [CpuSet.of((1,)), CpuSet()]
+    assert pod.cpus == CpuSet.parse("1-3")
+    assert pool(pod) == CpuSet.parse("2-3")
+    assert pod.memory == (AssignedMemory(kind="memory", size_bytes=1 << 33, numa_nodes=(1,)),)
 
 
 def test_pods_come_by_namespace_and_name(serve: Serve) -> None:

@@ -1,5 +1,7 @@
 """Uids of pods, found by what they hold."""
 
+from dataclasses import replace
+
 from agent.model.kubelet_state import CpuState, DeviceState, HeldDevices, KubeletState
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, Container, Pod
@@ -56,3 +58,8 @@ def test_a_pod_that_knows_its_uid_is_left_out() -> None:
 def test_without_the_kubelet_s_files_nothing_is_known() -> None:
     assert uids_by_holdings((pod("a", "g0"),), None) == {}
     assert uids_by_holdings((pod("a", "g0"),), KubeletState()) == {}
+
+
+def test_a_pod_is_known_by_the_cpus_that_its_containers_share() -> None:
+    shares = replace(pod("a", cpus=CpuSet()), cpus=CPUS)
+    assert uids_by_holdings((shares,), state(u=CPUS)) == {("ml", "a"): "u"}
