@@ -46,8 +46,14 @@ CHOOSING = (
 )
 """Settings by which a named config is chosen, by field."""
 
-_NO_SETTINGS = (CONFIG_VARIABLE, "NODETOPO_FAKE_NVML", "NODETOPO_CORPUS")
-"""Variables of ours that are no settings: the file, and two that only tests read."""
+_NO_SETTINGS = (
+    CONFIG_VARIABLE,
+    "NODETOPO_FAKE_NVML",
+    "NODETOPO_CORPUS",
+    "NODETOPO_LAB_KUBERNETES",
+    "NODETOPO_NIGHTLY",
+)
+"""Variables of ours that are no settings: the file, and those that only tests read."""
 
 _SERVICE_LINK = re.compile(
     r"NODETOPO_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)",

@@ -7,6 +7,7 @@ from typing import Any
 from agent.model.kubelet import KubeletSettings
 from agent.model.pod import Container, ContainerKind, Pod
 from tests.lab.admission_machine import Machine
+from tests.lab.build import kubernetes_version
 
 GPU, NIC = "nvidia.com/gpu", "rdma/hca"
 _MEMORY_MIB = 1024
@@ -51,7 +52,7 @@ class Case:
         """Return what our probes would read of the kubelet's configuration."""
         return KubeletSettings(
             source="a case",
-            version="v1.36.3",
+            version=kubernetes_version(),
             topology_manager_policy=self.topology,
             topology_manager_scope=self.scope,
             topology_manager_options=self.topology_options,

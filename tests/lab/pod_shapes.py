@@ -92,14 +92,38 @@ def limit_range(namespace: str) -> Object | None:
     }
 
 
+BARE = 80
+"""Pods that ask for neither CPU nor memory, as drawn ones hardly ever do."""
+
+
 def pods(count: int, seed: int) -> Iterator[Object]:
-    """Yield every pod of one empty container, then *count* drawn ones, the same for each *seed*."""
+    """Yield every pod of one empty container, *count* drawn ones and :data:`BARE` bare ones.
+
+    They are the same for each *seed*.
+    """
     for namespace in RANGES:
         for whole in (each for each in WHOLE if each is not None):
             yield _named(f"empty-{WHOLE.index(whole)}", namespace, {"containers": [_EMPTY]}, whole)
     random = Random(seed)
     for number in range(count):
         yield _pod(random, number)
+    for number in range(BARE):
+        yield _bare(random, number)
+
+
+def _bare(random: Random, number: int) -> Object:
+    nothing: tuple[Mapping[str, Any], ...] = (
+        {},
+        {"limits": {"cpu": "0"}},
+        {"requests": {"memory": "0"}, "limits": {"memory": "0"}},
+        {"limits": {"nvidia.com/gpu": "4", "ephemeral-storage": "1Gi"}},
+    )
+    containers = [
+        {"name": f"app-{n}", "image": "lab/none", "resources": random.choice(nothing)}
+        for n in range(random.choice((1, 1, 2, 3)))
+    ]
+    whole = random.choice((None, None, {}, {"requests": {}, "limits": {}}))
+    return _named(f"bare-{number}", "default", {"containers": containers}, whole)
 
 
 def _pod(random: Random, number: int) -> Object:

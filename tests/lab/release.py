@@ -24,18 +24,20 @@ class Release:
         tags: build constraints of our Go sources for them.
         emulated: the release whose gates and APIs API server and scheduler have instead of their
             own; empty for none.
-        kubelet_gates: what differs from the kubelet's defaults, which emulates no release.
+        kubelet: the release of the programs, and so of the kubelet, which emulates none.
+        kubelet_gates: what differs from the kubelet's defaults.
     """
 
     name: str
+    kubelet: kubernetes.Release
     pins: str = "go"
     tags: str = ""
     emulated: str = ""
     kubelet_gates: Mapping[str, bool] = field(default_factory=dict)
 
     @property
-    def number(self) -> kubernetes.Release:
-        """Major and minor, to compare with."""
+    def server(self) -> kubernetes.Release:
+        """The release of the API server and the scheduler."""
         major, minor = self.name.split(".")
         return int(major), int(minor)
 
@@ -44,7 +46,7 @@ class Release:
         return (f"--emulated-version={self.emulated}",) if self.emulated else ()
 
 
-PINNED = Release(name="1.36")
+PINNED = Release(name="1.36", kubelet=(1, 36))
 
 _KUBELET_1_34: Mapping[str, bool] = MappingProxyType(
     {
@@ -62,9 +64,9 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
         release.name: release
         for release in (
             PINNED,
-            Release(name="1.37", pins="go-1.37", tags="k137"),
+            Release(name="1.37", kubelet=(1, 37), pins="go-1.37", tags="k137"),
             # The oldest that has DRA: neither sets of devices with shared counters nor taints.
-            Release(name="1.34", emulated="1.34", kubelet_gates=_KUBELET_1_34),
+            Release(name="1.34", kubelet=(1, 36), emulated="1.34", kubelet_gates=_KUBELET_1_34),
         )
     }
 )

@@ -17,6 +17,7 @@ from agent.model.kubelet_state import KubeletState
 from agent.model.node import NodeStatus
 from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.state import cpu_state, memory_state
+from tests.lab.build import kubernetes_version
 from tests.lab.cluster import MACHINES
 from tests.lab.lone_kubelet import SHAPE, LoneKubelet
 
@@ -27,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
 ]
 
-VERSION = "v1.36.3"
+VERSION = kubernetes_version()
 CODES = ("KUB-002", "KUB-009", "KUB-010", "KUB-016", "KUB-017", "KUB-022", "KUB-023")
 """The rules of which a finding means that the kubelet does not start."""
 

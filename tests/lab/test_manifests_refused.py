@@ -13,6 +13,7 @@ from agent.probes.pods.manifest import pods_from_manifest
 from tests.lab.api import Api, ApiError, Object
 from tests.lab.cluster import Cluster
 from tests.lab.manifest_random import manifests
+from tests.lab.release import chosen
 from tests.probes.pods.manifest_cases import ANSWERS, CASES, template_path
 
 pytestmark = pytest.mark.lab
@@ -56,7 +57,7 @@ def test_drawn_manifests_are_refused_where_the_server_refuses_them(cluster: Clus
 
 def _ours(manifest: Object) -> str | None:
     try:
-        pods_from_manifest(json.dumps(manifest, ensure_ascii=False))
+        pods_from_manifest(json.dumps(manifest, ensure_ascii=False), chosen().server)
     except InputError as error:
         return str(error)
     return None
