@@ -1,12 +1,19 @@
 """Which Kubernetes the lab runs: the pinned one, a newer one, and an older one by its gates.
 
 ``NODETOPO_LAB_KUBERNETES`` names the release for whatever the lab starts: the tests, the benches,
-``scripts/lab``.
+``scripts/lab``. ``python -m tests.lab.release 1.37`` prints the files of tests that the nightly run
+repeats on it.
+
+The modules of a newer release are pinned in ``tests/lab/go/go-<release>.mod``. It is made from a
+copy of ``tests/lab/go`` without the sources that the release's tag leaves out, with the versions of
+``k8s.io`` and etcd raised and ``go mod tidy`` run.
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
 from agent.model import kubernetes
@@ -20,12 +27,13 @@ class Release:
 
     Attributes:
         name: as it is asked for: ``1.36``.
+        kubelet: the release of the programs, and so of the kubelet, which emulates none.
         pins: the stem of the file in ``tests/lab/go`` that pins the programs' modules.
         tags: build constraints of our Go sources for them.
         emulated: the release whose gates and APIs API server and scheduler have instead of their
             own; empty for none.
-        kubelet: the release of the programs, and so of the kubelet, which emulates none.
         kubelet_gates: what differs from the kubelet's defaults.
+        tests: globs below ``tests/lab``, of what the nightly run repeats.
     """
 
     name: str
@@ -34,6 +42,7 @@ class Release:
     tags: str = ""
     emulated: str = ""
     kubelet_gates: Mapping[str, bool] = field(default_factory=dict)
+    tests: tuple[str, ...] = ()
 
     @property
     def server(self) -> kubernetes.Release:
@@ -47,6 +56,33 @@ class Release:
 
 
 PINNED = Release(name="1.36", kubelet=(1, 36))
+
+_OF_THE_SERVER = (
+    "test_claims_*.py",
+    "test_dra*.py",
+    "test_labels.py",
+    "test_qos.py",
+    "test_rejections.py",
+    "test_zones.py",
+)
+"""Tests of what depends on API server and scheduler."""
+
+_OF_THE_KUBELET = (
+    "test_admission_*.py",
+    "test_alignment.py",
+    "test_conformance_*.py",
+    "test_faults_*.py",
+    "test_instances.py",
+    "test_joint_pairs.py",
+    "test_kubelet_*.py",
+    "test_offer.py",
+    "test_rdma.py",
+    "test_restart*.py",
+    "test_robustness.py",
+    "test_sharing.py",
+    "test_watcher.py",
+)
+"""Tests of device plugin, PodResources and admission."""
 
 _KUBELET_1_34: Mapping[str, bool] = MappingProxyType(
     {
@@ -64,9 +100,21 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
         release.name: release
         for release in (
             PINNED,
-            Release(name="1.37", kubelet=(1, 37), pins="go-1.37", tags="k137"),
+            Release(
+                name="1.37",
+                kubelet=(1, 37),
+                pins="go-1.37",
+                tags="k137",
+                tests=(*_OF_THE_KUBELET, *_OF_THE_SERVER),
+            ),
             # The oldest that has DRA: neither sets of devices with shared counters nor taints.
-            Release(name="1.34", kubelet=(1, 36), emulated="1.34", kubelet_gates=_KUBELET_1_34),
+            Release(
+                name="1.34",
+                kubelet=PINNED.kubelet,
+                emulated="1.34",
+                kubelet_gates=_KUBELET_1_34,
+                tests=_OF_THE_SERVER,
+            ),
         )
     }
 )
@@ -83,3 +131,10 @@ def chosen(name: str | None = None) -> Release:
         known = ", ".join(RELEASES)
         raise RuntimeError(f"the lab has no Kubernetes {wanted}; it has {known} ({VARIABLE})")
     return RELEASES[wanted]
+
+
+if __name__ == "__main__":
+    here = Path(__file__).parent
+    for glob in chosen(sys.argv[1]).tests:
+        for path in sorted(here.glob(glob)):
+            print(path.relative_to(here.parents[1]))
