@@ -41,7 +41,10 @@ def api(cluster: Cluster) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def asked(api: Api) -> list[tuple[Object, Object | None]]:
-    """Return each shape, with the pod that the server would create; None where it refuses."""
+    """Return each shape, with the pod that the server would create; None where it is invalid.
+
+    Those that break a LimitRange are left out.
+    """
     found: list[tuple[Object, Object | None]] = []
     for shape in pod_shapes.pods(SHAPES, SEED):
         namespace = shape["metadata"]["namespace"]
@@ -51,7 +54,8 @@ def asked(api: Api) -> list[tuple[Object, Object | None]]:
         except ApiError as error:
             if error.code not in (403, 422):
                 raise
-            found.append((shape, None))
+            if error.code == 422:
+                found.append((shape, None))
     return found
 
 
@@ -101,7 +105,7 @@ def test_what_the_server_refuses_is_refused(refusals: list[Object]) -> None:
     assert refusals
     for shape in refusals:
         with pytest.raises(InputError):
-            _read(shape)
+            pytest.fail(f"we take {_read(shape)}, of {shape}")
 
 
 def test_the_class_of_a_manifest_is_the_server_s(
