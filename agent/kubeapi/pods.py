@@ -255,6 +255,7 @@ def joined(api_pods: Iterable[Pod], assigned_pods: Iterable[Pod]) -> tuple[Pod, 
                 )
             )
         containers += by_name.values()
-        whole = {"cpus": other.cpus, "memory": other.memory}
-        known.append(replace(pod, containers=tuple(containers), **whole))
+        known.append(
+            replace(pod, containers=tuple(containers), cpus=other.cpus, memory=other.memory)
+        )
     return (*known, *assigned.values())

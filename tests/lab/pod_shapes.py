@@ -122,7 +122,8 @@ def _bare(random: Random, number: int) -> Object:
         {"name": f"app-{n}", "image": "lab/none", "resources": random.choice(nothing)}
         for n in range(random.choice((1, 1, 2, 3)))
     ]
-    whole = random.choice((None, None, {}, {"requests": {}, "limits": {}}))
+    wholes: tuple[Mapping[str, Any] | None, ...] = (None, None, {}, {"requests": {}, "limits": {}})
+    whole = random.choice(wholes)
     return _named(f"bare-{number}", "default", {"containers": containers}, whole)
 
 
