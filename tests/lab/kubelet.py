@@ -20,6 +20,7 @@ class Policies:
     scope: str = "container"
     cpu_options: Mapping[str, str] = field(default_factory=dict)
     topology_options: Mapping[str, str] = field(default_factory=dict)
+    gates: Mapping[str, bool] = field(default_factory=dict)
 
 
 def configuration(
@@ -70,9 +71,8 @@ def configuration(
         # The Memory Manager starts only if this is exactly the sum of what else is reserved.
         amount = f"{_SYSTEM_MEMORY_MIB + _EVICTION_MEMORY_MIB}Mi"
         document["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": amount}}]
-    set_ = {**(gates or {}), **({"KubeletInUserNamespace": True} if is_user_namespace else {})}
-    if set_:
-        document["featureGates"] = set_
+    own = {"KubeletInUserNamespace": True} if is_user_namespace else {}
+    document["featureGates"] = {**(gates or {}), **own, **policies.gates}
     return yaml.safe_dump(document, sort_keys=False)
 
 

@@ -76,6 +76,7 @@ _OF_THE_KUBELET = (
     "test_joint_pairs.py",
     "test_kubelet_*.py",
     "test_offer.py",
+    "test_pod_level.py",
     "test_rdma.py",
     "test_restart*.py",
     "test_robustness.py",

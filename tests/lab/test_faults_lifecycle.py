@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.deviceplugin.registration import RegistrationClient, RegistrationError
 from tests.lab import namespace
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
@@ -17,6 +18,7 @@ from tests.lab.waiting import wait_for
 pytestmark = pytest.mark.lab
 
 _RESTARTS = 20
+REGISTER_S = 60.0
 
 
 @pytest.fixture
@@ -133,6 +135,25 @@ def test_a_second_daemon_takes_over_when_the_first_one_ends(
     cluster.pods.run(guaranteed("new", v100.name, {GPU: 6}))
     assert (cluster.pods.phase("old"), v100.given("old")) == ("Running", before)
     assert is_dropped or newcomer.registrations() == registrations
+
+
+def test_what_registers_a_connected_socket_again_does_not_take_its_gpus(
+    cluster: Cluster, v100: Node
+) -> None:
+    """Kubelets since 1.37 refuse it, and then go by what they knew of that socket before."""
+    before = v100.agent.registrations()
+    kubelet = RegistrationClient(v100.agent.socket_dir / "kubelet.sock", REGISTER_S)
+    if cluster.release.kubelet < (1, 37):
+        kubelet.register(GPU, v100.agent.plugin_socket().name)
+    else:
+        with pytest.raises(RegistrationError, match="device plugin already connected"):
+            kubelet.register(GPU, v100.agent.plugin_socket().name)
+
+    cluster.pods.run(guaranteed("job", v100.name, {GPU: 8}))
+    v100.restart_kubelet()
+    _wait_registrations(v100, v100.agent, before + 1)
+    v100.wait_allocatable(GPU, 8)
+    assert "already connected" not in v100.agent.log_since_start()
 
 
 def test_the_daemon_finds_the_sockets_directory_that_was_removed_and_made_anew(
