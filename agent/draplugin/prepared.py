@@ -3,29 +3,22 @@
 The kubelet asks for the same claim again and again: for each pod that shares it, after each of its
 own restarts, and after an answer that was lost. So a prepared claim is answered from memory, and
 kept in a file that is written before the answer: a daemon that is killed in between has at most
-written what the kubelet asks for again.
-
-The file is on tmpfs: a boot ends every container, and the kubelet prepares claims anew.
+written what the kubelet asks for again. During an upgrade the kubelet can ask either of two
+processes, so the file is read again before each change.
 """
 
-import json
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Condition
 from types import MappingProxyType
 from typing import TypeAlias
 
-import structlog
-
-from agent.deviceplugin.host_files import HostFile
 from agent.dra.pool import BackingDevices
 from agent.draplugin.claims import AllocatedDevice, ClaimReference, ReadClaim
-from agent.errors import DecodeError, InputError, UnreadableError
-from agent.model.codec import load_json
-from agent.model.plain import from_plain, to_plain
-
-SCHEMA = "nodetopo-claims/v1"
+from agent.draplugin.claims_file import ClaimsFile, PreparedClaim, PreparedDevice
+from agent.errors import InputError
 
 GIVE_UP_S = 20.0
 """How long a claim waits for the one before it to give its GPUs up. A pod that is deleted without
@@ -33,47 +26,8 @@ grace is gone, and its claim free, before the kubelet has ended its containers; 
 the wait would cost the next pod a minute. The kubelet waits 45 s for an answer (1.36
 pkg/kubelet/cm/dra/plugin)."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedDevice:
-    """A device of a prepared claim.
-
-    Attributes:
-        uuids: what it stands for, GPUs or a MIG device.
-        gpus: ids of the GPUs behind it.
-        cdi: the names by which the container runtime resolves it.
-        is_part: whether it is a MIG device.
-        is_admin: whether it is for administration, beside others who use it.
-    """
-
-    request: str
-    pool: str
-    device: str
-    uuids: tuple[str, ...]
-    gpus: tuple[str, ...]
-    cdi: tuple[str, ...]
-    is_part: bool = False
-    is_admin: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedClaim:
-    """A claim that containers may use, with its devices in the allocation's order."""
-
-    uid: str
-    namespace: str
-    name: str
-    devices: tuple[PreparedDevice, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Document:
-    """What the file holds."""
-
-    schema: str
-    pool: str
-    claims: tuple[PreparedClaim, ...]
-
+LOOK_S = 0.5
+"""How often a claim that waits looks whether another process has given one up."""
 
 Backing: TypeAlias = Callable[[str], BackingDevices | None]
 """Returns what is behind a device of our pool; ``None`` where there is no such device."""
@@ -84,9 +38,17 @@ CdiNames: TypeAlias = Callable[[Collection[str]], tuple[str, ...]]
 Raises UnreadableError for one that no specification on the host defines.
 """
 
+Refusal: TypeAlias = Callable[[Sequence[BackingDevices]], str | None]
+"""Returns why a claim must not get devices now: somebody else gave a GPU of theirs to a pod."""
+
 
 class PreparedClaims:
-    """The prepared claims of one node; any thread may call it."""
+    """The prepared claims of one node; any thread may call it.
+
+    Attributes:
+        on_change: called by any thread after a change.
+        is_off: whether the node publishes nothing any longer, so that no claim is prepared.
+    """
 
     def __init__(
         self,
@@ -96,18 +58,22 @@ class PreparedClaims:
         backing: Backing,
         cdi_names: CdiNames,
         *,
+        refusal: Refusal = lambda _: None,
         give_up_s: float = GIVE_UP_S,
     ) -> None:
         """Take up the claims of *pool* in the file *path*; ``None`` keeps them in memory."""
-        self._file = None if path is None else HostFile(path, mode=0o600)
+        self._file = None if path is None else ClaimsFile(path, pool)
         self._pool = pool
         self._read = read
         self._backing = backing
         self._cdi_names = cdi_names
+        self._refusal = refusal
         self._give_up_s = give_up_s
         self._lock = Condition()
-        self._claims: Mapping[str, PreparedClaim] = MappingProxyType(self._loaded())
+        self._claims: Mapping[str, PreparedClaim] = MappingProxyType({})
         self.on_change: Callable[[], None] = lambda: None
+        self.is_off = False
+        self.refresh()
 
     @property
     def claims(self) -> tuple[PreparedClaim, ...]:
@@ -120,30 +86,35 @@ class PreparedClaims:
         devices = (it for claim in self.claims for it in claim.devices if not it.is_admin)
         return frozenset(gpu for it in devices for gpu in it.gpus)
 
+    def refresh(self) -> None:
+        """Take what another process has prepared or given up since."""
+        with self._lock:
+            self._take_news()
+
     def prepare(self, claim: ClaimReference) -> PreparedClaim:
         """Return *claim* with its devices, prepared now or before.
 
         Raises:
-            AgentError: it cannot be read, or a device is missing, in use by another claim, or not
+            AgentError: it cannot be read, or a device is missing, in use by somebody else, or not
                 known to the container runtime; then nothing has changed.
         """
+        self.refresh()
         known = self._claims.get(claim.uid)
         if known is not None:
             return known
-        devices = tuple(self._device(result) for result in self._read(claim))
+        if self.is_off:
+            raise InputError(
+                f"dra is off on this node, and the claim {claim} is not prepared",
+                "delete its pod, or turn dra on",
+            )
+        devices = self._devices(self._read(claim))
         wanted = PreparedClaim(
             uid=claim.uid, namespace=claim.namespace, name=claim.name, devices=devices
         )
-        with self._lock:
-            self._lock.wait_for(lambda: self._conflict(wanted) is None, self._give_up_s)
-            known = self._claims.get(claim.uid)
-            if known is not None:  # by another call
-                return known
-            if conflict := self._conflict(wanted):
-                raise InputError(conflict, "delete one of their pods")
-            self._keep({**self._claims, claim.uid: wanted})
-        self.on_change()
-        return wanted
+        prepared = self._added(wanted)
+        if prepared is wanted:
+            self.on_change()
+        return prepared
 
     def unprepare(self, uid: str) -> bool:
         """Give up a claim, once its pods have ended; return whether it was prepared.
@@ -152,29 +123,73 @@ class PreparedClaims:
             UnreadableError: the file cannot be written; then nothing has changed.
         """
         with self._lock:
-            if uid not in self._claims:
-                return False
-            self._keep({key: it for key, it in self._claims.items() if key != uid})
+            with self._exclusive():
+                self._take_news()
+                if uid not in self._claims:
+                    return False
+                self._keep({key: it for key, it in self._claims.items() if key != uid})
             self._lock.notify_all()
         self.on_change()
         return True
 
-    def _device(self, result: AllocatedDevice) -> PreparedDevice:
-        backing = self._backing(result.device)
-        if backing is None:
-            raise InputError(
-                f"this node has no device {result.device} any more",
-                "delete the pod, so that the scheduler allocates another",
+    def _added(self, wanted: PreparedClaim) -> PreparedClaim:
+        """Keep *wanted* once no other claim has a GPU of it; return it as it is kept.
+
+        Raises:
+            AgentError: another claim has one for too long, or the file cannot be written.
+        """
+        deadline = time.monotonic() + self._give_up_s
+        with self._lock:
+            while True:
+                with self._exclusive():
+                    self._take_news()
+                    known = self._claims.get(wanted.uid)
+                    if known is not None:  # by another call
+                        return known
+                    conflict = self._conflict(wanted)
+                    if conflict is None:
+                        self._keep({**self._claims, wanted.uid: wanted})
+                        return wanted
+                if (left := deadline - time.monotonic()) <= 0:
+                    raise InputError(conflict, "delete one of their pods")
+                self._lock.wait(min(left, LOOK_S))
+
+    def _devices(self, results: Sequence[AllocatedDevice]) -> tuple[PreparedDevice, ...]:
+        """Return what the *results* of an allocation are on this node.
+
+        Raises:
+            AgentError: one is missing, or must not be given out.
+        """
+        found, to_use = [], []
+        for result in results:
+            backing = self._backing(result.device)
+            if backing is None:
+                raise InputError(
+                    f"this node has no device {result.device} any more",
+                    "delete the pod, so that the scheduler allocates another",
+                )
+            if backing.needs_admin and not result.is_admin:
+                raise InputError(
+                    f"{result.device} is for administration only, beside those who use its GPU",
+                    "ask for it with adminAccess, or for a device of another class",
+                )
+            found.append((result, backing))
+            if not result.is_admin:
+                to_use.append(backing)
+        if to_use and (reason := self._refusal(to_use)) is not None:
+            raise InputError(reason, "it is tried again until that pod has ended")
+        return tuple(
+            PreparedDevice(
+                request=result.request,
+                pool=self._pool,
+                device=result.device,
+                uuids=backing.uuids,
+                gpus=backing.gpus,
+                cdi=self._cdi_names(backing.uuids),
+                is_part=backing.is_part,
+                is_admin=result.is_admin,
             )
-        return PreparedDevice(
-            request=result.request,
-            pool=self._pool,
-            device=result.device,
-            uuids=backing.uuids,
-            gpus=backing.gpus,
-            cdi=self._cdi_names(backing.uuids),
-            is_part=backing.is_part,
-            is_admin=result.is_admin,
+            for result, backing in found
         )
 
     def _conflict(self, claim: PreparedClaim) -> str | None:
@@ -194,28 +209,18 @@ class PreparedClaims:
                         )
         return None
 
-    def _keep(self, claims: dict[str, PreparedClaim]) -> None:
-        document = _Document(schema=SCHEMA, pool=self._pool, claims=tuple(claims.values()))
-        text = json.dumps(to_plain(document), indent=1) + "\n"
-        if self._file is not None and (problem := self._file.write(text)) is not None:
-            raise UnreadableError(problem, "see whether the disk is full, or the directory is gone")
-        self._claims = MappingProxyType(claims)
+    def _exclusive(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._file is None else self._file.locked()
 
-    def _loaded(self) -> dict[str, PreparedClaim]:
-        content = None if self._file is None else self._file.text()
-        if content is None:
-            return {}
-        try:
-            document = from_plain(_Document, load_json(content), [])
-        except DecodeError as error:
-            problem = str(error)
-        else:
-            if document.schema == SCHEMA and document.pool == self._pool:
-                return {claim.uid: claim for claim in document.claims}
-            problem = f"{document.schema} of the pool {document.pool}"
-        # The kubelet asks again for each claim that it starts a container with.
-        structlog.get_logger().error("prepared claims not understood", problem=problem)
-        return {}
+    def _take_news(self) -> None:
+        news = None if self._file is None else self._file.news()
+        if news is not None:
+            self._claims = MappingProxyType(news)
+
+    def _keep(self, claims: dict[str, PreparedClaim]) -> None:
+        if self._file is not None:
+            self._file.write(claims)
+        self._claims = MappingProxyType(claims)
 
 
 def _shared(device: PreparedDevice, held: PreparedDevice) -> frozenset[str]:

@@ -2,16 +2,23 @@
 
 One socket serves both what the kubelet asks to register a driver and the driver itself: without an
 endpoint of its own the kubelet goes on with the socket that it asked (1.36
-pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go). A socket file that appears
-under the same name makes it register anew, so a new process takes the place of one that was killed.
+pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go).
+
+Each process has a socket of its own name, so that during an upgrade two can serve. Since 1.33 the
+kubelet calls the one that registered last and is connected (pkg/kubelet/cm/dra/plugin/
+dra_plugin_manager.go), and after its own restart either. So both prepare and give up claims; the
+one with the newest socket writes slices.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 
 import grpc
 import structlog
@@ -21,15 +28,26 @@ from agent.deviceplugin.pb import pluginregistration_pb2 as registration_pb
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as registration
 from agent.deviceplugin.peers import Peers
 from agent.deviceplugin.server import POOL_THREADS, SOCKET_MODE, Guard
-from agent.draplugin.pb import dra_health_pb2_grpc as health_service
+from agent.draplugin.pb import dra_health_pb2_grpc as health_alpha
+from agent.draplugin.pb import dra_health_v1_pb2_grpc as health_v1
 from agent.draplugin.pb import dra_pb2_grpc as service
-from agent.draplugin.service import SERVICES, DraServicer, HealthServicer
+from agent.draplugin.service import (
+    SERVICES,
+    DeviceHealth,
+    DraServicer,
+    HealthV1,
+    HealthV1Alpha1,
+)
 from agent.model.dra import DRIVER
 
 TYPE = "DRAPlugin"
 """The kubelet's name for DRA drivers (k8s.io/kubelet pkg/apis/pluginregistration/v1)."""
 
-SOCKET = f"{DRIVER}-reg.sock"
+OUR_SOCKET = re.compile(rf"{re.escape(DRIVER)}(-[0-9a-f]+)?-reg\.sock")
+"""The socket of a process of ours; earlier releases use the name without a number."""
+
+FINISH_S = 0.3
+"""How long calls can go on at the end: the kubelet tries one that is cut off a minute later."""
 
 
 class DraRegistrar(registration.RegistrationServicer):
@@ -70,12 +88,12 @@ class DraRegistrar(registration.RegistrationServicer):
 
 
 class DraServer:
-    """Serves on the socket in *directory*, from :meth:`keep_up` to :meth:`stop`."""
+    """Serves on a socket in *directory*, from :meth:`keep_up` to :meth:`stop`."""
 
-    def __init__(self, directory: Path, servicer: DraServicer, health: HealthServicer) -> None:
+    def __init__(self, directory: Path, servicer: DraServicer, health: DeviceHealth) -> None:
         """Serve nothing yet."""
         self.registrar = DraRegistrar()
-        self._path = directory / SOCKET
+        self._path = directory / f"{DRIVER}-{token_hex(3)}-reg.sock"
         self._servicer = servicer
         self._health = health
         self._server: grpc.Server | None = None
@@ -83,6 +101,11 @@ class DraServer:
         self._identity: sockets.Identity | None = None
         self._problem: str | None = None
         self._serials = count()
+
+    @property
+    def path(self) -> Path:
+        """The socket, which no other process has."""
+        return self._path
 
     @property
     def problem(self) -> str | None:
@@ -99,6 +122,7 @@ class DraServer:
             )
             return
         self.stop()
+        self._health.begin()
         # Another name each time: gRPC removes the file of a server that ended by name, and late.
         hidden = self._path.with_name(f"{sockets.HIDDEN}{next(self._serials)}-{self._path.name}")
         try:
@@ -113,6 +137,22 @@ class DraServer:
         self._problem = None
         structlog.get_logger().info("DRA driver served", socket=str(self._path))
 
+    def newer(self) -> Path | None:
+        """Return the socket of a process of ours that began to serve later; ``None`` without one.
+
+        Sockets of processes that have ended are removed: the kubelet forgets them then.
+        """
+        own = self._identity
+        if own is None:
+            return None
+        for path, made in self._others():
+            if not sockets.is_listening(path):
+                with suppress(OSError):
+                    path.unlink()
+            elif (made[2], path.name) > (own[2], self._path.name):
+                return path
+        return None
+
     def stop(self) -> None:
         """End all calls and remove the socket file, if it is still ours; slices stay."""
         server, self._server = self._server, None
@@ -120,18 +160,26 @@ class DraServer:
             if self._is_reachable():
                 with suppress(OSError):
                     self._path.unlink()
-            server.stop(0)
+            self._health.end()
+            server.stop(FINISH_S).wait(FINISH_S)
         if self._pool is not None:
             self._pool.shutdown(wait=False)
             self._pool = None
         self.registrar.is_registered = False
+
+    def _others(self) -> Iterator[tuple[Path, sockets.Identity]]:
+        for path in sockets.all_in(self._path.parent):
+            made = sockets.identity(path)
+            if path != self._path and OUR_SOCKET.fullmatch(path.name) and made is not None:
+                yield path, made
 
     def _serve(self, path: Path) -> None:
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="dra")
         server = grpc.server(self._pool, interceptors=[Guard(Peers(path))])
         registration.add_RegistrationServicer_to_server(self.registrar, server)
         service.add_DRAPluginServicer_to_server(self._servicer, server)
-        health_service.add_DRAResourceHealthServicer_to_server(self._health, server)
+        health_v1.add_DRAResourceHealthServicer_to_server(HealthV1(self._health), server)
+        health_alpha.add_DRAResourceHealthServicer_to_server(HealthV1Alpha1(self._health), server)
         self._server = server
         server.add_insecure_port(f"unix://{path.absolute()}")
         path.chmod(SOCKET_MODE)

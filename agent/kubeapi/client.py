@@ -146,14 +146,24 @@ class Api:
         """
         return self._send("DELETE", path, {}, {"Accept": _JSON}, None)
 
-    def apply(self, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
+    def apply(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any],
+        *,
+        is_whole: bool = False,
+    ) -> Answer:
         """Send *body* as a server-side apply; any HTTP status is an answer.
+
+        The answer has the object's metadata, and with *is_whole* all of it.
 
         Raises:
             ApiUnavailable: no HTTP answer came, and the outcome is unknown.
         """
         # JSON is YAML, and this media type is the only one that older servers take.
-        headers = {"Accept": _METADATA_ONLY, "Content-Type": "application/apply-patch+yaml"}
+        accepted = _JSON if is_whole else _METADATA_ONLY
+        headers = {"Accept": accepted, "Content-Type": "application/apply-patch+yaml"}
         return self._send("PATCH", path, query, headers, json.dumps(body))
 
     def create(self, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:

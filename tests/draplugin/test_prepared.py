@@ -1,7 +1,7 @@
 """Claims that are prepared: once, for good, and never with a GPU of another."""
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ BACKING = {
     "gpu-1b": BackingDevices(uuids=("GPU-a",), gpus=("GPU-a",)),
     "gpu-43": BackingDevices(uuids=("GPU-b",), gpus=("GPU-b",)),
     "gpus-1b-43": BackingDevices(uuids=("GPU-a", "GPU-b"), gpus=("GPU-a", "GPU-b")),
+    "admin-1b": BackingDevices(uuids=("GPU-a",), gpus=("GPU-a",), needs_admin=True),
     "mig-1": BackingDevices(uuids=("MIG-1",), gpus=("GPU-c",), is_part=True),
     "mig-2": BackingDevices(uuids=("MIG-2",), gpus=("GPU-c",), is_part=True),
 }
@@ -192,3 +193,73 @@ def test_many_threads_give_each_gpu_once(cluster: Cluster) -> None:
         thread.join(10)
     assert len(done) == 1
     assert [claim.uid for claim in prepared.claims] == done
+
+
+def test_another_process_sees_each_change_before_its_own(cluster: Cluster) -> None:
+    first, second = cluster.start(), cluster.start()
+    first.prepare(cluster.allocate("1", "gpu-1b"))
+    with pytest.raises(InputError, match="which the claim ns/claim-1 has"):
+        second.prepare(cluster.allocate("2", "gpus-1b-43"))
+    assert second.unprepare("1"), "prepared by the other"
+    assert first.prepare(cluster.allocate("2", "gpus-1b-43")).uid == "2"
+    second.refresh()
+    assert second.used == {"GPU-a", "GPU-b"}
+
+
+def test_a_claim_waits_for_one_that_another_process_gives_up(cluster: Cluster) -> None:
+    path, read = cluster.path, cluster.read
+    first = PreparedClaims(path, "n", read, BACKING.get, cluster.names, give_up_s=60)
+    second = cluster.start()
+    second.prepare(cluster.allocate("1", "gpu-1b"))
+    answers: list[str] = []
+    claim = cluster.allocate("2", "gpu-1b")
+    waiting = threading.Thread(target=lambda: answers.append(first.prepare(claim).uid))
+    waiting.start()
+    second.unprepare("1")
+    waiting.join(60)
+    assert answers == ["2"]
+
+
+def test_a_claim_file_that_somebody_deletes_loses_no_claim(cluster: Cluster) -> None:
+    prepared = cluster.start()
+    prepared.prepare(cluster.allocate("1", "gpu-1b"))
+    cluster.path.unlink()
+    prepared.refresh()
+    assert prepared.used == {"GPU-a"}
+    prepared.prepare(cluster.allocate("2", "gpu-43"))
+    assert [claim.uid for claim in cluster.start().claims] == ["1", "2"]
+
+
+def test_a_device_for_administration_needs_admin_access(cluster: Cluster) -> None:
+    prepared = cluster.start()
+    with pytest.raises(InputError, match="admin-1b is for administration only"):
+        prepared.prepare(cluster.allocate("1", "admin-1b"))
+    prepared.prepare(cluster.allocate("2", "admin-1b", is_admin=True))
+    prepared.prepare(cluster.allocate("3", "gpu-1b"))
+
+
+def test_nothing_is_prepared_while_the_driver_is_off(cluster: Cluster) -> None:
+    cluster.start().prepare(cluster.allocate("1", "gpu-1b"))
+    prepared = cluster.start()
+    prepared.is_off = True
+    assert prepared.prepare(cluster.allocate("1", "gpu-1b")).uid == "1", "it is prepared already"
+    with pytest.raises(InputError, match="dra is off on this node"):
+        prepared.prepare(cluster.allocate("2", "gpu-43"))
+    assert prepared.unprepare("1")
+
+
+def test_a_gpu_that_somebody_else_gave_away_is_refused(cluster: Cluster) -> None:
+    path, read = cluster.path, cluster.read
+    taken = {"GPU-b"}
+
+    def refusal(devices: Sequence[BackingDevices]) -> str | None:
+        shared = taken.intersection(gpu for device in devices for gpu in device.gpus)
+        return f"a pod has {shared}" if shared else None
+
+    prepared = PreparedClaims(path, "n", read, BACKING.get, cluster.names, refusal=refusal)
+    with pytest.raises(InputError, match="a pod has {'GPU-b'}"):
+        prepared.prepare(cluster.allocate("1", "gpus-1b-43"))
+    prepared.prepare(cluster.allocate("2", "gpu-1b"))
+    taken.add("GPU-a")
+    assert prepared.prepare(cluster.allocate("2", "gpu-1b")).uid == "2", "it was given it before"
+    prepared.prepare(cluster.allocate("3", "gpu-43", is_admin=True))

@@ -1,23 +1,29 @@
 """Our DRA driver over a real socket, as a kubelet calls it."""
 
+import socket
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import grpc
 import pytest
 
+from agent.deviceplugin import sockets
 from agent.deviceplugin.pb import pluginregistration_pb2 as registration_pb
 from agent.deviceplugin.pb import pluginregistration_pb2_grpc as registration
 from agent.dra.pool import BackingDevices
 from agent.draplugin.claims import AllocatedDevice, ClaimReference
 from agent.draplugin.pb import dra_health_pb2 as health_pb
 from agent.draplugin.pb import dra_health_pb2_grpc as health_service
+from agent.draplugin.pb import dra_health_v1_pb2 as health_v1_pb
+from agent.draplugin.pb import dra_health_v1_pb2_grpc as health_v1
 from agent.draplugin.pb import dra_pb2 as pb
 from agent.draplugin.pb import dra_pb2_grpc as service
 from agent.draplugin.prepared import PreparedClaims
-from agent.draplugin.server import SOCKET, DraServer
-from agent.draplugin.service import DeviceVerdict, DraServicer, HealthServicer
+from agent.draplugin.server import DraServer
+from agent.draplugin.service import DeviceHealth, DeviceVerdict, DraServicer
 from agent.errors import ApiUnavailable
 from tests.deviceplugin.eventually import eventually
 
@@ -43,11 +49,11 @@ class Served:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.health = HealthServicer("n", clock=lambda: 5.0)
-        prepared = PreparedClaims(directory / "claims.json", "n", read, backing, names)
-        self.server = DraServer(directory, DraServicer(prepared), self.health)
+        self.health = DeviceHealth("n", clock=lambda: 5.0)
+        self.prepared = PreparedClaims(directory / "claims.json", "n", read, backing, names)
+        self.server = DraServer(directory, DraServicer(self.prepared), self.health)
         self.server.keep_up()
-        self.channel = grpc.insecure_channel(f"unix:{directory / SOCKET}")
+        self.channel = grpc.insecure_channel(f"unix:{self.server.path}")
         self.driver = service.DRAPluginStub(self.channel)
 
     def prepare(self, *claims: str) -> pb.NodePrepareResourcesResponse:
@@ -91,7 +97,11 @@ def test_the_kubelet_learns_what_serves_here(served: Served) -> None:
     stub = registration.RegistrationStub(served.channel)
     info = stub.GetInfo(registration_pb.InfoRequest(), timeout=TIMEOUT_S)
     assert (info.type, info.name, info.endpoint) == ("DRAPlugin", "nodetopo.io", "")
-    assert list(info.supported_versions) == ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
+    assert list(info.supported_versions) == [
+        "v1.DRAPlugin",
+        "v1.DRAResourceHealth",
+        "v1alpha1.DRAResourceHealth",
+    ]
     registrar = served.server.registrar
     for is_taken, problem in ((False, "too old"), (True, "")):
         status = registration_pb.RegistrationStatus(plugin_registered=is_taken, error=problem)
@@ -100,21 +110,88 @@ def test_the_kubelet_learns_what_serves_here(served: Served) -> None:
         assert served.server.problem == (problem or None)
 
 
-def test_health_is_sent_at_once_and_when_it_changes(served: Served) -> None:
+@pytest.mark.parametrize(
+    ("stub", "pb_of_version"),
+    [
+        (health_service.DRAResourceHealthStub, health_pb),
+        (health_v1.DRAResourceHealthStub, health_v1_pb),
+    ],
+)
+def test_health_is_sent_at_once_and_when_it_changes(
+    served: Served, stub: Any, pb_of_version: Any
+) -> None:
     served.health.update({"a": DeviceVerdict(is_healthy=True)})
-    stub = health_service.DRAResourceHealthStub(served.channel)
-    stream = stub.NodeWatchResources(health_pb.NodeWatchResourcesRequest(), timeout=TIMEOUT_S)
+    asked = pb_of_version.NodeWatchResourcesRequest()
+    stream = stub(served.channel).NodeWatchResources(asked, timeout=TIMEOUT_S)
     (device,) = next(stream).devices
     assert (device.device.pool_name, device.device.device_name) == ("n", "a")
-    assert (device.health, device.last_updated_time) == (health_pb.HEALTHY, 5)
+    assert (device.health, device.last_updated_time) == (pb_of_version.HEALTHY, 5)
     served.health.update({"a": DeviceVerdict(is_healthy=False, message="it is lost")})
     (device,) = next(stream).devices
-    assert (device.health, device.message) == (health_pb.UNHEALTHY, "it is lost")
+    assert (device.health, device.message) == (pb_of_version.UNHEALTHY, "it is lost")
     stream.cancel()
 
 
+def test_a_stream_of_health_ends_with_the_server(served: Served) -> None:
+    served.health.update({"a": DeviceVerdict(is_healthy=True)})
+    stub = health_v1.DRAResourceHealthStub(served.channel)
+    stream = stub.NodeWatchResources(health_v1_pb.NodeWatchResourcesRequest(), timeout=TIMEOUT_S)
+    next(stream)
+    served.health.end()
+    assert list(stream) == []
+
+
+def test_of_two_processes_the_one_that_served_last_is_the_newest(served: Served) -> None:
+    with second(served) as later:
+        assert later.server.path != served.server.path
+        assert served.server.newer() == later.server.path
+        assert later.server.newer() is None
+    assert served.server.newer() is None, "it has ended"
+
+
+def test_the_socket_of_a_killed_process_is_removed(served: Served) -> None:
+    left = served.directory / "nodetopo.io-abc123-reg.sock"
+    other = served.directory / "gpu.nvidia.com-reg.sock"
+    for path in (left, other):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+    assert served.server.newer() is None
+    assert (left.exists(), other.exists()) == (False, True)
+
+
+def test_two_processes_prepare_each_claim_once(served: Served) -> None:
+    with second(served) as later:
+        assert served.prepare("a").claims["uid-a"].error == ""
+        assert later.prepare("a").claims["uid-a"].devices[0].device_name == "a"
+        asked = pb.NodeUnprepareResourcesRequest(claims=[pb.Claim(uid="uid-a", name="a")])
+        later.driver.NodeUnprepareResources(asked, timeout=TIMEOUT_S)
+    served.prepared.refresh()
+    assert served.prepared.claims == ()
+
+
+@contextmanager
+def second(first: Served) -> Iterator[Served]:
+    """Yield another process' driver, that began to serve after *first*."""
+    made = sockets.identity(first.server.path)
+    assert made is not None
+
+    def is_later() -> bool:
+        first.directory.joinpath("now").touch()
+        now = sockets.identity(first.directory / "now")
+        first.directory.joinpath("now").unlink()
+        return now is not None and now[2] > made[2]
+
+    assert eventually(is_later), "the clock of the file system ticks"
+    later = Served(first.directory)
+    try:
+        yield later
+    finally:
+        later.channel.close()
+        later.server.stop()
+
+
 def test_a_socket_that_vanishes_is_made_again(served: Served) -> None:
-    path = served.directory / SOCKET
+    path = served.server.path
     path.unlink()
     served.server.keep_up()
     assert path.is_socket()
@@ -128,7 +205,7 @@ def test_a_socket_that_vanishes_is_made_again(served: Served) -> None:
 
 
 def test_the_end_removes_the_socket_and_not_another_ones(served: Served) -> None:
-    path = served.directory / SOCKET
+    path = served.server.path
     served.server.stop()
     assert not path.exists()
     served.server.keep_up()
@@ -142,7 +219,7 @@ def test_a_missing_directory_is_a_problem_until_it_is_there() -> None:
     with TemporaryDirectory(prefix="nt-") as base:
         directory = Path(base) / "registry"
         prepared = PreparedClaims(None, "n", read, backing, names)
-        server = DraServer(directory, DraServicer(prepared), HealthServicer("n"))
+        server = DraServer(directory, DraServicer(prepared), DeviceHealth("n"))
         server.keep_up()
         assert "no directory" in (server.problem or "")
         directory.mkdir()
