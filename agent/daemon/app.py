@@ -197,7 +197,7 @@ class Daemon:
             self._group.start("joint placement", self._run_joint)
             if components.target.fake_kubelet is None:
                 self._group.start("registrations", self._run_registrations)
-        if settings.dra and components.slices is not None and not settings.once:
+        if components.needs_dra:
             self._group.start("dra", self._run_dra)
         if settings.needs_pod_loops and not settings.once and components.target.is_real:
             self._group.start("pod loops", self._run_pod_loops)
@@ -336,23 +336,27 @@ class Daemon:
         RegistrationLoop(lambda: components.plugins.running, kubelet).run(stopping)
 
     def _run_dra(self, stopping: threading.Event) -> None:
-        """Publish GPUs as devices of our DRA driver, where the settings ask for it."""
-        from agent.daemon.dra_loop import CLAIMS_FILE, DraLoop  # noqa: PLC0415 - where DRA is on
+        """Publish GPUs as devices of our DRA driver, or give up the claims that it left."""
+        from agent.daemon.dra_loop import DraLoop  # noqa: PLC0415 - where DRA is or was on
 
         components = self._components
         settings = components.settings
-        watch = components.slices
+        watch, events = components.slices, components.events
         assert watch is not None, "DRA needs an API server"
-        state = settings.health_file
         components.dra = DraLoop(
             settings,
             components.plugins,
             components.health,
             watch,
-            state_file=None if state is None else state.with_name(CLAIMS_FILE),
+            state_file=components.claims_file,
             evicts=lambda: components.settings.dra_unhealthy == "evict",
+            report=NoticeReporter(None if events is None else events.post).report,
+            is_off=not settings.dra,
         )
         components.dra.run(stopping)
+        if not stopping.is_set():  # the last claim is given up
+            components.dra = None
+            stopping.wait()
 
     def _serve_metrics(self) -> None:
         """Serve metrics, unless they are off or cannot be served."""

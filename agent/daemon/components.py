@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -14,6 +15,7 @@ from agent.daemon.hca_health import HcaHealthMonitor
 from agent.daemon.loops import Loop
 from agent.daemon.plugins import PluginSet
 from agent.daemon.reload import Reloader
+from agent.daemon.state_files import CLAIMS_FILE, is_any_prepared
 from agent.daemon.target import Target
 from agent.errors import InputError
 from agent.formats.responses import texts
@@ -111,6 +113,20 @@ class Components:
             settings.plugins_registry_dir,
             claims_of(settings.pod_resources_socket),
         )
+
+    @property
+    def claims_file(self) -> Path | None:
+        """Where prepared claims outlive the process; ``None`` where nothing does."""
+        state = self.settings.health_file
+        return None if state is None else state.with_name(CLAIMS_FILE)
+
+    @property
+    def needs_dra(self) -> bool:
+        """Whether our DRA driver runs: it is on, or it was and pods have claims of it."""
+        if self.slices is None or self.settings.once or self.target.served_by is not None:
+            return False
+        file = self.claims_file
+        return self.settings.dra or (file is not None and is_any_prepared(file))
 
     def wake(self) -> None:
         """Have every loop that waits for news see now that the daemon stops."""

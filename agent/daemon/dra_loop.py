@@ -1,41 +1,43 @@
 """Our DRA driver on this node: keeps its socket, its slices and the health of its devices.
 
-Data flows one way: snapshot, health and prepared claims → pool → slices. The order of devices
-follows from which GPUs claims have, so it is written anew whenever the kubelet prepares a claim or
-gives one up. That is later than the scheduler's decision by the start of a pod; until then a claim
-that comes next is allocated by the order before, which is sound, and maybe not the best.
+Data flows one way: snapshot, health, prepared claims and what others gave to pods → pool → slices.
+The order of devices follows from which GPUs claims have, so it is computed again whenever the
+kubelet prepares a claim or gives one up. That is later than the scheduler's decision by the start
+of a pod; until then the next claim is allocated by the order before, which is sound, and perhaps
+not the best.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
 from agent.config.settings import Settings
+from agent.daemon.dra_conditions import ConditionsKeeper, unpublished
+from agent.daemon.dra_foreign import ForeignDevices
+from agent.daemon.dra_held import TIMEOUT_S, HeldDevices
+from agent.daemon.dra_notices import DraNotices
+from agent.daemon.dra_server import ServedFields
+from agent.daemon.dra_slices import FieldsDropped, SlicePublisher, own
 from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.plugins import PluginSet
 from agent.dra.devices import UNHEALTHY, Conditions
-from agent.dra.pool import Pool
-from agent.dra.slices import Group, changes
+from agent.dra.form import SETS, form
+from agent.dra.pool import BackingDevices, Pool
+from agent.dra.slices import Group
 from agent.draplugin.claims import claim_reader
 from agent.draplugin.prepared import PreparedClaims
 from agent.draplugin.server import DraServer
-from agent.draplugin.service import DeviceVerdict, DraServicer, HealthServicer
+from agent.draplugin.service import DeviceHealth, DeviceVerdict, DraServicer
 from agent.errors import ApiUnavailable, UnreadableError
-from agent.formats.responses import part
-from agent.health.status import GpuHealth, HealthView
-from agent.kubeapi.apply import FIELD_MANAGER, Connect, connection
+from agent.health.notices import Notice
+from agent.kubeapi.apply import connection
 from agent.kubeapi.backoff import RETRY_S, RetryPause
-from agent.kubeapi.client import FORBIDDEN, NOT_FOUND
-from agent.kubeapi.watch import NODES
-from agent.model.dra import DRIVER, SLICES
-from agent.model.node import unshared
+from agent.model.dra import DRIVER
 from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.podresources import PodResources
 
@@ -46,25 +48,21 @@ if TYPE_CHECKING:
     from agent.kubeapi.slices import Slices, SliceWatch
     from agent.model.gpu import Gpu
 
-TICK_S = 1.0
-"""How often snapshot, health and socket are compared with what was published last."""
+TICK_S = 0.5
+"""How often everything is compared with what was published last. With the time of a write a GPU
+that a device plugin gives out is free in the slices for less than a second."""
 
 SETTLE_S = 0.1
 """Pause after a change, for more of them: the kubelet prepares the claims of a pod one by one."""
 
-HELD_LOOK_S = 30.0
-"""How often the kubelet is asked which GPUs pods have by a device plugin."""
-
-CLAIMS_FILE = "claims.json"
-"""Beside the health file, on tmpfs: a boot ends every container."""
+LONGEST_SETTLE_S = 2.0
+"""The same while a call of the kubelet is in progress: each of its claims is read first."""
 
 
 class DraLoop(PeriodicLoop):
     """Runs the driver; one thread runs it, any may read its counters.
 
     Attributes:
-        writes: slices written or deleted.
-        errors: attempts to write that failed.
         problem: why the slices are not what they should be; ``None`` if they are.
     """
 
@@ -77,6 +75,8 @@ class DraLoop(PeriodicLoop):
         *,
         state_file: Path | None,
         evicts: Callable[[], bool] = lambda: False,
+        report: Callable[[Iterable[Notice]], None] = lambda _: None,
+        is_off: bool = False,
     ) -> None:
         """Serve nothing yet.
 
@@ -85,39 +85,45 @@ class DraLoop(PeriodicLoop):
             watch: of the node's slices; somebody else runs it.
             state_file: where prepared claims outlive the process; ``None`` keeps them in memory.
             evicts: whether pods with an unhealthy GPU are evicted; asked at every step.
+            report: takes what people should know, and never blocks.
+            is_off: only give up claims, withdraw the slices, and end with the last claim.
         """
-        self.writes = 0
-        self.errors = 0
         self.problem: str | None = None
+        self._settings = settings
+        self._is_off = is_off
         self._evicts = evicts
-        self._node = settings.node_name
         self._plugins = plugins
         self._health = health
         self._watch = watch
         self._wake = threading.Event()
         self._pool: Pool | None = None
         self._gpus: tuple[Gpu, ...] = ()  # of the pool
-        self._connect: Connect = connection(settings.kubeconfig)
+        node, connect = settings.node_name, connection(settings.kubeconfig)
+        self._held = HeldDevices(
+            PodResources(settings.pod_resources_socket, timeout_s=TIMEOUT_S),
+            settings.device_plugin_dir,
+        )
+        self._foreign = ForeignDevices(self._held)
+        self._served = ServedFields(connect)
+        self._publisher = SlicePublisher(node, connect, self._served)
+        self._keeper = ConditionsKeeper()
+        self._notices = DraNotices(report)
         self._prepared = PreparedClaims(
             state_file,
-            self._node,
-            claim_reader(connection(settings.kubeconfig), self._node),
-            lambda device: None if self._pool is None else self._pool.backing(device),
+            node,
+            claim_reader(connection(settings.kubeconfig), node),
+            self._backing,
             plugins.cdi_names,
+            refusal=self._refusal,
         )
         self._prepared.on_change = self._wake.set
-        self._health_servicer = HealthServicer(self._node)
-        self._server = DraServer(
-            settings.plugins_registry_dir, DraServicer(self._prepared), self._health_servicer
-        )
-        self._kubelet = PodResources(settings.pod_resources_socket)
-        self._held: frozenset[str] = frozenset()
-        self._held_due = 0.0
-        self._held_problem = LastProblem()
-        self._since: dict[str, str] = {}
+        self._prepared.is_off = is_off
+        self._device_health = DeviceHealth(node)
+        self._servicer = DraServicer(self._prepared)
+        self._server = DraServer(settings.plugins_registry_dir, self._servicer, self._device_health)
+        self._newer: Path | None = None
         self._order: tuple[Pool, frozenset[str], Conditions, Sequence[Group]] | None = None
         self._published: tuple[Sequence[Group], Slices] | None = None  # what the slices agree with
-        self._owner: Mapping[str, Any] | None = None
         self._pause = RetryPause(*RETRY_S, least_s=0.0)
         self._problem = LastProblem()
         watch.subscribe(self._wake.set)
@@ -129,7 +135,9 @@ class DraLoop(PeriodicLoop):
 
     @property
     def not_served(self) -> str | None:
-        """Why claims do not get GPUs of this node; ``None`` if they do."""
+        """Why claims do not get GPUs of this node; ``None`` if they do, or should not."""
+        if self._is_off or self._newer is not None:
+            return None
         if self.problem is not None:
             return f"slices not published: {self.problem}"
         if self.is_registered:
@@ -146,50 +154,63 @@ class DraLoop(PeriodicLoop):
         """The claims that containers may use."""
         return self._prepared
 
-    def step(self) -> float:
-        """Bring socket, health and slices up to date; return the seconds until the next step."""
+    @property
+    def writes(self) -> int:
+        """Slices written or deleted."""
+        return self._publisher.writes
+
+    @property
+    def errors(self) -> int:
+        """Attempts to write that failed."""
+        return self._publisher.errors
+
+    @property
+    def foreign_gpus(self) -> int:
+        """How many GPUs another DRA driver has as well."""
+        return len(self._foreign.found)
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """Fields of slices that the API server does not keep."""
+        return self._served.dropped
+
+    def step(self) -> float | None:
+        """Bring socket, health and slices up to date; return the seconds until the next step.
+
+        ``None`` once the driver is off and no claim is left.
+        """
         self._wake.clear()
+        self._prepared.refresh()
         snapshot = self._plugins.published
+        if snapshot is None and not self._prepared.claims:
+            return TICK_S
+        self._server.keep_up()
+        self._note_newer()
+        if self._is_off:
+            return self._withdraw()
         if snapshot is None:
             return TICK_S
-        self._take(snapshot)
-        self._server.keep_up()
-        self._look_for_held()
-        now = self._conditions()
-        assert self._pool is not None, "it was taken above"
-        if (refusal := self._pool.refusal) is not None:
-            self._report(refusal)
-            return TICK_S
-        groups = self._ordered(self._pool, now)
-        observed = self._watch.slices
+        self._held.keep_up()
+        slices = self._watch.slices
+        if slices is not None:
+            self._served.keep_up(self._watch.connections)
+            self._served.note(each.get("spec", {}) for each in own(slices).values())
+        pool = self._take(snapshot)
+        groups = self._ordered(pool, self._conditions(pool, slices))
         # A kubelet that starts deletes all slices of the node, and an unregistered driver would
-        # leave pods waiting.
-        if observed is None or not self.is_registered:
+        # leave pods waiting. Of two processes the newer one writes.
+        is_quiet = slices is None or self._newer is not None or not self._served.is_answered
+        if slices is None or is_quiet or not self.is_registered:
             return TICK_S
-        agreed = self._published
-        if agreed is not None and agreed[0] is groups and agreed[1] is observed:
-            return TICK_S
-        ours = {
-            name: each
-            for name, each in observed.items()
-            if each.get("spec", {}).get("driver") == DRIVER
-        }
-        try:
-            self._publish(self._pool, groups, ours)
-        except ApiUnavailable as error:
-            self.errors += 1
-            self._report(str(error))
-            self._published = None
-            return TICK_S + self._pause.next_s(error.retry_after_s)
-        self._pause.reset()
-        self._report(None)
-        self._published = groups, observed
-        return TICK_S
+        return self._keep_published(pool, groups, slices)
 
     def wait(self, stopping: threading.Event, seconds: float) -> None:
-        """Wait for news."""
-        if self._wake.wait(seconds):
-            stopping.wait(SETTLE_S)
+        """Wait for news, and for the end of what brings them."""
+        if not self._wake.wait(seconds):
+            return
+        for _ in range(round(LONGEST_SETTLE_S / SETTLE_S)):
+            if stopping.wait(SETTLE_S) or not self._servicer.is_busy:
+                return
 
     def run(self, stopping: threading.Event) -> None:
         """Run until *stopping* is set; slices and prepared claims stay for the next process."""
@@ -204,14 +225,36 @@ class DraLoop(PeriodicLoop):
     def close(self) -> None:
         """Leave the kubelet, which deletes the slices if no other process of ours comes in 30 s."""
         self._server.stop()
-        self._kubelet.close()
+        self._held.close()
 
-    def _take(self, snapshot: Snapshot) -> None:
-        """Make the pool that of *snapshot*, if that says anything new about it."""
+    def _note_newer(self) -> None:
+        """Note whether another process has taken over, and that it has ended."""
+        before, self._newer = self._newer, self._server.newer()
+        if self._newer == before:
+            return
+        log = structlog.get_logger()
+        if self._newer is not None:
+            log.info("another nodetopo publishes the slices", socket=str(self._newer))
+        else:
+            self._published = None
+            log.info("slices published by this process again")
+
+    def _take(self, snapshot: Snapshot) -> Pool:
+        """Return the pool of *snapshot*; the same object while nothing that decides it changes."""
+        settings, served = self._settings, self._served
+        wanted = form(served.release, settings.dra_devices, settings.dra_set_sizes, served.dropped)
         gpus = self._plugins.offerable(snapshot)
-        if self._pool is None or self._pool.snapshot is not snapshot or gpus != self._gpus:
+        pool = self._pool
+        if (
+            pool is None
+            or pool.snapshot is not snapshot
+            or gpus != self._gpus
+            or pool.form != wanted
+        ):
             rules = self._plugins.placement_rules(snapshot)
-            self._pool, self._gpus = Pool.of(snapshot, gpus, rules), gpus
+            pool = Pool.of(snapshot, gpus, rules, form=wanted)
+            self._pool, self._gpus = pool, gpus
+        return pool
 
     def _ordered(self, pool: Pool, now: Conditions) -> Sequence[Group]:
         """Return the devices in their order; the same object while nothing that decides it changes.
@@ -222,126 +265,107 @@ class DraLoop(PeriodicLoop):
         before = self._order
         if before is None or before[0] is not pool or (before[1], before[2]) != (used, now):
             groups = pool.groups(used, now)
-            self._health_servicer.update(_verdicts(pool, groups, now))
+            self._device_health.update(_verdicts(pool, groups, now))
             self._order = before = pool, used, now, groups
         return before[3]
 
-    def _look_for_held(self) -> None:
-        """Find GPUs that pods have by a device plugin: from before this driver, or another's."""
-        if time.monotonic() < self._held_due:
-            return
-        self._held_due = time.monotonic() + HELD_LOOK_S
-        assert self._pool is not None, "the caller took a snapshot"
-        uuids = {gpu.uuid: gpu.id for gpu in self._pool.snapshot.gpus if gpu.uuid is not None}
-        try:
-            pods = self._kubelet.assigned()
-        except UnreadableError as error:
-            if self._held_problem.is_new(str(error)):
-                structlog.get_logger().warning("GPUs in use not known", problem=str(error))
-            return
-        self._held_problem.is_new(None)
-        ids = {
-            unshared(name)
-            for pod in pods
-            for container in pod.containers
-            for devices in container.devices or ()
-            for name in devices.ids
-        }
-        held = frozenset(uuids[name] for name in ids if name in uuids)
-        if held != self._held:
-            structlog.get_logger().info("GPUs held by a device plugin", gpus=sorted(held))
-        self._held = held
-
-    def _conditions(self) -> Conditions:
-        """Return what keeps GPUs from being allocated, with the time since when."""
-        health: dict[str, GpuHealth] = dict(self._view())
-        assert self._pool is not None, "the caller took a snapshot"
-        for gpu in self._pool.snapshot.gpus:
-            if gpu.is_lost and health.get(gpu.id, GpuHealth()).is_healthy:
-                health[gpu.id] = GpuHealth(is_healthy=False, reason="GpuLost", said="it is lost")
-        unsound = {name for name, verdict in health.items() if not verdict.is_healthy}
-        troubled = unsound | self._held
-        before = self._observed_since() if troubled - self._since.keys() else {}
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._since = {
-            name: self._since.get(name) or before.get(name) or now for name in sorted(troubled)
-        }
-        return Conditions(
-            health=health,
-            since=self._since,
-            held=self._held,
+    def _conditions(self, pool: Pool, slices: Slices | None) -> Conditions:
+        """Return what keeps GPUs from being allocated; all of them while that is not known."""
+        snapshot = pool.snapshot
+        known = self._held.known
+        if known is None:
+            held = {gpu.id for gpu in snapshot.gpus}
+        else:
+            held = set(known.gpus(snapshot)) | unpublished(self._prepared, pool)
+        foreign: Mapping[str, str] = {}
+        if slices is not None:
+            foreign = self._foreign.look(slices, snapshot)
+            self._notices.report_foreign(foreign)
+        return self._keeper.conditions(
+            pool,
+            slices,
+            {} if self._health is None else self._health.view,
+            held=held,
+            foreign=foreign,
             evicts=self._evicts(),
         )
 
-    def _view(self) -> HealthView:
-        return {} if self._health is None else self._health.view
+    def _keep_published(self, pool: Pool, groups: Sequence[Group], slices: Slices) -> float:
+        """Write what differs; return the seconds until the next step."""
+        if self._held.known is None and not own(slices):
+            self._report(f"GPUs in use not known: {self._held.problem}")
+            return TICK_S
+        if pool.refusal is not None:
+            self._report(pool.refusal)
+            return TICK_S
+        agreed = self._published
+        if agreed is not None and agreed[0] is groups and agreed[1] is slices:
+            return TICK_S
+        self._published = None
+        try:
+            self._publisher.publish(pool, groups, own(slices))
+        except FieldsDropped:
+            self._notices.report_dropped(self._served.dropped, self._served.version)
+            return 0.0
+        except ApiUnavailable as error:
+            return self._failed(error)
+        self._pause.reset()
+        self._notices.report_dropped(self._served.dropped, self._served.version)
+        self._report(self._held.problem if self._held.known is None else None)
+        self._published = groups, slices
+        return TICK_S
 
-    def _observed_since(self) -> Mapping[str, str]:
-        """Return since when the slices have tainted single GPUs, so that a new process goes on."""
-        assert self._pool is not None, "the caller took a snapshot"
-        singles = {each.name: each.gpus[0] for each in self._pool.sets if each.is_single}
-        found = {}
-        for each in (self._watch.slices or {}).values():
-            for device in each.get("spec", {}).get("devices") or ():
-                taints = device.get("taints") or ()
-                since = next((it.get("timeAdded") for it in taints), None)
-                if device.get("name") in singles and since is not None:
-                    found[singles[device["name"]]] = str(since)
-        return found
+    def _withdraw(self) -> float | None:
+        """Delete our slices; return the seconds until the next step, ``None`` at the end."""
+        if not self._prepared.claims:
+            structlog.get_logger().info("DRA driver ends: no claim is prepared any longer")
+            return None
+        slices = self._watch.slices
+        try:
+            for name in own(slices or {}) if self._newer is None else ():
+                self._publisher.delete(name)
+        except ApiUnavailable as error:
+            return self._failed(error)
+        self._pause.reset()
+        self._report(None)
+        return TICK_S
 
-    def _publish(
-        self, pool: Pool, groups: Sequence[Group], observed: Mapping[str, Mapping[str, Any]]
-    ) -> None:
-        """Write what differs.
+    def _failed(self, error: ApiUnavailable) -> float:
+        self._publisher.errors += 1
+        self._report(str(error))
+        return TICK_S + self._pause.next_s(error.retry_after_s)
 
-        Raises:
-            ApiUnavailable: something could not be written; what was before it is.
-        """
-        todo = changes(self._node, self._node_reference(), pool.counter_sets, groups, observed)
-        api = self._connect()
-        for body in todo.applied:
-            path = f"{SLICES}/{body['metadata']['name']}"
-            answer = api.apply(path, {"fieldManager": FIELD_MANAGER, "force": "true"}, body)
-            if answer.status not in (200, 201):
-                raise _refusal(f"PATCH {api.host}{path}", answer.status, answer.problem)
-            self.writes += 1
-        for name in todo.deleted:
-            path = f"{SLICES}/{name}"
-            answer = api.delete(path)
-            if answer.status not in (200, 202, NOT_FOUND):
-                raise _refusal(f"DELETE {api.host}{path}", answer.status, answer.problem)
-            self.writes += 1
-        if todo:
-            devices = sum(len(group.devices) for group in groups)
-            structlog.get_logger().info(
-                "slices published",
-                written=len(todo.applied),
-                deleted=len(todo.deleted),
-                devices=devices,
-            )
+    def _backing(self, name: str) -> BackingDevices | None:
+        """Return what is behind a device that is published, or was by another form."""
+        pool = self._pool
+        if pool is None:
+            raise UnreadableError("the node has not been read yet", "it is tried again later")
+        return pool.backing(name) or Pool.of(pool.snapshot, self._gpus, form=SETS).backing(name)
 
-    def _node_reference(self) -> Mapping[str, Any] | None:
-        """Return the owner of the slices; ``None`` where the Node cannot be read yet."""
-        if self._owner is None:
-            answer = self._connect().get_metadata(f"{NODES}/{self._node}", {"resourceVersion": "0"})
-            uid = part(answer.body, "metadata").get("uid") if answer.status == 200 else None
-            if uid is not None:
-                self._owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
-        return self._owner
+    def _refusal(self, devices: Sequence[BackingDevices]) -> str | None:
+        """Return who else gave a GPU of *devices* to a pod; ``None`` if nobody did."""
+        pool, known = self._pool, self._held.look()
+        assert pool is not None, "devices are of a pool"
+        if known is None:
+            return f"it is not known which GPUs pods have: {self._held.problem}"
+        given = known.gpus(pool.snapshot)
+        claimed = self._foreign.claimed(known, pool.snapshot)
+        uuids = {gpu.id: gpu.uuid for gpu in pool.snapshot.gpus}
+        for device in devices:
+            for gpu in device.gpus:
+                theirs = given.get(gpu, frozenset())
+                if device.is_part:
+                    theirs = theirs & {*device.uuids, uuids[gpu]}
+                if theirs:
+                    return f"a pod has {', '.join(sorted(theirs))} by a device plugin"
+                if gpu in claimed:
+                    return f"a pod may have {gpu} by a claim of the DRA driver {claimed[gpu]}"
+        return None
 
     def _report(self, problem: str | None) -> None:
         self.problem = problem
         if self._problem.is_new(problem) and problem is not None:
             structlog.get_logger().warning("slices not published", problem=problem)
-
-
-def _refusal(request: str, status: int, problem: str) -> ApiUnavailable:
-    cure = "it is tried again later"
-    if status == FORBIDDEN:
-        cure = "grant `create`, `patch` and `delete` on resourceslices to the agent's account"
-    if status == NOT_FOUND:
-        cure = "DRA needs Kubernetes 1.34: turn dra off on older clusters"
-    return ApiUnavailable(f"{request}: {problem}", cure)
 
 
 def _verdicts(pool: Pool, groups: Sequence[Group], now: Conditions) -> Mapping[str, DeviceVerdict]:

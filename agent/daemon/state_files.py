@@ -32,6 +32,9 @@ COUNT_FILE = "gpu-count.json"
 SETTINGS_FILE = "settings.json"
 """Beside the health file: the settings at the start and their origins, for ``nodetopo support``."""
 
+CLAIMS_FILE = "claims.json"
+"""Beside the health file: the claims that our DRA driver has prepared."""
+
 _BOOT_ID = "sys/kernel/random/boot_id"
 """A UUID that the kernel draws at each boot (kernel Documentation/admin-guide/sysctl/kernel.rst,
 random). It is that of the host in every container."""
@@ -43,6 +46,16 @@ def read_boot_id(procfs: Path) -> str | None:
         return (procfs / _BOOT_ID).read_text("ascii").strip() or None
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def is_any_prepared(path: Path) -> bool:
+    """Return whether the file *path* of :class:`agent.draplugin.claims_file.ClaimsFile` has any."""
+    text = HostFile(path).text()
+    try:
+        document = None if text is None else load_json(text)
+    except DecodeError:
+        return False
+    return isinstance(document, dict) and bool(document.get("claims"))
 
 
 def keep_settings(path: Path, resolved: Resolved) -> None:

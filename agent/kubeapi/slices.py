@@ -44,6 +44,12 @@ class SliceWatch(Watch):
         self._notifying = threading.Lock()
         self._slices: Slices | None = None
         self._initial: dict[str, Mapping[str, Any]] | None = None  # until they are complete
+        self._connections = 0
+
+    @property
+    def connections(self) -> int:
+        """How often a watch was begun: the API server may be another one each time."""
+        return self._connections
 
     @property
     def slices(self) -> Slices | None:
@@ -66,6 +72,7 @@ class SliceWatch(Watch):
     def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
         """Open the stream, which begins with the present slices or follows a list of them."""
         self._initial = {}
+        self._connections += 1
         asked = {
             **query,
             "resourceVersion": "",

@@ -76,27 +76,30 @@ def _is_bound(to: socket.socket, address: str | tuple[str, int]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alpha:
-    """What of Kubernetes is off unless asked for.
+    """What of Kubernetes differs from its defaults.
 
     Attributes:
         gates: features to switch on, in the API server and in the scheduler.
+        off: features to switch off in both.
         apis: to serve, as ``<group>/<version>``.
     """
 
     gates: Sequence[str] = ()
+    off: Sequence[str] = ()
     apis: Sequence[str] = ()
 
     def gate_flags(self) -> tuple[str, ...]:
         """Return the flag of either program, or none."""
-        return (f"--feature-gates={_switched_on(self.gates)}",) if self.gates else ()
+        switched = [*_switched(self.gates, "true"), *_switched(self.off, "false")]
+        return (f"--feature-gates={','.join(switched)}",) if switched else ()
 
     def api_flags(self) -> tuple[str, ...]:
         """Return the flag of the API server, or none."""
-        return (f"--runtime-config={_switched_on(self.apis)}",) if self.apis else ()
+        return (f"--runtime-config={','.join(_switched(self.apis, 'true'))}",) if self.apis else ()
 
 
-def _switched_on(names: Sequence[str]) -> str:
-    return ",".join(f"{name}=true" for name in names)
+def _switched(names: Sequence[str], value: str) -> Sequence[str]:
+    return [f"{name}={value}" for name in names]
 
 
 class ControlPlane:

@@ -1,0 +1,420 @@
+"""Our DRA driver, step by step: when it publishes what, and when it does not."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.daemon import dra_loop
+from agent.daemon.dra_loop import DraLoop
+from agent.draplugin.claims import AllocatedDevice, ClaimReference
+from agent.errors import InputError
+from agent.health.notices import Notice
+from agent.health.status import GpuHealth, HealthView
+from agent.kubeapi.slices import SliceWatch
+from agent.machines.bundled import machine
+from tests.cluster.export.dra_machines import slices as nvidia_slices
+from tests.daemon.fake_slices import FakeSliceApi
+from tests.daemon.plugin_sets import serving_node
+from tests.daemon.test_dra_held import Kubelet, pod
+
+DGX = machine("dgx-h100")
+UUIDS = tuple(gpu.uuid or "" for gpu in DGX.gpus)
+IDS = tuple(gpu.id for gpu in DGX.gpus)
+HELD = "nodetopo.io/held"
+
+
+class Health:
+    """The verdicts of the health monitor."""
+
+    def __init__(self) -> None:
+        self.view: HealthView = {}
+
+
+class Node:
+    """One daemon's driver, beside an API server and a kubelet."""
+
+    def __init__(
+        self,
+        loop: DraLoop,
+        api: FakeSliceApi,
+        kubelet: Kubelet,
+        health: Health,
+        notices: list[Notice],
+    ) -> None:
+        self.loop = loop
+        self.api = api
+        self.kubelet = kubelet
+        self.health = health
+        self.notices = notices
+
+    def settle(self, steps: int = 4) -> None:
+        """Run some steps, each with the watch's news."""
+        for _ in range(steps):
+            self.loop.step()
+            self.api.show()
+
+    def tainted(self, key: str) -> set[str]:
+        """Return the published devices with a taint."""
+        return {
+            name
+            for name, device in self.api.devices.items()
+            if any(taint["key"] == key for taint in device.get("taints", ()))
+        }
+
+    @property
+    def reasons(self) -> list[str]:
+        """Return the reasons of what was reported."""
+        return [notice.reason for notice in self.notices]
+
+    def allocate(self, uid: str, *devices: str) -> ClaimReference:
+        """Have the scheduler allocate *devices* to a claim."""
+        found = tuple(AllocatedDevice(request="gpus", device=name) for name in devices)
+        self.loop.prepared._read = lambda _: found
+        return ClaimReference(uid=uid, namespace="ml", name=uid)
+
+    def unhealthy(self, position: int) -> None:
+        """Let a GPU turn unhealthy."""
+        verdict = GpuHealth(is_healthy=False, reason="Xid79", said="it fell off the bus")
+        self.health.view = {IDS[position]: verdict}
+
+
+Start = Callable[..., Node]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "registry").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def api() -> FakeSliceApi:
+    return FakeSliceApi(SliceWatch(None, "n"))
+
+
+@pytest.fixture
+def start(home: Path, api: FakeSliceApi, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Return what starts a process of the node; all see the same API server."""
+    monkeypatch.setattr(dra_loop, "connection", lambda _: lambda: api)
+    with serving_node(dra=True) as served:
+        served.plugins.take(DGX)
+        served.plugins.cdi_names = lambda uuids: tuple(f"k={it}" for it in uuids)  # type: ignore[method-assign]
+        loops: list[DraLoop] = []
+
+        def starting(*, is_off: bool = False, is_answered: bool = True, **settings: Any) -> Node:
+            chosen = Settings(
+                node_name="n",
+                dra=not is_off,
+                plugins_registry_dir=home / "registry",
+                device_plugin_dir=home,
+                **settings,
+            )
+            kubelet, health, notices = Kubelet(), Health(), list[Notice]()
+            watched: Any = health
+            loop = DraLoop(
+                chosen,
+                served.plugins,
+                watched,
+                api._watch,
+                state_file=home / "claims.json",
+                report=notices.extend,
+                is_off=is_off,
+            )
+            kubelet.pods = () if is_answered else None
+            asked: Any = kubelet
+            loop._held._kubelet = asked
+            loop.step()
+            loop._server.registrar.is_registered = True
+            loops.append(loop)
+            return Node(loop, api, kubelet, health, notices)
+
+        yield starting
+        for loop in loops:
+            loop.close()
+
+
+@contextmanager
+def later(start: Start, first: Node, **settings: Any) -> Iterator[Node]:
+    """Yield a process whose socket is newer than that of *first*."""
+    second = start(**settings)
+    while first.loop._server.newer() is None:  # the clock of the file system has not ticked
+        second.loop._server.path.unlink()
+        second.loop.step()
+        second.loop._server.registrar.is_registered = True
+    yield second
+
+
+def test_nothing_is_published_before_it_is_known_which_gpus_pods_have(
+    start: Start, api: FakeSliceApi
+) -> None:
+    node = start(is_answered=False)
+    api.show()
+    node.settle()
+    assert api.slices == {}
+    assert "GPUs in use not known: the kubelet is busy" in (node.loop.not_served or "")
+    node.kubelet.pods = [pod(UUIDS[0])]
+    node.settle()
+    assert "gpu-1b" in node.tainted(HELD)
+    assert node.loop.not_served is None
+
+
+def test_slices_of_the_process_before_are_held_until_it_is_known(
+    start: Start, api: FakeSliceApi
+) -> None:
+    api.show()
+    start().settle()
+    node = start(is_answered=False)
+    node.settle()
+    assert node.tainted(HELD) == set(api.devices)
+    node.kubelet.pods = []
+    node.settle()
+    assert node.tainted(HELD) == set()
+
+
+def test_no_claim_is_prepared_before_it_is_known(start: Start, api: FakeSliceApi) -> None:
+    node = start(is_answered=False)
+    api.show()
+    node.settle()
+    with pytest.raises(InputError, match="it is not known which GPUs pods have"):
+        node.loop.prepared.prepare(node.allocate("1", "gpu-1b"))
+
+
+def test_a_gpu_that_a_device_plugin_has_just_given_out_is_not_prepared(
+    start: Start, api: FakeSliceApi
+) -> None:
+    node = start()
+    api.show()
+    node.settle()
+    single = next(name for name in api.devices if api.devices[name]["attributes"]["uuid"])
+    uuid = api.devices[single]["attributes"]["uuid"]["string"]
+    node.kubelet.pods = [pod(uuid)]
+    with pytest.raises(InputError, match=f"a pod has {uuid} by a device plugin"):
+        node.loop.prepared.prepare(node.allocate("1", single))
+
+
+def test_another_drivers_gpus_are_tainted_reported_and_not_prepared(
+    start: Start, api: FakeSliceApi
+) -> None:
+    node = start()
+    api.show()
+    node.settle()
+    (theirs,) = nvidia_slices(DGX, "n")
+    api.slices["theirs"] = theirs
+    api.show()
+    node.settle()
+    ours = {it["name"] for each in api.slices.values() if each is not theirs
+            for it in each["spec"].get("devices", ())}  # fmt: skip
+    assert node.tainted("nodetopo.io/published-twice") == ours
+    assert node.reasons == ["GpusPublishedTwice"]
+    assert node.loop.foreign_gpus == 8
+    del api.slices["theirs"]
+    api.show()
+    node.settle()
+    assert node.tainted("nodetopo.io/published-twice") == set()
+    assert node.reasons == ["GpusPublishedTwice", "GpusPublishedOnce"]
+
+
+@pytest.mark.parametrize("wanted", ["auto", "sets"])
+def test_a_server_that_drops_fields_gets_single_gpus_and_is_written_to_once(
+    start: Start, api: FakeSliceApi, wanted: str
+) -> None:
+    api.off = {"sharedCounters", "consumesCounters", "taints", "lists"}
+    node = start(dra_devices=wanted)
+    api.show()
+    node.settle(8)
+    assert {it["attributes"]["type"]["string"] for it in api.devices.values()} == {"gpu"}
+    node.unhealthy(0)
+    node.settle(8)
+    assert len(api.devices) == 7, "a device that cannot be tainted is left out"
+    writes = list(api.writes)
+    node.settle(20)
+    assert api.writes == writes
+    assert node.reasons.count("SliceFieldsDropped") <= 2
+    assert "SliceFieldsDropped" in node.reasons
+    assert node.loop.not_served is None, "the other GPUs are served"
+    node.health.view = {}
+    node.settle()
+    assert len(api.devices) == 8
+
+
+def test_nothing_that_overlaps_is_ever_stored_where_counters_are_dropped(
+    start: Start, api: FakeSliceApi
+) -> None:
+    api.off = {"sharedCounters", "consumesCounters"}
+    node = start(dra_devices="sets")
+    api.show()
+    for _ in range(8):
+        node.settle(1)
+        types = {it["attributes"]["type"]["string"] for it in api.devices.values()}
+        assert types <= {"gpu"}
+
+
+def test_the_gates_are_looked_at_again_with_another_version(
+    start: Start, api: FakeSliceApi
+) -> None:
+    api.off = {"sharedCounters", "consumesCounters"}
+    node = start(dra_devices="sets")
+    api.show()
+    node.settle(8)
+    api.off, api.version = set(), "v1.36.4"
+    node.loop._watch._connections += 1
+    node.settle(8)
+    assert "gpu-set" in {it["attributes"]["type"]["string"] for it in api.devices.values()}
+    assert node.reasons[-1] == "SliceFieldsKept"
+
+
+def test_fields_that_a_newer_server_adds_are_no_reason_to_write(
+    start: Start, api: FakeSliceApi
+) -> None:
+    api.extra = {"skipNodeOperations": False}
+    node = start()
+    api.show()
+    node.settle(8)
+    writes = list(api.writes)
+    node.settle(8)
+    again = start()
+    again.settle(8)
+    assert api.writes == writes
+
+
+@pytest.mark.parametrize(("release", "has_sets"), [("v1.36.3", False), ("v1.37.1", True)])
+def test_the_release_decides_on_sets(
+    start: Start, api: FakeSliceApi, release: str, has_sets: bool
+) -> None:
+    api.version = release
+    node = start()
+    api.show()
+    node.settle(8)
+    types = {it["attributes"]["type"]["string"] for it in api.devices.values()}
+    assert ("gpu-set" in types) is has_sets
+
+
+def test_gpus_of_a_claimed_set_stay_withheld_where_sets_are_no_longer_published(
+    start: Start, api: FakeSliceApi
+) -> None:
+    sets = start(dra_devices="sets")
+    api.show()
+    sets.settle(8)
+    name = next(it for it in api.devices if it.startswith("gpus-") and it.count("-") == 2)
+    claim = sets.loop.prepared.prepare(sets.allocate("1", name))
+    used = {gpu for device in claim.devices for gpu in device.gpus}
+    sets.loop.close()
+
+    node = start(dra_devices="gpus")
+    node.settle(8)
+    held = {api.devices[it]["attributes"]["uuid"]["string"] for it in node.tainted(HELD)}
+    assert held == {gpu.uuid for gpu in DGX.gpus if gpu.id in used}
+    node.loop.prepared.unprepare("1")
+    node.settle(8)
+    assert node.tainted(HELD) == set()
+    other = node.loop.prepared.prepare(node.allocate("2", name))
+    assert other.devices[0].device == name, "allocated before the form changed"
+
+
+def test_taints_keep_their_time_over_a_restart(start: Start, api: FakeSliceApi) -> None:
+    node = start()
+    api.show()
+    node.unhealthy(0)
+    node.settle(8)
+    for each in api.slices.values():
+        for device in each["spec"].get("devices", ()):
+            for taint in device.get("taints", ()):
+                taint["timeAdded"] = "2026-01-01T00:00:00Z"
+    stored = {name: dict(it) for name, it in api.devices.items()}
+    api._watch._slices = None
+    again = start()
+    again.unhealthy(0)
+    again.settle(1)
+    api.show()
+    again.settle(8)
+    assert api.devices == stored
+
+
+def test_a_restart_writes_nothing(start: Start, api: FakeSliceApi) -> None:
+    for form in ("gpus", "sets"):
+        node = start(dra_devices=form)
+        api.show()
+        node.settle(8)
+        name = next(it for it in api.devices if it.startswith("gpu-"))
+        if not node.loop.prepared.claims:
+            node.loop.prepared.prepare(node.allocate("1", name))
+        node.settle(8)
+        writes, tries = list(api.writes), list(api.tries)
+        node.loop.close()
+        again = start(dra_devices=form)
+        again.settle(8)
+        assert (api.writes, api.tries) == (writes, tries)
+        again.loop.close()
+
+
+def test_the_older_of_two_processes_writes_nothing_until_the_newer_one_ends(
+    start: Start, api: FakeSliceApi
+) -> None:
+    old = start(dra_devices="sets")
+    api.show()
+    old.settle(8)
+    with later(start, old, dra_devices="gpus") as new:
+        for _ in range(8):
+            new.settle(1)
+            old.settle(1)
+        assert {it["attributes"]["type"]["string"] for it in api.devices.values()} == {"gpu"}
+        writes = list(api.writes)
+        for _ in range(8):
+            new.settle(1)
+            old.settle(1)
+        assert api.writes == writes
+        assert old.loop.not_served is None
+        new.loop.close()
+    old.settle(8)
+    assert "gpu-set" in {it["attributes"]["type"]["string"] for it in api.devices.values()}
+
+
+def test_a_driver_that_is_off_withdraws_its_slices_and_ends_with_the_last_claim(
+    start: Start, api: FakeSliceApi
+) -> None:
+    node = start()
+    api.show()
+    node.settle()
+    name = next(iter(api.devices))
+    node.loop.prepared.prepare(node.allocate("1", name))
+    node.loop.close()
+
+    off = start(is_off=True)
+    off.settle()
+    assert api.slices == {}
+    assert off.loop.is_registered
+    assert off.loop.not_served is None
+    with pytest.raises(InputError, match="dra is off on this node"):
+        off.loop.prepared.prepare(off.allocate("2", name))
+    assert off.loop.prepared.unprepare("1")
+    assert off.loop.step() is None
+
+
+def test_without_a_scan_claims_are_given_up_all_the_same(
+    start: Start, api: FakeSliceApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    api.show()
+    node.settle()
+    name = next(iter(api.devices))
+    node.loop.prepared.prepare(node.allocate("1", name))
+    node.loop.close()
+    monkeypatch.setattr(node.loop._plugins, "_published", None)
+    again = start()
+    again.settle()
+    assert again.loop._server.path.exists()
+    assert again.loop.prepared.unprepare("1")
+
+
+def test_a_lost_gpu_is_unhealthy(start: Start, api: FakeSliceApi) -> None:
+    node = start()
+    api.show()
+    lost = replace(DGX, gpus=(replace(DGX.gpus[0], is_lost=True), *DGX.gpus[1:]))
+    node.loop._plugins._published = lost
+    node.settle(8)
+    assert node.tainted("nodetopo.io/unhealthy")
