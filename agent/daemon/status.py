@@ -161,6 +161,8 @@ class Status:
                     claimed_gpus=len(claimed),
                     writes=dra.writes,
                     errors=dra.errors,
+                    shared_gpus=dra.foreign_gpus,
+                    dropped=dra.dropped,
                 ),
             )
         hcas = self.components.hcas

@@ -66,9 +66,9 @@ class Api:
         """Merge-patch the object at *path*."""
         return self._object("PATCH", path, body, "application/merge-patch+json")
 
-    def delete(self, path: str) -> None:
-        """Delete the object at *path* at once, with no grace period."""
-        self._object("DELETE", f"{path}?gracePeriodSeconds=0")
+    def delete(self, path: str, *, grace_s: int = 0) -> None:
+        """Delete the object at *path*, at once unless there is a grace period."""
+        self._object("DELETE", f"{path}?gracePeriodSeconds={grace_s}")
 
     def text(self, path: str) -> str:
         """Return the plain text at *path*."""

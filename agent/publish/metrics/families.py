@@ -10,6 +10,7 @@ from agent.model.hca import ACTIVE, Hca, HcaPort
 from agent.publish.metrics.family import (
     DRA_ON,
     DRA_SEEN,
+    FIELDS_DROPPED,
     HAS_HCAS,
     HCAS_OFFERED,
     OFFERED,
@@ -29,6 +30,9 @@ from agent.topology.presence import absent_gpus, dead_gpus
 
 MOST_DRA_DRIVERS = 2
 """That publish GPUs of one node: ours or another's, both only by mistake."""
+
+MOST_DROPPED_FIELDS = 4
+"""Fields of slices behind feature gates: counters, what consumes them, taints and lists."""
 
 
 def _dra(state: MetricsState, value: Callable[[DraState], float]) -> Samples:
@@ -389,6 +393,22 @@ DRA_FAMILIES = (
         kind=MetricKind.COUNTER,
         when=DRA_ON,
         samples=lambda state: _dra(state, lambda dra: dra.errors),
+    ),
+    Family(
+        name="dra_gpus_published_twice",
+        text="GPUs that another DRA driver has as well; our devices of them take no new claims",
+        when=DRA_ON,
+        samples=lambda state: _dra(state, lambda dra: dra.shared_gpus),
+    ),
+    Family(
+        name="dra_fields_dropped",
+        text="Fields of our ResourceSlices that the API server does not keep; 1 each",
+        labels=("field",),
+        most=MOST_DROPPED_FIELDS,
+        when=FIELDS_DROPPED,
+        samples=lambda state: by_name(
+            {} if state.dra is None else dict.fromkeys(sorted(state.dra.dropped), 1)
+        ),
     ),
 )
 

@@ -18,6 +18,8 @@ class DraState:
         claims: that are prepared.
         claimed_gpus: GPUs behind them.
         writes, errors: slices written, and attempts that failed.
+        shared_gpus: GPUs that another DRA driver has as well.
+        dropped: fields of slices that the API server does not keep.
     """
 
     is_registered: bool
@@ -25,6 +27,8 @@ class DraState:
     claimed_gpus: int
     writes: int
     errors: int
+    shared_gpus: int = 0
+    dropped: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

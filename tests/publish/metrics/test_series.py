@@ -49,7 +49,14 @@ def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
         unchosen=dict.fromkeys(offered, 0),
         joint={"right": 0, "wrong": 0, "unknown": 0},
         dra_gpus={"gpu.nvidia.com": 1, "nodetopo.io": 1},
-        dra=DraState(is_registered=True, claims=1, claimed_gpus=2, writes=3, errors=0),
+        dra=DraState(
+            is_registered=True,
+            claims=1,
+            claimed_gpus=2,
+            writes=3,
+            errors=0,
+            dropped=frozenset({"sharedCounters", "consumesCounters", "taints", "lists"}),
+        ),
         check_counts={"health": checks, "audit": checks},
         health={gpu.id: BROKEN for gpu in snapshot.gpus},
         config="one",
@@ -161,5 +168,5 @@ def test_no_label_is_of_a_pod() -> None:
         *("version", "strategy", "probe", "report", "verdict", "code", "outcome", "name"),
         *("resource", "health", "node", "driver", "nvml", "machine"),
         *("hca", "key", "port", "counter", "seen_on"),
-        *("gpu", "uuid", "pci", "model", "numa", "class", "reason", "xid"),
+        *("field", "gpu", "uuid", "pci", "model", "numa", "class", "reason", "xid"),
     }
