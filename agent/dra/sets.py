@@ -1,30 +1,25 @@
-"""Which sets of GPUs are devices of their own, and in which order the scheduler meets them.
+"""Sets of GPUs as devices, single GPUs, and the order in which the scheduler meets them.
 
 The scheduler's allocator takes the first device that fits, in the order of the slices; that order
 is all that a driver can say (k8s.io/dynamic-resource-allocation v0.36 ``structured``;
 ``resourceslice``: "preferred devices should be listed first"). A claim for four single GPUs gets
-the first four that are free, wherever they are. So each useful set of GPUs is published as one
-device, and those of a size are listed as :meth:`Allocator.allocate` prefers them. Shared counters
-keep two devices with a GPU in common from being allocated at once.
+the first four that are free, wherever they are. So useful sets of GPUs (:mod:`agent.dra.choice`)
+are published as one device each, and those of a size are listed as :meth:`Allocator.allocate`
+prefers them. Shared counters keep two devices with a GPU in common from being allocated at once.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import combinations
-from math import comb
 
 from agent.allocation.allocator import Allocator
+from agent.dra.choice import chain_sizes, chosen_sets
 from agent.model.gpu import Gpu
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
 
 LONGEST_NAME = 63
 """Characters of a device's name, which is a DNS label (k8s.io/api ``resource/v1`` Device.Name)."""
-
-MOST_OF_A_SIZE = 192
-"""Sets of one size that are published: three slices. All of an 8-GPU machine are (70 of four); of
-16 GPUs there are 12,870 sets of eight, of which the best are. A choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,42 +48,40 @@ def publishable(gpu: Gpu) -> bool:
     return gpu.uuid is not None and gpu.pci is not None and not (gpu.mig and gpu.mig.is_enabled)
 
 
-def sizes(count: int) -> tuple[int, ...]:
-    """Return the sizes of the sets of *count* GPUs: powers of two, and all together."""
-    powers = [1 << power for power in range(count.bit_length())]
-    return tuple(dict.fromkeys([*powers, count])) if count else ()
+def singles_of(snapshot: Snapshot, gpus: Collection[str]) -> tuple[GpuSet, ...]:
+    """Return the single GPUs of *gpus*, ids of GPUs that are :func:`publishable`."""
+    return tuple(
+        GpuSet(name=_name("gpu", [address]), gpus=(name,), is_single=True)
+        for name, address in _addresses(snapshot, gpus).items()
+    )
 
 
-def gpu_sets(snapshot: Snapshot, allocator: Allocator, gpus: Collection[str]) -> tuple[GpuSet, ...]:
-    """Return the single GPUs of *gpus*, then the sets to publish, by size and in device order.
+def gpu_sets(
+    snapshot: Snapshot,
+    allocator: Allocator,
+    gpus: Collection[str],
+    *,
+    wanted: Collection[int] = (),
+    room: int,
+) -> tuple[GpuSet, ...]:
+    """Return the sets of *gpus* to publish, by size and in device order.
 
-    It depends on which GPUs there are, and not on which are free or lost: a set that is allocated
-    must stay published, because the counters that it consumes are read from the slices.
+    Sets are the same whichever GPUs are free: a set that is allocated must stay published, because
+    the counters that it consumes are read from the slices.
 
     Args:
         snapshot: with lost GPUs, too.
         allocator: of *snapshot*.
         gpus: ids of GPUs that are :func:`publishable`.
+        wanted: sizes; empty for the usual ones.
+        room: how many sets fit.
     """
-    wanted = set(gpus)
-    members = [gpu for gpu in snapshot.gpus if gpu.id in wanted]
-    addresses = {gpu.id: gpu.pci for gpu in members if gpu.pci is not None}
-    order = {gpu.id: at for at, gpu in enumerate(members)}
-    found = [
-        GpuSet(name=_name("gpu", [address]), gpus=(name,), is_single=True)
-        for name, address in addresses.items()
-    ]
-    for size in sizes(len(members)):
-        if comb(len(members), size) <= MOST_OF_A_SIZE:
-            chosen: Iterable[tuple[str, ...]] = combinations(order, size)
-        else:
-            chosen = sorted(
-                _best(allocator, members, size), key=lambda ids: [order[i] for i in ids]
-            )
-        found += [
-            GpuSet(name=_name("gpus", [addresses[it] for it in ids]), gpus=ids) for ids in chosen
-        ]
-    return tuple(found)
+    addresses = _addresses(snapshot, gpus)
+    members = {gpu.id: gpu.numa_node for gpu in snapshot.gpus if gpu.id in addresses}
+    chosen = chosen_sets(allocator, members, wanted, room)
+    return tuple(
+        GpuSet(name=_name("gpus", [addresses[it] for it in ids]), gpus=ids) for ids in chosen
+    )
 
 
 def ranked(
@@ -96,6 +89,7 @@ def ranked(
     allocator: Allocator,
     free: Collection[str],
     degraded: Collection[str] = (),
+    wanted: Collection[int] = (),
 ) -> tuple[GpuSet, ...]:
     """Return *sets* in the order in which the scheduler should try them.
 
@@ -103,6 +97,7 @@ def ranked(
     first, best first; the order of the others is that of *sets*. Single GPUs stand so that whoever
     asks for several of them (``nvidia.com/gpu: 4``) gets as good a set as one order can give: see
     :func:`_chain`. So the first need not be the best single GPU, which is the first set of one.
+    *wanted* are sizes that the order of single GPUs serves beside the usual ones.
     """
     kinds: dict[tuple[bool, int], list[GpuSet]] = {}
     for each in sets:
@@ -117,7 +112,7 @@ def ranked(
             first = allocator.sorted_sets(able, left, degraded)
         else:
             names = [gpus[0] for gpus in able]
-            first = tuple((name,) for name in _chain(allocator, names, degraded))
+            first = tuple((name,) for name in _chain(allocator, names, degraded, wanted))
         placed = set(first)
         rest = [gpus for gpus in of_gpus if gpus not in placed]
         found += [of_gpus[gpus] for gpus in (*first, *rest)]
@@ -125,17 +120,21 @@ def ranked(
 
 
 def _chain(
-    allocator: Allocator, free: Collection[str], degraded: Collection[str]
+    allocator: Allocator,
+    free: Collection[str],
+    degraded: Collection[str],
+    wanted: Collection[int],
 ) -> tuple[str, ...]:
     """Return the ids *free* so that the first 1, 2, 4, 8 … are good sets, the larger the surer.
 
     One order serves all sizes, so these sets lie within each other: the best of four within the
-    best of eight, the best pair within that. A job of two may so be given GPUs that another pair
-    would leave whole; a set device has no such limit.
+    best of eight, the best pair within that. The first of these is what :meth:`Allocator.allocate`
+    chooses; a job of two can be given GPUs that another pair would leave whole. A set device has
+    no such limit.
     """
     inner: tuple[str, ...] = tuple(free)
     rings: list[tuple[str, ...]] = []
-    for size in reversed(sizes(len(inner))):
+    for size in reversed(chain_sizes(len(inner), wanted)):
         if size < len(inner):
             chosen = allocator.allocate(available=inner, size=size, degraded=degraded).chosen
             rings.append(tuple(name for name in inner if name not in chosen))
@@ -144,16 +143,10 @@ def _chain(
     return tuple(name for ring in in_order for name in sorted(ring, key=allocator.rank))
 
 
-def _best(allocator: Allocator, members: Sequence[Gpu], size: int) -> set[tuple[str, ...]]:
-    """Return the best sets of *size*: of all GPUs, and of those of each NUMA node by themselves."""
-    usable = [gpu for gpu in members if allocator.knows(gpu.id)]
-    nodes = {gpu.numa_node for gpu in usable}
-    pools = [[gpu.id for gpu in usable if gpu.numa_node == node] for node in nodes]
-    found: set[tuple[str, ...]] = set()
-    for pool in (*pools, [gpu.id for gpu in usable]):
-        if len(pool) >= size:
-            found.update(allocator.best_sets(pool, size, MOST_OF_A_SIZE // (len(pools) + 1)))
-    return found
+def _addresses(snapshot: Snapshot, gpus: Collection[str]) -> Mapping[str, PciAddress]:
+    """Return the address of each of *gpus* by id, in device order."""
+    wanted = set(gpus)
+    return {gpu.id: gpu.pci for gpu in snapshot.gpus if gpu.id in wanted and gpu.pci is not None}
 
 
 def _name(stem: str, addresses: Sequence[PciAddress]) -> str:

@@ -4,13 +4,16 @@ The scheduler's allocator reads a pool only when all of its slices have the newe
 slices by name and devices as they stand there (k8s.io/dynamic-resource-allocation v0.36
 ``structured``, ``pools_incubating.go``). So:
 
-- the order of devices inside a slice may change by one write, without a new generation;
+- the order of devices inside a slice changes by one write, without a new generation;
 - a device that moves to another slice, or a slice that comes or goes, takes a new generation of
   all slices: between the writes the pool is incomplete, and claims wait;
-- a slice has shared counters or devices, never both; 64 devices if they consume counters, and 8
-  counter sets (k8s.io/api v0.36 ``resource/v1`` types.go).
+- a slice has shared counters or devices, never both; 64 devices if they have counters, taints or
+  lists, and 8 counter sets (k8s.io/api v0.36 ``resource/v1`` types.go).
 
-Devices of one size share slices of their own, so that a new order rarely moves one.
+Each slice costs the scheduler time for every pod, so a node has one of devices where they fit into
+it. The allocator evaluates selectors device by device until one fits, and a claim fits devices of
+one group only; therefore the best device of each group stands in front. Every write goes to all
+watchers, so an order stays as long as it leads each claim to the device that it should get.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,17 +38,24 @@ has 253 at most."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Devices that share slices.
+    """Devices that the same claims fit.
 
     Attributes:
-        name: part of the slices' names, which sort by it.
+        name: what they are.
         devices: in the order in which the allocator should try them.
         tried: how many of them could be allocated now; the order of the others does not matter.
+        heads: how many devices a claim takes from the front; empty where any order will do.
     """
 
     name: str
     devices: tuple[Json, ...]
     tried: int
+    heads: tuple[int, ...] = ()
+
+    @property
+    def able(self) -> tuple[str, ...]:
+        """The names of those that could be allocated now."""
+        return tuple(device["name"] for device in self.devices[: self.tried])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +81,15 @@ def changes(
 
     Args:
         owner: the reference to the Node, with which the slices go; ``None`` where it is unknown.
+        groups: those whose claims are the most frequent first.
         observed: the slices of our driver on this node, by name, as the API server has them.
     """
     contents: dict[str, Json] = {}
     for at in range(0, len(counter_sets), MOST_COUNTER_SETS):
         name = slice_name(node, f"0-counters-{at // MOST_COUNTER_SETS}")
         contents[name] = {"sharedCounters": list(counter_sets[at : at + MOST_COUNTER_SETS])}
-    for group in groups:
-        before = _chunks(node, group, observed)
-        for number, chunk in enumerate(_arranged(group, before)):
-            contents[_group_slice(node, group, number)] = {"devices": list(chunk)}
+    for number, chunk in enumerate(_arranged(tuple(groups), _chunks(node, observed))):
+        contents[_device_slice(node, number)] = {"devices": list(chunk)}
 
     generation = max((_generation(each) for each in observed.values()), default=0)
     is_same_pool = contents.keys() == observed.keys() and all(
@@ -110,34 +119,63 @@ def slice_name(node: str, part: str) -> str:
     return f"{stem}-{DRIVER}-{part}"
 
 
-def _group_slice(node: str, group: Group, number: int) -> str:
-    return slice_name(node, f"{group.name}-{number}")
+def _device_slice(node: str, number: int) -> str:
+    return slice_name(node, f"1-devices-{number}")
 
 
-def _chunks(node: str, group: Group, observed: Mapping[str, Json]) -> list[list[str]]:
-    """Return the names of the devices in each observed slice of *group*."""
+def _chunks(node: str, observed: Mapping[str, Json]) -> list[list[str]]:
+    """Return the names of the devices in each observed slice of devices."""
     found: list[list[str]] = []
-    while (each := observed.get(_group_slice(node, group, len(found)))) is not None:
+    while (each := observed.get(_device_slice(node, len(found)))) is not None:
         devices = each.get("spec", {}).get("devices") or []
         found.append([device["name"] for device in devices])
     return found
 
 
-def _arranged(group: Group, before: Sequence[Sequence[str]]) -> list[tuple[Json, ...]]:
-    """Return the devices of *group* slice by slice, each slice in order.
+def _arranged(groups: Sequence[Group], before: Sequence[Sequence[str]]) -> list[list[Json]]:
+    """Return the devices of *groups* slice by slice, each slice in order.
 
-    They stay in the slices that they are in *before* as long as the allocator meets the best first:
-    the next claim takes that, and by then there is another order.
+    They stay as they are in *before*, or at least in the slices that they are in, as long as that
+    leads the next claims to the right devices; by then there is another order.
     """
-    rank = {device["name"]: at for at, device in enumerate(group.devices)}
-    if sorted(name for chunk in before for name in chunk) == sorted(rank):
-        kept = [sorted(chunk, key=lambda name: rank[name]) for chunk in before]
-        tried = [rank[name] for chunk in kept for name in chunk if rank[name] < group.tried]
-        if not tried or tried[0] == 0:
-            return [tuple(group.devices[rank[name]] for name in chunk) for chunk in kept]
-    return [
-        group.devices[at : at + MOST_DEVICES] for at in range(0, len(group.devices), MOST_DEVICES)
-    ]
+    bodies = {device["name"]: device for group in groups for device in group.devices}
+    seen = [name for chunk in before for name in chunk]
+    order = _laid_out(groups, seen)
+    chunks: list[Sequence[str]] = []
+    if sorted(seen) == sorted(bodies):
+        rank = {name: at for at, name in enumerate(order)}
+        for kept in (before, [sorted(chunk, key=rank.__getitem__) for chunk in before]):
+            if not chunks and _leads(groups, [name for chunk in kept for name in chunk]):
+                chunks = [*kept]
+    if not chunks:
+        chunks = [order[at : at + MOST_DEVICES] for at in range(0, len(order), MOST_DEVICES)]
+    return [[bodies[name] for name in chunk] for chunk in chunks]
+
+
+def _leads(groups: Iterable[Group], order: Sequence[str]) -> bool:
+    """Return whether claims get from *order* what they would get from *groups*."""
+    for group in groups:
+        able = group.able
+        met = [name for name in order if name in set(able)] if group.heads else []
+        for count in group.heads:
+            if set(met[:count]) != set(able[:count]):
+                return False
+    return True
+
+
+def _laid_out(groups: Sequence[Group], seen: Iterable[str]) -> list[str]:
+    """Return the names of all devices in order.
+
+    The best of each group, then the others, beginning with the group whose claims take several,
+    then those that cannot be allocated, as they were *seen*.
+    """
+    several_first = sorted(groups, key=lambda group: -len(group.heads))
+    able = [name for group in several_first for name in group.able]
+    fronts = [group.able[0] for group in groups if group.heads and group.tried]
+    every = [device["name"] for group in groups for device in group.devices]
+    unable = set(every).difference(able)
+    rest = [name for name in (*seen, *every) if name in unable]
+    return [*dict.fromkeys((*fronts, *able, *rest))]
 
 
 def _document(name: str, spec: Json, owner: Json | None) -> Json:

@@ -2,7 +2,8 @@
 
 Jobs of 1, 2, 4 and 8 GPUs come and go on one node; kube-scheduler's own allocator
 (:mod:`tests.lab.dra_allocator`) gives each its devices, by what six ways to publish and to ask make
-of it. The table counts, in percent of the jobs of a size:
+of it. Our driver publishes single GPUs, as by default before Kubernetes 1.37, or also sets, as by
+default from 1.37 on. The table counts, in percent of the jobs of a size:
 
 - *split*: 4-GPU jobs on two NUMA nodes;
 - *worse*: jobs for which a better set of the same size was free, by the terms of a score that are
@@ -25,6 +26,7 @@ from agent.allocation.allocator import Allocator
 from agent.allocation.score import Score
 from agent.cluster.export.dra import claim_spec
 from agent.dra.devices import Conditions
+from agent.dra.form import Form
 from agent.dra.pool import Pool
 from agent.dra.slices import changes
 from agent.machines.bundled import machine
@@ -96,8 +98,12 @@ def ways(snapshot: Snapshot, seed: int) -> Iterator[Way]:
     yield _nvidia("same numaNode, else any", shuffled, _same_node, gpus)
     yield _nvidia("exported claims", shuffled, lambda size: claim_spec(snapshot, size), gpus)
 
-    pool = Pool.of(snapshot, snapshot.gpus)
-    ours = {each.name: each.gpus for each in pool.sets}
+    yield _ours("our driver, single GPUs", snapshot, Form(has_sets=False), _singles)
+    yield _ours("our driver, sets", snapshot, Form(), _sets)
+
+
+def _ours(name: str, snapshot: Snapshot, form: Form, spec: Spec) -> Way:
+    pool = Pool.of(snapshot, snapshot.gpus, form=form)
 
     def publish(used: Collection[str], before: Mapping[str, Json]) -> Sequence[Json]:
         groups = pool.groups(used, Conditions())
@@ -105,10 +111,8 @@ def ways(snapshot: Snapshot, seed: int) -> Iterator[Way]:
         now = {**before, **{each["metadata"]["name"]: each for each in written}}
         return tuple(now.values())
 
-    yield Way(
-        name="our driver, single GPUs", publish=publish, spec=_singles, gpus=ours, follows=True
-    )
-    yield Way(name="our driver, sets", publish=publish, spec=_sets, gpus=ours, follows=True)
+    gpus = {each.name: each.gpus for each in pool.sets}
+    return Way(name=name, publish=publish, spec=spec, gpus=gpus, follows=True)
 
 
 def run(way: Way, snapshot: Snapshot, seed: int, steps: int, allocator: DraAllocator) -> Count:
@@ -207,9 +211,13 @@ def _singles(size: int) -> Json:
 
 
 def _sets(size: int) -> Json:
+    """Return a claim for a set, or else for single GPUs, as ``export --driver nodetopo.io``."""
     expression = f'device.attributes["nodetopo.io"].gpus == {size}'
-    request = {"name": "gpus", "exactly": _exactly("gpus.nodetopo.io", 1, expression)}
-    return {"devices": {"requests": [request]}}
+    alternatives = [
+        {"name": "set", **_exactly("gpus.nodetopo.io", 1, expression)},
+        {"name": "any", **_exactly("gpu.nodetopo.io", size)},
+    ]
+    return {"devices": {"requests": [{"name": "gpus", "firstAvailable": alternatives}]}}
 
 
 _CLASSES = tuple(

@@ -178,6 +178,7 @@ def test_dra_writes_cdi_and_registers_with_the_plugin_watcher() -> None:
         "gpu.nodetopo.io",
         "gpus.nodetopo.io",
         "mig.nodetopo.io",
+        "admin.nodetopo.io",
     ]
 
 

@@ -369,4 +369,4 @@ def is_registered(node: Node) -> bool:
 
 def test_classes_are_those_of_the_deployment(lab: Cluster) -> None:
     names = {it["metadata"]["name"] for it in lab.api.get(CLASSES)["items"]}
-    assert names == {"gpu.nodetopo.io", "gpus.nodetopo.io", "mig.nodetopo.io"}
+    assert names == {f"{it}.nodetopo.io" for it in ("admin", "gpu", "gpus", "mig")}
