@@ -84,9 +84,10 @@ def slices(lab: Cluster) -> list[Object]:
 
 
 def published(lab: Cluster) -> dict[str, Any]:
-    """Return our devices by name, in the allocator's order."""
+    """Return our devices but those for administration, by name, in the allocator's order."""
     in_order = sorted(slices(lab), key=lambda each: str(each["metadata"]["name"]))
-    return {it["name"]: it for each in in_order for it in each["spec"].get("devices", ())}
+    devices = (it for each in in_order for it in each["spec"].get("devices", ()))
+    return {it["name"]: it for it in devices if it["attributes"]["type"] != {"string": "admin"}}
 
 
 def taints(lab: Cluster, key: str) -> Mapping[str, Object]:
