@@ -6,6 +6,7 @@ from types import MappingProxyType
 from agent.checks.gpu_pods import container_name
 from agent.checks.inputs import because, missing_numa_nodes, one_numa_node
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.model.dra import DRIVER
 from agent.model.kubelet_state import OUR_SOCKETS
 from agent.model.node import unshared
 from agent.model.pod import Container
@@ -270,6 +271,39 @@ def one_way_out(snapshot: Snapshot) -> Judgement:
             )
 
 
+@rule(
+    "PLG-013",
+    Severity.ERROR,
+    claim="sets of GPUs that our DRA driver publishes exclude each other by counters",
+    why="An API server whose feature gate DRAPartitionableDevices is off, the default of "
+    "Kubernetes 1.34 and 1.35, drops the counters of ResourceSlices: the scheduler then allocates one GPU by "
+    "two sets, and the second pod hangs in ContainerCreating.",
+    remedy="switch the gate on in API server and scheduler, upgrade to Kubernetes 1.36, or set "
+    "dra-devices: gpus; releases of nodetopo that compare what was stored do so by themselves",
+    reference="https://kubernetes.io/docs/concepts/scheduling-eviction/"
+    "dynamic-resource-allocation/#partitionable-devices",
+)
+def counted_sets(snapshot: Snapshot) -> Judgement:
+    """Look for sets of our DRA driver that consume no counter."""
+    if snapshot.published is None:
+        reason = because(snapshot, "slices") or because(snapshot, "pods")
+        yield Missing("ResourceSlices of the node", reason)
+        return
+    sets = [
+        device
+        for device in snapshot.published
+        if device.driver == DRIVER and device.attributes.get(f"{DRIVER}/type") == "gpu-set"
+    ]
+    if not sets:
+        yield Skip("our DRA driver publishes no sets of GPUs here")
+    if bare := [device.name for device in sets if not device.counters]:
+        yield Finding(
+            subject="ResourceSlices",
+            observed=f"{len(bare)} of {len(sets)} sets consume no counter, {bare[0]} for one",
+            expected="a counter for each GPU",
+        )
+
+
 RULES: tuple[Rule, ...] = (
     empty_resources,
     unhealthy_devices,
@@ -278,6 +312,7 @@ RULES: tuple[Rule, ...] = (
     other_plugins,
     other_writers,
     one_way_out,
+    counted_sets,
 )
 
 

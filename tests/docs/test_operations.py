@@ -14,6 +14,7 @@ SPEAKERS = (
     "agent/health/hca_notices.py",
     "agent/health/trouble.py",
     "agent/daemon/gpu_health.py",
+    "agent/daemon/dra_notices.py",
     "agent/daemon/driver_pause.py",
     "agent/daemon/alignment_loop.py",
     "agent/daemon/reconcile_loop.py",

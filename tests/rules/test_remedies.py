@@ -41,7 +41,8 @@ OUTSIDE: Mapping[str, str] = {
     "rights in the cluster": "KUB-027",
     "files of the kubelet that only a person can put right": "KUB-029 KUB-030 KUB-031",
     "other device plugins and drivers": """
-        PLG-001 PLG-003 PLG-004 PLG-005 PLG-006 PLG-008 PLG-009 PLG-010 PLG-011 PLG-012 ALN-006
+        PLG-001 PLG-003 PLG-004 PLG-005 PLG-006 PLG-008 PLG-009 PLG-010 PLG-011 PLG-012
+        PLG-013 ALN-006
     """,
     "the manifest of a pod": """
         MIG-005 KUB-028 QOS-001 QOS-002 QOS-003 QOS-004 POD-001 POD-002 POD-003 POD-004 POD-005
