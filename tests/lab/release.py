@@ -58,6 +58,7 @@ class Release:
 PINNED = Release(name="1.36", kubelet=(1, 36))
 
 _OF_THE_SERVER = (
+    "test_allocator_gates.py",
     "test_claims_*.py",
     "test_dra*.py",
     "test_labels.py",
