@@ -180,6 +180,8 @@ class Daemon:
         """Start every loop, call *report* once, and wait for the end."""
         components = self._components
         settings = components.settings
+        needs_dra = components.needs_dra
+        components.plugins.has_claims = needs_dra and not settings.dra
         loops.install_signal_handlers(self._stop, self._read_everything)
         self._group.start("scan", self._scan_loop.run)
         self._group.start("reconcile", self._reconcile_loop.run)
@@ -197,7 +199,7 @@ class Daemon:
             self._group.start("joint placement", self._run_joint)
             if components.target.fake_kubelet is None:
                 self._group.start("registrations", self._run_registrations)
-        if components.needs_dra:
+        if needs_dra:
             self._group.start("dra", self._run_dra)
         if settings.needs_pod_loops and not settings.once and components.target.is_real:
             self._group.start("pod loops", self._run_pod_loops)

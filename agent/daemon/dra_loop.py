@@ -124,6 +124,7 @@ class DraLoop(PeriodicLoop):
         self._newer: Path | None = None
         self._order: tuple[Pool, frozenset[str], Conditions, Sequence[Group]] | None = None
         self._published: tuple[Sequence[Group], Slices] | None = None  # what the slices agree with
+        self._noted: Slices | None = None  # what says which fields are kept
         self._pause = RetryPause(*RETRY_S, least_s=0.0)
         self._problem = LastProblem()
         watch.subscribe(self._wake.set)
@@ -190,13 +191,15 @@ class DraLoop(PeriodicLoop):
             return self._withdraw()
         if snapshot is None:
             return TICK_S
-        self._take(snapshot)
-        self._server.keep_up()
-        self._look_for_held()
-        now = self._conditions()
-        assert self._pool is not None, "it was taken above"
-        groups = self._ordered(self._pool, now)
-        observed = self._watch.slices
+        self._held.keep_up()
+        slices = self._watch.slices
+        if slices is not None:
+            self._served.keep_up(self._watch.connections)
+            if slices is not self._noted:
+                self._served.note(each.get("spec", {}) for each in own(slices).values())
+                self._noted = slices
+        pool = self._take(snapshot)
+        groups = self._ordered(pool, self._conditions(pool, slices))
         # A kubelet that starts deletes all slices of the node, and an unregistered driver would
         # leave pods waiting. Of two processes the newer one writes.
         is_quiet = slices is None or self._newer is not None or not self._served.is_answered

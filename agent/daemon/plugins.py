@@ -60,6 +60,10 @@ class PluginSet:
     """Keeps a plugin for each resource; resources come and go with snapshots and settings.
 
     Threads that change what is served wait for one another; any thread may read it meanwhile.
+
+    Attributes:
+        has_claims: whether pods have claims of our DRA driver though it is off; their containers
+            need the CDI names of GPUs that are not offered.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class PluginSet:
             InputError: no socket fits into the path of *socket_dir*, or a setting is invalid.
             UnreadableError: the node lacks what a setting requires.
         """
+        self.has_claims = False
         self._socket_dir = socket_dir
         self._is_simulated = is_simulated
         self._joint = JointPlacement()
@@ -501,7 +506,7 @@ class PluginSet:
             resources = offered.resources if plan.plugin.names_cdi_devices else ()
             devices = (device for resource in resources for device in resource.devices)
             wanted = dict.fromkeys(device.uuid for device in devices if device.is_healthy)
-            if plan.settings.dra:
+            if plan.settings.dra or self.has_claims:
                 wanted = dict.fromkeys(_publishable_uuids(gpus))
             report = plan.cdi.update(replace(known, gpus=gpus), minors, wanted)
             self._cdi_devices = report.devices

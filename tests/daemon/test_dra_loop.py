@@ -418,3 +418,27 @@ def test_a_lost_gpu_is_unhealthy(start: Start, api: FakeSliceApi) -> None:
     node.loop._plugins._published = lost
     node.settle(8)
     assert node.tainted("nodetopo.io/unhealthy")
+
+
+def test_the_counters_of_a_claimed_set_outlive_one_of_its_gpus(
+    start: Start, api: FakeSliceApi
+) -> None:
+    node = start(dra_devices="sets")
+    api.show()
+    node.settle(8)
+    name = next(it for it in api.devices if it.startswith("gpus-") and it.count("-") == 2)
+    consumed = api.devices[name]["consumesCounters"][0]["counters"]
+    claim = node.loop.prepared.prepare(node.allocate("1", name))
+    gone = claim.devices[0].gpus[0]
+    node.loop.close()
+
+    again = start(dra_devices="sets")
+    smaller = replace(DGX, gpus=tuple(gpu for gpu in DGX.gpus if gpu.id != gone))
+    again.loop._plugins._published = smaller
+    again.settle(8)
+    left = api.devices[name]["consumesCounters"][0]["counters"]
+    assert left.keys() < consumed.keys()
+    assert left.keys() != {"count"}
+    again.loop.prepared.unprepare("1")
+    again.settle(8)
+    assert name not in api.devices

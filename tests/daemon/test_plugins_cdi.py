@@ -10,6 +10,7 @@ import pytest
 
 from agent.config.policies import TimeSlicing
 from agent.deviceplugin.cdi import OWN_KIND
+from agent.dra.neighbours import ServedByDra
 from tests.daemon.plugin_sets import WAIT_S, ServedNode, serving_node
 from tests.deviceplugin.driver_tree import UBUNTU, VERSION, add_nodes, install
 from tests.deviceplugin.eventually import eventually
@@ -112,3 +113,13 @@ def test_a_specification_that_others_write_is_not_waited_for(tmp_path: Path) -> 
         served.plugins.take(WHOLE)
         assert healthy(served) == IDS
         assert served.plugins.cdi_problem is None
+
+
+def test_gpus_of_claims_keep_their_names_after_our_dra_driver_is_turned_off(host: Path) -> None:
+    theirs = ServedByDra(gpus=dict.fromkeys(IDS[:2], "nodetopo.io"))
+    uuids = [gpu.uuid or "" for gpu in WHOLE.gpus[:2]]
+    with writing_node(host) as served:
+        served.plugins.has_claims = True
+        served.plugins.take(WHOLE, served_by_dra=theirs)
+        assert served.listed(GPU) == {GPU: 6}
+        assert len(served.plugins.cdi_names(uuids)) >= 2

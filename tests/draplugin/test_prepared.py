@@ -257,7 +257,7 @@ def test_a_gpu_that_somebody_else_gave_away_is_refused(cluster: Cluster) -> None
         return f"a pod has {shared}" if shared else None
 
     prepared = PreparedClaims(path, "n", read, BACKING.get, cluster.names, refusal=refusal)
-    with pytest.raises(InputError, match="a pod has {'GPU-b'}"):
+    with pytest.raises(InputError, match=r"a pod has \{'GPU-b'\}"):
         prepared.prepare(cluster.allocate("1", "gpus-1b-43"))
     prepared.prepare(cluster.allocate("2", "gpu-1b"))
     taken.add("GPU-a")
