@@ -276,8 +276,8 @@ def one_way_out(snapshot: Snapshot) -> Judgement:
     Severity.ERROR,
     claim="sets of GPUs that our DRA driver publishes exclude each other by counters",
     why="An API server whose feature gate DRAPartitionableDevices is off, the default of "
-    "Kubernetes 1.34 and 1.35, drops the counters of ResourceSlices: the scheduler then allocates one GPU by "
-    "two sets, and the second pod hangs in ContainerCreating.",
+    "Kubernetes 1.34 and 1.35, drops the counters of ResourceSlices: the scheduler then allocates "
+    "one GPU by two sets, and the second pod hangs in ContainerCreating.",
     remedy="switch the gate on in API server and scheduler, upgrade to Kubernetes 1.36, or set "
     "dra-devices: gpus; releases of nodetopo that compare what was stored do so by themselves",
     reference="https://kubernetes.io/docs/concepts/scheduling-eviction/"
