@@ -92,20 +92,24 @@ class ServedFields:
         for spec in specs:
             self._kept |= features(spec) - self._dropped
 
-    def untried(self, spec: Mapping[str, Any]) -> bool:
-        """Return whether *spec* has fields of which it is unknown whether they are kept."""
-        return not features(spec) <= self._kept
+    def untried(self, spec: Mapping[str, Any]) -> frozenset[str]:
+        """Return the fields of *spec* of which it is unknown whether they are kept."""
+        return features(spec) - self._kept
 
-    def compare(self, sent: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
-        """Note what the server made of *sent*; return whether it dropped anything new."""
+    def compare(self, sent: Mapping[str, Any], stored: Mapping[str, Any]) -> frozenset[str]:
+        """Note what the server made of *sent*; return what it dropped that was not known."""
         kept = features(stored)
         lost = features(sent) - kept
-        is_new = not lost <= self._dropped
         self._kept = (self._kept | kept) - lost
+        return self.drop(lost)
+
+    def drop(self, lost: frozenset[str]) -> frozenset[str]:
+        """Note that the server does not keep *lost*; return those that were not known."""
+        new = lost - self._dropped
         if lost:
             self._dropped |= lost
             self._forget_at = self._clock() + FORGET_S
-        return is_new
+        return new
 
     def _log(self, problem: str | None) -> None:
         if self._problem.is_new(problem) and problem is not None:

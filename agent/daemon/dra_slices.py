@@ -10,7 +10,7 @@ import structlog
 from agent.daemon.dra_server import ServedFields
 from agent.dra.pool import Pool
 from agent.dra.slices import Group, changes
-from agent.dra.stored import features, known_fields
+from agent.dra.stored import LISTS, known_fields
 from agent.errors import ApiUnavailable
 from agent.formats.responses import part
 from agent.kubeapi.apply import FIELD_MANAGER, Connect
@@ -107,11 +107,13 @@ class SlicePublisher:
         """
         answer = self._send(body, {"dryRun": "All"})
         if answer.status in _INVALID or _UNKNOWN_FIELD in answer.problem:
-            # What is left of a dropped list is not valid. One slice alone can say no more.
-            structlog.get_logger().warning("slice refused", problem=answer.problem)
-            self._compare(body, {})
+            # What is left of a dropped list is not valid. Whatever else it is, a slice without what
+            # is new is better than none.
+            structlog.get_logger().info("slice refused", tried=True, problem=answer.problem[:300])
+            untried = self._served.untried(body["spec"])
+            _raise_if(self._served.drop(untried & {LISTS} or untried))
         elif answer.status in _OK:
-            self._compare(body, part(answer.body, "spec"))
+            _raise_if(self._served.compare(body["spec"], part(answer.body, "spec")))
         else:
             raise _refusal(f"PATCH {self._connect().host}{SLICES}", answer)
 
@@ -123,12 +125,7 @@ class SlicePublisher:
         self.writes += 1
         stored = part(answer.body, "spec")
         self._answers[name] = body["spec"], known_fields(stored)
-        self._compare(body, stored)
-
-    def _compare(self, body: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-        if self._served.compare(body["spec"], stored):
-            lost = features(body["spec"]) - features(stored)
-            raise FieldsDropped(", ".join(sorted(lost)))
+        _raise_if(self._served.compare(body["spec"], stored))
 
     def _send(self, body: Mapping[str, Any], query: Mapping[str, str]) -> Answer:
         path = f"{SLICES}/{body['metadata']['name']}"
@@ -150,6 +147,11 @@ def own(slices: Slices) -> Slices:
     return {
         name: each for name, each in slices.items() if each.get("spec", {}).get("driver") == DRIVER
     }
+
+
+def _raise_if(dropped: frozenset[str]) -> None:
+    if dropped:
+        raise FieldsDropped(", ".join(sorted(dropped)))
 
 
 def _refusal(request: str, answer: Answer) -> ApiUnavailable:

@@ -268,6 +268,20 @@ def test_the_gates_are_looked_at_again_with_another_version(
     assert node.reasons[-1] == "SliceFieldsKept"
 
 
+@pytest.mark.parametrize("form", ["gpus", "sets"])
+def test_a_server_without_lists_costs_nothing_but_the_lists(
+    start: Start, api: FakeSliceApi, form: str
+) -> None:
+    api.off = {"lists"}
+    node = start(dra_devices=form)
+    api.show()
+    node.settle(8)
+    assert ("gpu-set" in api.types) is (form == "sets")
+    assert node.loop.dropped == {"lists"}
+    assert node.reasons == []
+    assert api.devices["gpu-1b"]["attributes"]["resource.kubernetes.io/numaNode"] == {"int": 0}
+
+
 def test_fields_that_a_newer_server_adds_are_no_reason_to_write(
     start: Start, api: FakeSliceApi
 ) -> None:
