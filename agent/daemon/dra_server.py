@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from agent.daemon.logs import LastProblem
-from agent.dra.stored import features
+from agent.dra.stored import LISTS, features, has_scalars
 from agent.errors import ApiUnavailable
 from agent.kubeapi.apply import Connect
 
@@ -39,6 +39,7 @@ class ServedFields:
         self._kept: frozenset[str] = frozenset()
         self._dropped: frozenset[str] = frozenset()
         self._forget_at = 0.0
+        self._is_first = True  # no slices were seen yet
         self._problem = LastProblem()
 
     @property
@@ -88,9 +89,18 @@ class ServedFields:
         self._version, self._release = version, _release(answer.body)
 
     def note(self, specs: Iterable[Mapping[str, Any]]) -> None:
-        """Note that the server keeps what *specs* of our slices have."""
+        """Note what *specs*, those of our slices as the server has them, say of it.
+
+        The first ones are of the process before: without lists, it was refused them. So a restart
+        tries nothing, and lists are tried again in :data:`FORGET_S`.
+        """
+        specs = tuple(specs)
         for spec in specs:
             self._kept |= features(spec) - self._dropped
+        if self._is_first and any(spec.get("devices") for spec in specs):
+            self._is_first = False
+            if any(map(has_scalars, specs)) and LISTS not in self._kept:
+                self.drop(frozenset({LISTS}))
 
     def untried(self, spec: Mapping[str, Any]) -> frozenset[str]:
         """Return the fields of *spec* of which it is unknown whether they are kept."""

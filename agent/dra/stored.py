@@ -8,6 +8,8 @@ fields that we do not know.
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from agent.model.dra import NUMA_NODE
+
 Json: TypeAlias = Mapping[str, Any]
 
 LISTS = "lists"
@@ -26,6 +28,12 @@ def features(spec: Json) -> frozenset[str]:
         if any(isinstance(values, list) for it in attributes for values in it.values()):
             found.add(LISTS)
     return frozenset(found)
+
+
+def has_scalars(spec: Json) -> bool:
+    """Return whether *spec*, that of a slice, has one value where it could have a list."""
+    devices = spec.get("devices") or ()
+    return any("int" in (it.get("attributes") or {}).get(NUMA_NODE, {}) for it in devices)
 
 
 def known_fields(spec: Json) -> Json:

@@ -349,7 +349,9 @@ def test_taints_keep_their_time_over_a_restart(start: Start, api: FakeSliceApi) 
     assert api.devices == stored
 
 
-def test_a_restart_writes_nothing(start: Start, api: FakeSliceApi) -> None:
+@pytest.mark.parametrize("off", ["", "lists"])
+def test_a_restart_writes_nothing(start: Start, api: FakeSliceApi, off: str) -> None:
+    api.off = {off} - {""}
     for form in ("gpus", "sets"):
         node = start(dra_devices=form)
         api.show()
