@@ -182,6 +182,14 @@ def test_dra_writes_cdi_and_registers_with_the_plugin_watcher() -> None:
     ]
 
 
+def test_a_rollout_with_dra_starts_the_new_pod_before_the_old_one_ends() -> None:
+    strategy = with_components("dra")["spec"]["updateStrategy"]
+    assert strategy == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0},
+    }
+
+
 def test_the_plugin_watchers_directory_is_where_the_agent_looks_for_it() -> None:
     found = with_components("plugins-registry")
     assert settings(found).registration == "watcher"
