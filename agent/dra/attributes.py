@@ -81,11 +81,16 @@ class Attributes:
 
     def of_set(self, gpus: Sequence[Gpu]) -> Json:
         """Return the attributes of a set of GPUs."""
+        nodes = {gpu.numa_node for gpu in gpus}
+        sockets = {self._allocator.facts.sockets[self._position[gpu.id]] for gpu in gpus}
+        are_known = all(kind == "socket" for kind, _ in sockets)
         return _known(
             {
                 "type": _text("gpu-set"),
                 "gpus": _whole(len(gpus)),
                 "productName": _text(_same(gpu.product for gpu in gpus)),
+                "numaNodes": _whole(None if None in nodes else len(nodes)),
+                "sockets": _whole(len(sockets) if are_known else None),
                 **self._places(gpus),
                 **self._links(gpus),
             }
@@ -101,21 +106,22 @@ class Attributes:
                 "parentUUID": _text(gpu.uuid),
                 "profile": _text(instance.profile),
                 PCI_BUS_ID: _text(str(gpu.pci)),
-                PCIE_ROOT: _text(gpu.path.root if gpu.path else None),
-                NUMA_NODE: self._numa([gpu]),
                 **self._common(gpu),
+                **self._places([gpu]),
             }
         )
 
     def of_admin(self, gpu: Gpu) -> Json:
-        """Return the attributes of the device of *gpu* for administration."""
+        """Return the attributes of the device of *gpu* for administration.
+
+        They are few: on a node without free GPUs the scheduler evaluates selectors on them alone.
+        """
         return _known(
             {
                 "type": _text("admin"),
                 "gpus": _whole(0),
                 "uuid": _text(gpu.uuid),
                 "index": _whole(gpu.index),
-                PCI_BUS_ID: _text(str(gpu.pci)),
             }
         )
 
@@ -130,15 +136,10 @@ class Attributes:
         }
 
     def _places(self, gpus: Sequence[Gpu]) -> Mapping[str, Json | None]:
-        """Return where *gpus* are: on one NUMA node or several, on one PCIe root or several."""
-        nodes = {gpu.numa_node for gpu in gpus}
-        sockets = {self._allocator.facts.sockets[self._position[gpu.id]] for gpu in gpus}
-        are_known = all(kind == "socket" for kind, _ in sockets)
+        """Return the NUMA node and the PCIe root of *gpus*, where they share them."""
         return {
             NUMA_NODE: self._numa(gpus),
             PCIE_ROOT: _text(_same(gpu.path.root if gpu.path else None for gpu in gpus)),
-            "numaNodes": _whole(None if None in nodes else len(nodes)),
-            "sockets": _whole(len(sockets) if are_known else None),
         }
 
     def _numa(self, gpus: Sequence[Gpu]) -> Json | None:

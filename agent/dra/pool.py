@@ -131,12 +131,17 @@ class Pool:
         """
         return _unknown(prepared, self.bodies) == self.kept
 
-    def groups(self, used: Collection[str], now: Conditions) -> tuple[Group, ...]:
+    def groups(
+        self, used: Collection[str], now: Conditions, claimed: Collection[str] | None = None
+    ) -> tuple[Group, ...]:
         """Return the devices, by kind and size, in the order for claims that come next.
 
         Args:
             used: ids of the GPUs that prepared claims have.
             now: health and other reasons not to allocate a GPU.
+            claimed: names of the devices that they have. With it, devices that share a GPU with one
+                of these are left out: none could be allocated, and the scheduler would evaluate
+                selectors on each of them for every pod. ``None`` keeps them.
         """
         barred, wanted = now.barred, self.form.sizes
         taken = {gpu for ids in self.kept.values() for gpu in ids}
@@ -147,7 +152,12 @@ class Pool:
         } - taken
         degraded = {gpu for gpu in free if gpu in now.health and now.health[gpu].is_degraded}
         hidden = self._hidden(used, barred)
-        shown = [each for each in self.sets if hidden.isdisjoint(each.gpus)]
+        shown = [
+            each
+            for each in self.sets
+            if hidden.isdisjoint(each.gpus)
+            and (claimed is None or each.name in claimed or set(used).isdisjoint(each.gpus))
+        ]
         order = ranked(shown, self.allocator, free, degraded, wanted)
         found = []
         for name, alike in groupby(sorted(order, key=_group_name), _group_name):

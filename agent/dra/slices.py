@@ -4,7 +4,7 @@ The scheduler's allocator reads a pool only when all of its slices have the newe
 slices by name and devices as they stand there (k8s.io/dynamic-resource-allocation v0.36
 ``structured``, ``pools_incubating.go``). So:
 
-- the order of devices inside a slice changes by one write, without a new generation;
+- devices of one slice change, come and go by one write, without a new generation;
 - a device that moves to another slice, or a slice that comes or goes, takes a new generation of
   all slices: between the writes the pool is incomplete, and claims wait;
 - a slice has shared counters or devices, never both; 64 devices if they have counters, taints or
@@ -93,10 +93,15 @@ def changes(
 
     generation = max((_generation(each) for each in observed.values()), default=0)
     is_same_pool = contents.keys() == observed.keys() and all(
-        _members(contents[name]) == _members(observed[name].get("spec", {}))
-        and _generation(observed[name]) == generation
-        for name in contents
+        _generation(each) == generation for each in observed.values()
     )
+    if is_same_pool:
+        differing = [
+            name
+            for name in contents
+            if _members(contents[name]) != _members(observed[name].get("spec", {}))
+        ]
+        is_same_pool = len(differing) <= 1
     generation = max(1, generation if is_same_pool else generation + 1)
     pool = {"name": node, "generation": generation, "resourceSliceCount": len(contents)}
     applied = []
@@ -139,17 +144,35 @@ def _arranged(groups: Sequence[Group], before: Sequence[Sequence[str]]) -> list[
     leads the next claims to the right devices; by then there is another order.
     """
     bodies = {device["name"]: device for group in groups for device in group.devices}
-    seen = [name for chunk in before for name in chunk]
-    order = _laid_out(groups, seen)
-    chunks: list[Sequence[str]] = []
-    if sorted(seen) == sorted(bodies):
-        rank = {name: at for at, name in enumerate(order)}
-        for kept in (before, [sorted(chunk, key=rank.__getitem__) for chunk in before]):
-            if not chunks and _leads(groups, [name for chunk in kept for name in chunk]):
-                chunks = [*kept]
-    if not chunks:
-        chunks = [order[at : at + MOST_DEVICES] for at in range(0, len(order), MOST_DEVICES)]
+    order = _laid_out(groups, [name for chunk in before for name in chunk])
+    stayed = _stayed(order, before)
+    rank = {name: at for at, name in enumerate(order)}
+    options = [[sorted(chunk, key=rank.__getitem__) for chunk in stayed]]
+    if stayed == [[*chunk] for chunk in before]:
+        options.insert(0, stayed)
+    chunks = [order[at : at + MOST_DEVICES] for at in range(0, len(order), MOST_DEVICES)]
+    for each in options:
+        if all(each) and _leads(groups, [name for chunk in each for name in chunk]):
+            chunks = each
+            break
     return [[bodies[name] for name in chunk] for chunk in chunks]
+
+
+def _stayed(order: Iterable[str], before: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Return the devices of *order* in the slices of *before*, new ones behind where there is room.
+
+    A device that comes or goes so changes one slice.
+    """
+    wanted = dict.fromkeys(order)
+    chunks = [[name for name in chunk if name in wanted] for chunk in before]
+    seen = {name for chunk in chunks for name in chunk}
+    for name in wanted:
+        if name not in seen:
+            free = next((chunk for chunk in chunks if len(chunk) < MOST_DEVICES), None)
+            if free is None:
+                chunks.append(free := [])
+            free.append(name)
+    return chunks
 
 
 def _leads(groups: Iterable[Group], order: Sequence[str]) -> bool:

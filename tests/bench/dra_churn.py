@@ -17,7 +17,7 @@ from the seed. An allocation takes milliseconds, and the default some five minut
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -59,14 +59,14 @@ class Way:
     """How a driver publishes GPUs, and how claims ask for them.
 
     Attributes:
-        publish: returns the slices, from the GPUs in use and the slices before.
+        publish: returns the slices, from the GPUs of each device in use and the slices before.
         spec: returns a claim's specification for a number of GPUs.
         gpus: device → ids of its GPUs.
         follows: whether slices change with every job.
     """
 
     name: str
-    publish: Callable[[Collection[str], Mapping[str, Json]], Sequence[Json]]
+    publish: Callable[[Mapping[str, Sequence[str]], Mapping[str, Json]], Sequence[Json]]
     spec: Spec
     gpus: Mapping[str, Sequence[str]]
     follows: bool = False
@@ -105,8 +105,9 @@ def ways(snapshot: Snapshot, seed: int) -> Iterator[Way]:
 def _ours(name: str, snapshot: Snapshot, form: Form, spec: Spec) -> Way:
     pool = Pool.of(snapshot, snapshot.gpus, form=form)
 
-    def publish(used: Collection[str], before: Mapping[str, Json]) -> Sequence[Json]:
-        groups = pool.groups(used, Conditions())
+    def publish(claimed: Mapping[str, Sequence[str]], before: Mapping[str, Json]) -> Sequence[Json]:
+        used = {gpu for gpus in claimed.values() for gpu in gpus}
+        groups = pool.groups(used, Conditions(), claimed)
         written = changes(NODE, None, pool.counter_sets, groups, before).applied
         now = {**before, **{each["metadata"]["name"]: each for each in written}}
         return tuple(now.values())
@@ -123,10 +124,10 @@ def run(way: Way, snapshot: Snapshot, seed: int, steps: int, allocator: DraAlloc
     """
     draw, judge = Random(seed), Allocator(snapshot)
     ids = [gpu.id for gpu in snapshot.gpus]
-    slices = {each["metadata"]["name"]: each for each in way.publish((), {})}
+    slices = {each["metadata"]["name"]: each for each in way.publish({}, {})}
     allocator.set_classes(_CLASSES)
     allocator.publish(tuple(slices.values()))
-    running: dict[str, tuple[str, ...]] = {}
+    running: dict[str, dict[str, Sequence[str]]] = {}
     count = Count()
     for step in range(steps):
         size = draw.choices(tuple(SIZES), tuple(SIZES.values()))[0]
@@ -136,9 +137,10 @@ def run(way: Way, snapshot: Snapshot, seed: int, steps: int, allocator: DraAlloc
             allocator.free(name)
             if draw.random() < 0.5 and _used(running) + size <= len(ids):
                 break
-        used = {gpu for gpus in running.values() for gpu in gpus}
+        claimed = {name: gpus for job in running.values() for name, gpus in job.items()}
+        used = {gpu for gpus in claimed.values() for gpu in gpus}
         if way.follows:
-            slices = {each["metadata"]["name"]: each for each in way.publish(used, slices)}
+            slices = {each["metadata"]["name"]: each for each in way.publish(claimed, slices)}
             allocator.publish(tuple(slices.values()))
         name = f"job-{step}"
         found = allocator.allocate(name, way.spec(size), NODE)
@@ -154,7 +156,7 @@ def run(way: Way, snapshot: Snapshot, seed: int, steps: int, allocator: DraAlloc
         if size == 4:
             count.split += got.numa_nodes > 1
             count.unavoidable += best.numa_nodes > 1
-        running[name] = gpus
+        running[name] = {one.device: way.gpus[one.device] for one in found}
     for name in running:
         allocator.free(name)
     return count
@@ -236,8 +238,8 @@ _CLASSES = tuple(
 )
 
 
-def _used(running: Mapping[str, Sequence[str]]) -> int:
-    return sum(map(len, running.values()))
+def _used(running: Mapping[str, Mapping[str, Sequence[str]]]) -> int:
+    return sum(len(gpus) for job in running.values() for gpus in job.values())
 
 
 def _worth(score: Score) -> tuple[float, float, int]:

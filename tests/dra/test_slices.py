@@ -153,6 +153,38 @@ POOLS = {
 }
 
 
+@pytest.mark.parametrize("name", ["dgx-h100", "dgx-1v", "rtxpro6000-pcie-8"])
+@given(choices=st.lists(st.integers(0, 99), min_size=1, max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_devices_in_the_way_of_claims_come_and_go_by_one_write(
+    choices: list[int], name: str
+) -> None:
+    """Each number allocates a device that is able, or ends a claim; claims keep their counters."""
+    pool = POOLS[name, True, ()]
+    claims: dict[str, tuple[str, ...]] = {}
+    observed: dict[str, Any] = {}
+    for number in choices:
+        used = {gpu for gpus in claims.values() for gpu in gpus}
+        groups = pool.groups(used, Conditions(), claims)
+        found = changes("n", None, pool.counter_sets, groups, observed)
+        assert len(found.applied) <= (1 if observed else 2)
+        observed = stored(found, observed)
+        assert {it["spec"]["pool"]["generation"] for it in observed.values()} == {1}
+        assert not changes("n", None, pool.counter_sets, groups, observed)
+        leads(observed, groups, chain_sizes(len(pool.snapshot.gpus)))
+        shown = [it for it in order(observed) if not it.startswith("admin-")]
+        assert claims.keys() <= set(shown)
+        able = [it for it in shown if used.isdisjoint(pool.backings[it].gpus)]
+        assert sorted(able) == sorted(
+            it.name for it in pool.sets if used.isdisjoint(pool.backings[it.name].gpus)
+        )
+        assert len(shown) == len(able) + len(claims)
+        if able and number % 3:
+            claims[able[number % len(able)]] = pool.backings[able[number % len(able)]].gpus
+        elif claims:
+            del claims[[*claims][number % len(claims)]]
+
+
 @given(states=st.lists(subsets, min_size=1, max_size=6))
 @settings(max_examples=50, deadline=None)
 def test_without_taints_there_is_one_slice_whatever_is_left_out(states: list[set[int]]) -> None:
@@ -194,6 +226,19 @@ def many_parts() -> Pool:
     parts = tuple(replace(mig.instances[0], uuid=f"MIG-{at}", gpu_instance=at) for at in range(112))
     gpu = replace(snapshot.gpus[0], mig=replace(mig, instances=parts))
     return Pool.of(replace(snapshot, gpus=(gpu, *snapshot.gpus[1:])), (gpu, *snapshot.gpus[1:]))
+
+
+def test_a_device_that_comes_back_changes_one_of_several_slices() -> None:
+    pool = many_parts()
+    before = stored(written(pool=pool))
+    used, claimed = IDS[1:8], ["gpus-43-52-61-9d-c3-d1-df"]
+    groups = pool.groups(used, Conditions(), claimed)
+    fewer = changes("n", None, pool.counter_sets, groups, before)
+    assert not fewer.deleted
+    less = stored(fewer, before)
+    again = written((), less, pool)
+    assert sorted(order(stored(again, less))) == sorted(order(before))
+    assert {it["metadata"]["name"] for it in again.applied} == {DEVICES}
 
 
 def test_devices_stay_in_their_slices_where_there_are_several() -> None:

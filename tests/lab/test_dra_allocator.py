@@ -15,12 +15,15 @@ import pytest
 
 from agent.cluster.export.dra import claim_spec
 from agent.dra.devices import Conditions
+from agent.dra.form import Form
 from agent.dra.pool import Pool
 from agent.dra.slices import changes
 from agent.machines.bundled import machine
 from agent.model.dra import NUMA_NODE, PCIE_ROOT
 from agent.model.snapshot import Snapshot
 from tests.cluster.export.dra_machines import slices as nvidia_slices
+from tests.deploy.kustomize import documents
+from tests.lab import deployment
 from tests.lab.api import Object
 from tests.lab.claims import CLAIMS, CLASSES, SLICES, Claims, pod_with, request, spec
 from tests.lab.cluster import Cluster
@@ -40,23 +43,29 @@ _SINCE = "2026-01-01T00:00:00Z"
 _NOTHING_FITS = "cannot allocate all claims"
 """What the scheduler says of a node (kubernetes v1.36 plugins/dynamicresources Filter)."""
 
-_SELECTORS = {
-    "gpu.nvidia.com": 'device.driver == "gpu.nvidia.com"',
-    "dra.net": 'device.driver == "dra.net"',
-    "gpus.nodetopo.io": 'device.driver == "nodetopo.io"',
-    "gpu.nodetopo.io": (
-        'device.driver == "nodetopo.io" && device.attributes["nodetopo.io"].gpus == 1'
-    ),
-}
-_BY_NAME = tuple(
+_THEIRS = tuple(
     {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
         "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{name}"'}}]},
     }
-    for name, expression in _SELECTORS.items()
+    for name in ("gpu.nvidia.com", "dra.net")
 )
+_OURS = documents(deployment.BASE / "components" / "dra" / "classes.yaml")
+_BY_NAME = (*_THEIRS, *_OURS)
+
+_FORMS = {
+    "sets": Form(),
+    "sets-only": Form(),
+    "sizes": Form(sizes=(2, 4)),
+    "beside-sets": Form(),
+    "held": Form(),
+    "singles": Form(has_sets=False),
+    "bare": Form(has_sets=False, has_taints=False),
+}
+"""How our driver publishes, by the kind of a case. Of ``held`` and ``bare`` half the GPUs of each
+NUMA node are held by pods with a device plugin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +96,11 @@ _CASES = (
     *(Case(kind="sets", machine="dgx-1v", seed=seed) for seed in (12, 13)),
     Case(kind="sets", machine="dgx-h100", seed=14),
     Case(kind="sets", machine="rtxpro6000-pcie-8", seed=15),
+    Case(kind="sets-only", machine="dgx-h100", seed=14, refuses=True),
+    Case(kind="sizes", machine="dgx-1v", seed=18),
     Case(kind="singles", machine="dgx-1v", seed=16),
+    Case(kind="beside-sets", machine="dgx-h100", seed=19),
+    Case(kind="bare", machine="dgx-1v", seed=20, refuses=True),
     Case(kind="held", machine="dgx-1v", seed=17, refuses=True),
 )
 
@@ -122,13 +135,10 @@ def add_node(lab: Cluster, name: str) -> None:
 
 
 def published(kind: str, snapshot: Snapshot, node: str, seed: int) -> Sequence[Object]:
-    """Return the slices of *node*: of NVIDIA's driver (and dranet's), or ours.
-
-    Of ours, half the GPUs of each NUMA node are *held* by pods with a device plugin.
-    """
-    if kind in ("sets", "singles", "held"):
-        held = [gpu.id for gpu in snapshot.gpus[::2]] if kind == "held" else []
-        pool = Pool.of(snapshot, snapshot.gpus)
+    """Return the slices of *node*: of NVIDIA's driver (and dranet's), or ours."""
+    if kind in _FORMS:
+        held = [gpu.id for gpu in snapshot.gpus[::2]] if kind in ("held", "bare") else []
+        pool = Pool.of(snapshot, snapshot.gpus, form=_FORMS[kind])
         now = Conditions(held=frozenset(held), since=dict.fromkeys(held, _SINCE))
         applied = changes(node, None, pool.counter_sets, pool.groups((), now), {}).applied
         return [dict(each) for each in applied]
@@ -144,10 +154,17 @@ def asked(kind: str, snapshot: Snapshot, size: int) -> Json:
     """Return the specification of a claim for *size* GPUs."""
     plain = {"deviceClassName": "gpu.nvidia.com", "count": size}
     exactly = {"name": "gpus", "exactly": plain}
-    if kind in ("sets", "held"):
+    single = {**plain, "deviceClassName": "gpu.nodetopo.io"}
+    if kind in ("sets-only", "held"):
         return spec(request(size))
-    if kind == "singles":
-        return spec({"name": "gpus", "exactly": {**plain, "deviceClassName": "gpu.nodetopo.io"}})
+    if kind in ("sets", "sizes"):
+        alternatives = [
+            {"name": "set", **request(size)["exactly"]},
+            {"name": "any", **single},
+        ]
+        return spec({"name": "gpus", "firstAvailable": alternatives})
+    if kind in ("singles", "beside-sets", "bare"):
+        return spec({"name": "gpus", "exactly": single})
     if kind == "exported":
         return claim_spec(snapshot, size)
     if kind == "near":
@@ -208,6 +225,46 @@ def test_the_oracle_allocates_what_the_scheduler_does(lab: Cluster, case: Case) 
     assert (refused > 0) == case.refuses
     for name in running:
         end(lab, name)
+
+
+@pytest.mark.parametrize("form", [Form(), Form(has_sets=False)], ids=["sets", "singles"])
+def test_monitoring_is_allocated_beside_users_and_taints(namespaces: None, form: Form) -> None:
+    del namespaces
+    snapshot = machine("dgx-h100")
+    ids = [gpu.id for gpu in snapshot.gpus]
+    pool = Pool.of(snapshot, snapshot.gpus, form=form)
+    now = Conditions(held=frozenset(ids[:1]), since={ids[0]: _SINCE})
+    slices = changes("n", None, pool.counter_sets, pool.groups((), now), {}).applied
+    whole = {"deviceClassName": "gpu.nodetopo.io", "count": 7}
+    monitoring = {
+        "deviceClassName": "admin.nodetopo.io",
+        "allocationMode": "All",
+        "adminAccess": True,
+    }
+    with DraAllocator() as oracle:
+        oracle.set_classes(_BY_NAME)
+        oracle.publish(slices)
+        users = oracle.allocate("users", spec({"name": "gpus", "exactly": whole}), "n")
+        found = oracle.allocate("monitoring", spec({"name": "gpus", "exactly": monitoring}), "n")
+    assert users is not None
+    assert not any(it.device.startswith("admin-") for it in users)
+    assert found is not None
+    assert len(found) == 8
+    assert all(it.device.startswith("admin-") for it in found)
+
+
+@pytest.mark.parametrize("name", ["gpu", "gpus", "mig"])
+def test_no_other_class_selects_devices_for_monitoring(namespaces: None, name: str) -> None:
+    del namespaces
+    snapshot = machine("dgx-h100")
+    pool = Pool.of(snapshot, snapshot.gpus)
+    groups = [it for it in pool.groups((), Conditions()) if it.name == "admin"]
+    slices = changes("n", None, [], groups, {}).applied
+    asked_for = {"deviceClassName": f"{name}.nodetopo.io", "count": 1}
+    with DraAllocator() as oracle:
+        oracle.set_classes(_BY_NAME)
+        oracle.publish(slices)
+        assert oracle.allocate("c", spec({"name": "gpus", "exactly": asked_for}), "n") is None
 
 
 def granted(lab: Cluster, claim: str) -> tuple[Allocated, ...] | None:
