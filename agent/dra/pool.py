@@ -141,7 +141,8 @@ class Pool:
             now: health and other reasons not to allocate a GPU.
             claimed: names of the devices that they have. With it, devices that share a GPU with one
                 of these are left out: none could be allocated, and the scheduler would evaluate
-                selectors on each of them for every pod. ``None`` keeps them.
+                selectors on each of them for every pod. Single GPUs with a taint stay: their slice
+                is where its time is kept. ``None`` keeps all.
         """
         barred, wanted = now.barred, self.form.sizes
         taken = {gpu for ids in self.kept.values() for gpu in ids}
@@ -155,8 +156,7 @@ class Pool:
         shown = [
             each
             for each in self.sets
-            if hidden.isdisjoint(each.gpus)
-            and (claimed is None or each.name in claimed or set(used).isdisjoint(each.gpus))
+            if hidden.isdisjoint(each.gpus) and not _is_in_the_way(each, used, claimed, barred)
         ]
         order = ranked(shown, self.allocator, free, degraded, wanted)
         found = []
@@ -269,6 +269,18 @@ def _built(
                 BackingDevices(uuids=(gpu.uuid,), gpus=(gpu.id,), needs_admin=True),
             ),
         )
+
+
+def _is_in_the_way(
+    each: GpuSet,
+    used: Collection[str],
+    claimed: Collection[str] | None,
+    barred: Collection[str],
+) -> bool:
+    """Return whether *each* cannot be allocated because of a prepared claim for another device."""
+    if claimed is None or each.name in claimed or set(used).isdisjoint(each.gpus):
+        return False
+    return not (each.is_single and each.gpus[0] in barred)
 
 
 def _unknown(

@@ -406,3 +406,24 @@ def test_the_complex_of_a_gpu_behind_data_direct_is_named_after_its_function() -
 @pytest.mark.parametrize("name", ["dgx-h100", "dgx-1v", "rtxpro6000-pcie-8", "hgx-b200"])
 def test_a_node_of_eight_gpus_weighs_25_kb_at_most(name: str, form: Form) -> None:
     assert sum(len(stored(each)) for each in written(pool(machine(name), form))) <= 25_000
+
+
+def test_devices_that_share_a_gpu_with_a_claimed_one_are_left_out() -> None:
+    snapshot = machine("dgx-h100")
+    ids = tuple(gpu.id for gpu in snapshot.gpus)
+    made = pool(snapshot)
+    now = Conditions(
+        health={ids[0]: GpuHealth(is_healthy=False, reason="Xid79")}, since={ids[0]: SINCE}
+    )
+    found = {
+        it["name"]
+        for group in made.groups(ids[:4], now, ["gpus-1b-43-52-61"])
+        for it in group.devices
+    }
+    of_four = {name for name in found if set(name.split("-")) & {"1b", "43", "52", "61"}}
+    assert {it for it in of_four if not it.startswith("admin-")} == {
+        "gpus-1b-43-52-61",  # the claim's own
+        "gpu-1b",  # has the time of its taint
+    }
+    assert {"gpu-9d", "gpus-9d", "gpus-9d-c3", "gpus-9d-c3-d1-df"} <= found
+    assert len(devices(made, used=ids[:4])) == len(made.bodies)
