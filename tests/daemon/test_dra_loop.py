@@ -20,7 +20,7 @@ from agent.machines.bundled import machine
 from tests.cluster.export.dra_machines import slices as nvidia_slices
 from tests.daemon.fake_slices import FakeSliceApi
 from tests.daemon.plugin_sets import serving_node
-from tests.daemon.test_dra_held import Kubelet, pod
+from tests.daemon.test_dra_held import Kubelet, by_claim, pod
 
 DGX = machine("dgx-h100")
 UUIDS = tuple(gpu.uuid or "" for gpu in DGX.gpus)
@@ -212,6 +212,11 @@ def test_another_drivers_gpus_are_tainted_reported_and_not_prepared(
     assert node.tainted("nodetopo.io/published-twice") == ours
     assert node.reasons == ["GpusPublishedTwice"]
     assert node.loop.foreign_gpus == 8
+    node.kubelet.pods = [pod(claimed=(by_claim("gpu.nvidia.com"),))]  # of their gpu-0
+    with pytest.raises(InputError, match=r"by a claim of the DRA driver gpu\.nvidia\.com"):
+        node.loop.prepared.prepare(node.allocate("1", "gpu-1b"))
+    node.loop.prepared.prepare(node.allocate("2", "gpu-43"))
+    node.kubelet.pods = []
     del api.slices["theirs"]
     api.show()
     node.settle()
