@@ -25,7 +25,7 @@ from agent.daemon.dra_slices import FieldsDropped, SlicePublisher, own
 from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.plugins import PluginSet
-from agent.dra.devices import UNHEALTHY, Conditions
+from agent.dra.devices import Conditions
 from agent.dra.form import SETS, form
 from agent.dra.pool import BackingDevices, Pool
 from agent.dra.slices import Group
@@ -268,7 +268,7 @@ class DraLoop(PeriodicLoop):
         before = self._order
         if before is None or before[0] is not pool or (before[1], before[2]) != (used, now):
             groups = pool.groups(used, now)
-            self._device_health.update(_verdicts(pool, groups, now))
+            self._device_health.update(_verdicts(pool, now))
             self._order = before = pool, used, now, groups
         return before[3]
 
@@ -371,20 +371,14 @@ class DraLoop(PeriodicLoop):
             structlog.get_logger().warning("slices not published", problem=problem)
 
 
-def _verdicts(pool: Pool, groups: Sequence[Group], now: Conditions) -> Mapping[str, DeviceVerdict]:
-    """Return the health of every device, for the status of pods that have it."""
+def _verdicts(pool: Pool, now: Conditions) -> Mapping[str, DeviceVerdict]:
+    """Return the health of every device that a pod can have, published now or not."""
+    present = {gpu.id for gpu in pool.snapshot.gpus}
+    gpus = {name: backing.gpus for name, backing in pool.backings.items()}
     found = {}
-    for group in groups:
-        for device in group.devices:
-            is_tainted = any(taint["key"] == UNHEALTHY for taint in device.get("taints", ()))
-            message = ""
-            backing = pool.backing(device["name"]) if is_tainted else None
-            if backing is not None:
-                verdicts = (now.health.get(gpu) for gpu in backing.gpus)
-                message = "; ".join(
-                    it.said or it.reason or "unhealthy"
-                    for it in verdicts
-                    if it and not it.is_healthy
-                )
-            found[device["name"]] = DeviceVerdict(is_healthy=not is_tainted, message=message)
+    for name, ids in {**pool.kept, **gpus}.items():
+        verdicts = (now.health.get(gpu) for gpu in ids)
+        said = [it.said or it.reason or "unhealthy" for it in verdicts if it and not it.is_healthy]
+        said += [f"{gpu} is gone" for gpu in ids if gpu not in present]
+        found[name] = DeviceVerdict(is_healthy=not said, message="; ".join(said))
     return found

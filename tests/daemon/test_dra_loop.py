@@ -236,6 +236,8 @@ def test_a_server_that_drops_fields_gets_single_gpus_and_is_written_to_once(
     node.unhealthy(0)
     node.settle(8)
     assert len(api.devices) == 7, "a device that cannot be tainted is left out"
+    verdict = node.loop._device_health._verdicts["gpu-1b"]
+    assert (verdict.is_healthy, verdict.message) == (False, "it fell off the bus")
     writes = list(api.writes)
     node.settle(20)
     assert api.writes == writes
