@@ -163,8 +163,16 @@ class DraNeighbours:
         return self._served
 
     def _runs(self, driver: str) -> bool:
-        """Return whether the plugin of *driver* answers on this node."""
-        return sockets.is_listening(self._registry / f"{driver}-reg.sock")
+        """Return whether a plugin of *driver* answers on this node.
+
+        The name of its socket has the pod's uid where the driver is upgraded by surge
+        (k8s.io/dynamic-resource-allocation v0.36 kubeletplugin, RollingUpdate).
+        """
+        return any(
+            sockets.is_listening(path)
+            for path in sockets.all_in(self._registry)
+            if path.name.startswith(f"{driver}-") and path.name.endswith("-reg.sock")
+        )
 
     def _read_classes(self) -> None:
         """Read the DeviceClasses if that is due; those known before stay where it fails."""

@@ -112,12 +112,14 @@ def test_gpus_are_ours_until_slices_say_otherwise_and_again_afterwards(
     assert not found.look(DGX)
 
 
+@pytest.mark.parametrize("middle", ["", "-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"])
 def test_a_socket_of_a_driver_is_evidence_until_the_slices_are_known(
-    watch: SliceWatch, tmp_path: Path
+    watch: SliceWatch, middle: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = neighbours(watch, tmp_path)
+    monkeypatch.chdir(tmp_path)  # a long path is no path of a socket
+    found = neighbours(watch, Path())
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "gpu.nvidia.com-reg.sock"))
+        listener.bind(f"gpu.nvidia.com{middle}-reg.sock")
         assert not found.look(DGX), "nobody listens"
         listener.listen()
         assert found.look(DGX).suspect == "gpu.nvidia.com"
