@@ -136,9 +136,12 @@ class DraLoop(PeriodicLoop):
 
     @property
     def not_served(self) -> str | None:
-        """Why claims do not get GPUs of this node; ``None`` if they do, or should not."""
-        if self._is_off or self._newer is not None:
+        """Why claims do not get GPUs of this node, or are not given up; ``None`` if they are."""
+        if self._newer is not None:
             return None
+        if self._is_off:
+            problem = self._server.problem
+            return None if problem is None else f"claims are left and not given up: {problem}"
         if self.problem is not None:
             return f"slices not published: {self.problem}"
         if self.is_registered:

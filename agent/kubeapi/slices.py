@@ -72,7 +72,6 @@ class SliceWatch(Watch):
     def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
         """Open the stream, which begins with the present slices or follows a list of them."""
         self._initial = {}
-        self._connections += 1
         asked = {
             **query,
             "resourceVersion": "",
@@ -80,13 +79,15 @@ class SliceWatch(Watch):
             "sendInitialEvents": "true",
         }
         try:
-            return api.watch(SLICES, asked, silence_s)
+            stream = api.watch(SLICES, asked, silence_s)
         except NotServed:
             self._publish({})
             raise
         except Invalid:  # WatchList is off (k8s.io/apiserver pkg/features/kube_features.go)
             version = self._list(api)
-            return api.watch(SLICES, {**query, "resourceVersion": version}, silence_s)
+            stream = api.watch(SLICES, {**query, "resourceVersion": version}, silence_s)
+        self._connections += 1
+        return stream
 
     def _list(self, api: Api) -> str:
         """Publish the present slices, and return the version to follow them from.

@@ -398,7 +398,7 @@ def test_the_older_of_two_processes_writes_nothing_until_the_newer_one_ends(
 
 
 def test_a_driver_that_is_off_withdraws_its_slices_and_ends_with_the_last_claim(
-    start: Start, api: FakeSliceApi
+    start: Start, api: FakeSliceApi, home: Path
 ) -> None:
     node = start()
     api.show()
@@ -412,6 +412,11 @@ def test_a_driver_that_is_off_withdraws_its_slices_and_ends_with_the_last_claim(
     assert api.slices == {}
     assert off.loop.is_registered
     assert off.loop.not_served is None
+    home.joinpath("registry").rename(home / "away")
+    off.settle()
+    assert "claims are left and not given up: no directory" in (off.loop.not_served or "")
+    home.joinpath("away").rename(home / "registry")
+    off.settle()
     with pytest.raises(InputError, match="dra is off on this node"):
         off.loop.prepared.prepare(off.allocate("2", name))
     assert off.loop.prepared.unprepare("1")

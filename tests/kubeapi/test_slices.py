@@ -156,6 +156,7 @@ def test_a_watch_that_is_opened_again_forgets_slices_that_are_gone(tmp_path: Pat
     with api.followed(tmp_path) as watch:
         assert eventually(lambda: names(watch) == {"a"})
         assert eventually(lambda: names(watch) == {"b"})
+        assert watch.connections == 2
 
 
 def test_an_api_server_without_streaming_lists_is_asked_for_a_list_before(tmp_path: Path) -> None:
