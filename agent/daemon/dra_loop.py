@@ -30,7 +30,7 @@ from agent.dra.form import SETS, form
 from agent.dra.pool import BackingDevices, Pool
 from agent.dra.slices import Group
 from agent.draplugin.claims import claim_reader
-from agent.draplugin.prepared import PreparedClaims
+from agent.draplugin.prepared import GIVE_UP_S, PreparedClaims
 from agent.draplugin.server import DraServer
 from agent.draplugin.service import DeviceHealth, DeviceVerdict, DraServicer
 from agent.errors import ApiUnavailable, UnreadableError
@@ -97,6 +97,7 @@ class DraLoop(PeriodicLoop):
         self._watch = watch
         self._wake = threading.Event()
         self._pool: Pool | None = None
+        self._has_pool = threading.Event()
         self._gpus: tuple[Gpu, ...] = ()  # of the pool
         node, connect = settings.node_name, connection(settings.kubeconfig)
         self._held = HeldDevices(
@@ -258,8 +259,9 @@ class DraLoop(PeriodicLoop):
             or pool.form != wanted
         ):
             rules = self._plugins.placement_rules(snapshot)
-            pool = Pool.of(snapshot, gpus, rules, form=wanted)
-            self._pool, self._gpus = pool, gpus
+            pool = Pool.of(snapshot, gpus, rules, form=wanted, kept=kept)
+            self._pool, self._gpus, self._form = pool, gpus, wanted
+            self._has_pool.set()
         return pool
 
     def _ordered(self, pool: Pool, now: Conditions) -> Sequence[Group]:
@@ -318,7 +320,7 @@ class DraLoop(PeriodicLoop):
         self._pause.reset()
         self._notices.report_dropped(self._served.dropped, self._served.version)
         self._report(self._held.problem if self._held.known is None else None)
-        self._published = groups, slices
+        self._published = None if self._publisher.is_ahead else (groups, slices)
         return TICK_S
 
     def _withdraw(self) -> float | None:
@@ -342,7 +344,15 @@ class DraLoop(PeriodicLoop):
         return TICK_S + self._pause.next_s(error.retry_after_s)
 
     def _backing(self, name: str) -> BackingDevices | None:
-        """Return what is behind a device that is published, or was by another form."""
+        """Return what is behind a device that is published, or was by another form.
+
+        A process that has just begun waits for its first scan: the kubelet would try again a
+        minute after an error.
+
+        Raises:
+            UnreadableError: the GPUs of the node are not known.
+        """
+        self._has_pool.wait(GIVE_UP_S)
         pool = self._pool
         if pool is None:
             raise UnreadableError("the node has not been read yet", "it is tried again later")

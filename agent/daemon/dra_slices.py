@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -28,6 +30,11 @@ _UNKNOWN_FIELD = "not declared in schema"
 ``typed``)."""
 
 
+AHEAD_S = 5.0
+"""How long the server's answers count for more than what the watch shows: events of two writes come
+one by one, and a pool seen between them looks like one that takes a new generation."""
+
+
 class FieldsDropped(Exception):  # noqa: N818 - not an error: the slices take another form
     """The server does not keep a field that the slices need."""
 
@@ -40,7 +47,13 @@ class SlicePublisher:
         errors: attempts to write that failed.
     """
 
-    def __init__(self, node: str, connect: Connect, served: ServedFields) -> None:
+    def __init__(
+        self,
+        node: str,
+        connect: Connect,
+        served: ServedFields,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Write nothing yet."""
         self.writes = 0
         self.errors = 0
@@ -48,7 +61,14 @@ class SlicePublisher:
         self._connect = connect
         self._served = served
         self._owner: Mapping[str, Any] | None = None
+        self._clock = clock
         self._answers: dict[str, tuple[Any, Any]] = {}  # name → what was sent last, and stored
+        self._ahead: dict[str, _Written] = {}  # of the watch
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the watch may not have shown every write: what it shows decides soon."""
+        return bool(self._ahead)
 
     def publish(self, pool: Pool, groups: Sequence[Group], observed: Slices) -> None:
         """Write what differs from *observed*, the slices of our driver.
@@ -57,17 +77,19 @@ class SlicePublisher:
             FieldsDropped: see there; nothing was written, or the server has just been replaced.
             ApiUnavailable: something could not be written; what came before it is.
         """
-        seen = {
-            name: {**each, "spec": self._as_sent(name, each)} for name, each in observed.items()
-        }
+        current = self._current(observed)
+        seen = {name: {**each, "spec": self._as_sent(name, each)} for name, each in current.items()}
         todo = changes(self._node, self._node_reference(), pool.counter_sets, groups, seen)
         for body in todo.applied:
             if self._served.untried(body["spec"]):
                 self._try(body)
         for body in todo.applied:
-            self._apply(body)
+            name = body["metadata"]["name"]
+            stored = self._apply(body)
+            self._ahead[name] = _Written(_version(observed.get(name)), stored, self._clock())
         for name in todo.deleted:
             self.delete(name)
+            self._ahead[name] = _Written(_version(observed.get(name)), None, self._clock())
         if todo:
             structlog.get_logger().info(
                 "slices published",
@@ -117,7 +139,7 @@ class SlicePublisher:
         else:
             raise _refusal(f"PATCH {self._connect().host}{SLICES}", answer)
 
-    def _apply(self, body: Mapping[str, Any]) -> None:
+    def _apply(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         name = body["metadata"]["name"]
         answer = self._send(body, {})
         if answer.status not in _OK:
@@ -126,6 +148,20 @@ class SlicePublisher:
         stored = part(answer.body, "spec")
         self._answers[name] = body["spec"], known_fields(stored)
         _raise_if(self._served.compare(body["spec"], stored))
+        return answer.body
+
+    def _current(self, observed: Slices) -> Slices:
+        """Return *observed* with what was written since, as far as the watch has not shown it."""
+        current = dict(observed)
+        for name, written in tuple(self._ahead.items()):
+            is_shown = _version(observed.get(name)) != written.before
+            if is_shown or self._clock() - written.at > AHEAD_S:
+                del self._ahead[name]
+            elif written.stored is None:
+                current.pop(name, None)
+            else:
+                current[name] = written.stored
+        return current
 
     def _send(self, body: Mapping[str, Any], query: Mapping[str, str]) -> Answer:
         path = f"{SLICES}/{body['metadata']['name']}"
@@ -140,6 +176,25 @@ class SlicePublisher:
             if uid is not None:
                 self._owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
         return self._owner
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A write that the watch may not have shown yet.
+
+    Attributes:
+        before: the version that the watch showed then; ``None`` for no such slice.
+        stored: the slice as the server stored it; ``None`` for one that was deleted.
+        at: when.
+    """
+
+    before: str | None
+    stored: Mapping[str, Any] | None
+    at: float
+
+
+def _version(each: Mapping[str, Any] | None) -> str | None:
+    return None if each is None else str(part(each, "metadata").get("resourceVersion"))
 
 
 def own(slices: Slices) -> Slices:

@@ -34,6 +34,7 @@ class FakeSliceApi:
         self.deleted: list[str] = []
         self.version: str | None = "v1.36.3"
         self.versions_asked = 0
+        self.version_of_all = 0
         self.refusal: int | None = None
         self._watch = watch
 
@@ -66,7 +67,9 @@ class FakeSliceApi:
         if self.refusal is not None:
             return Answer(status=self.refusal, body={"message": "no"}, retry_after_s=None)
         name = path.removeprefix(f"{SLICES}/")
+        self.version_of_all += 1
         stored = deepcopy(body)
+        stored["metadata"]["resourceVersion"] = str(self.version_of_all)
         spec = stored["spec"]
         spec.update(self.extra)
         if "sharedCounters" in self.off:

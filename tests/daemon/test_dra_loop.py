@@ -1,5 +1,6 @@
 """Our DRA driver, step by step: when it publishes what, and when it does not."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from agent.config.settings import Settings
 from agent.daemon import dra_loop
 from agent.daemon.dra_loop import DraLoop
+from agent.daemon.dra_slices import AHEAD_S
 from agent.draplugin.claims import AllocatedDevice, ClaimReference
 from agent.errors import InputError
 from agent.health.notices import Notice
@@ -20,7 +22,7 @@ from agent.machines.bundled import machine
 from tests.cluster.export.dra_machines import slices as nvidia_slices
 from tests.daemon.fake_slices import FakeSliceApi
 from tests.daemon.plugin_sets import serving_node
-from tests.daemon.test_dra_held import Kubelet, by_claim, pod
+from tests.daemon.test_dra_held import Clock, Kubelet, by_claim, pod
 
 DGX = machine("dgx-h100")
 UUIDS = tuple(gpu.uuid or "" for gpu in DGX.gpus)
@@ -354,6 +356,69 @@ def test_taints_keep_their_time_over_a_restart(start: Start, api: FakeSliceApi) 
     api.show()
     again.settle(8)
     assert api.devices == stored
+
+
+def test_news_of_one_write_before_the_other_are_no_reason_to_write_again(
+    start: Start, api: FakeSliceApi
+) -> None:
+    node = start(dra_devices="sets")
+    api.show()
+    node.settle(8)
+    other = start(dra_devices="gpus")
+    node.loop.close()
+    before = dict(api.slices)
+    other.loop.step()
+    after, writes = dict(api.slices), len(api.writes)
+    assert before.keys() > after.keys(), "counters are gone"
+    api._watch._publish({**before, **after})  # the one that is deleted comes last
+    other.loop.step()
+    assert len(api.writes) == writes
+    api.show()
+    other.settle(4)
+    assert len(api.writes) == writes
+    api.slices.clear()  # as a kubelet does that starts
+    api.show()
+    other.settle(4)
+    assert len(api.writes) == writes + 1
+
+
+def test_slices_that_vanish_before_the_watch_shows_them_are_written_again(
+    start: Start, api: FakeSliceApi
+) -> None:
+    node = start()
+    clock = Clock()
+    node.loop._publisher._clock = clock
+    api.show()
+    node.loop.step()
+    assert api.slices
+    api.slices.clear()
+    node.loop.step()
+    assert not api.slices, "the watch is late, perhaps"
+    clock.now += AHEAD_S + 1
+    node.settle()
+    assert api.slices
+
+
+def test_a_claim_that_comes_before_the_first_scan_waits_for_it(
+    start: Start, api: FakeSliceApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    api.show()
+    node.settle()
+    node.loop.prepared.prepare(node.allocate("1", "gpu-1b"))
+    node.loop.close()
+    plugins = node.loop._plugins
+    scanned = plugins.published
+    monkeypatch.setattr(plugins, "_published", None)
+    again = start()
+    done: list[str] = []
+    claim = again.allocate("2", "gpu-43")
+    asking = threading.Thread(target=lambda: done.append(again.loop.prepared.prepare(claim).uid))
+    asking.start()
+    monkeypatch.setattr(plugins, "_published", scanned)
+    again.settle()
+    asking.join(60)
+    assert done == ["2"]
 
 
 @pytest.mark.parametrize("off", ["", "lists"])

@@ -36,7 +36,10 @@ class Audit:
         )
 
     def requests(self, since: str = "") -> Counter[tuple[str, str]]:
-        """Return how often the agents of all nodes used each verb on each kind of object."""
+        """Return how often the agents of all nodes used each verb on each kind of object.
+
+        Questions for anything else, such as the server's version, do not count.
+        """
         return Counter(
             (event["verb"], event["objectRef"]["resource"]) for event in self._events(since)
         )
@@ -49,6 +52,6 @@ class Audit:
             event = json.loads(line)
             # The end of a watch has a line of its own: whoever stops an agent writes it.
             is_end = event["verb"] == "watch" and event["stage"] == "ResponseComplete"
-            is_ours = event["user"]["username"].endswith(_WHO)
+            is_ours = event["user"]["username"].endswith(_WHO) and "objectRef" in event
             if is_ours and not is_end and event["requestReceivedTimestamp"] >= since:
                 yield event
