@@ -535,3 +535,23 @@ def test_the_counters_of_a_claimed_set_outlive_one_of_its_gpus(
     again.loop.prepared.unprepare("1")
     again.settle(8)
     assert name not in api.devices
+
+
+def test_a_prepared_claim_takes_what_overlaps_out_of_the_slices_by_one_write(
+    start: Start, api: FakeSliceApi
+) -> None:
+    node = start(dra_devices="sets")
+    api.show()
+    node.settle(8)
+    before, writes = dict(api.devices), len(api.writes)
+    name = next(it for it in before if it.startswith("gpus-") and it.count("-") == 4)
+    buses = set(name.split("-")[1:])
+    node.loop.prepared.prepare(node.allocate("1", name))
+    node.settle(8)
+    gone = {it for it in before if buses & set(it.split("-")[1:]) and it[:4] in ("gpu-", "gpus")}
+    assert api.devices.keys() == before.keys() - (gone - {name})
+    assert len(api.writes) == writes + 1
+    node.loop.prepared.unprepare("1")
+    node.settle(8)
+    assert api.devices == before
+    assert len(api.writes) == writes + 2
