@@ -205,7 +205,7 @@ def test_an_unhealthy_gpu_is_tainted_and_its_pod_kept(
     pods.run(pod_with("kept", node.name, "first"))
     (gpu,) = cdi_of(node, "kept")
     node.agent.xid(IDS.index(gpu), 79)
-    theirs = {each.name for each in _POOL.sets if gpu in each.gpus}
+    theirs = {each.name for each in _POOL.sets if each.gpus == (gpu,)}  # others are left out
     wait_for(
         "devices are tainted",
         lambda: taints(lab, "unhealthy").keys() == theirs,
