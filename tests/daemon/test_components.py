@@ -131,3 +131,28 @@ def test_no_slices_are_followed_for_one_look_or_without_an_api_server(
     components.settings = replace(components.settings, dra=True)
     with pytest.raises(InputError, match="needs an API server"):
         components.add_slices()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_needed"),
+    [
+        (None, False),
+        ("{", False),
+        ("[]", False),
+        ('{"claims": []}', False),
+        ('{"claims": [{"uid": "1"}]}', True),
+    ],
+)
+def test_our_dra_driver_runs_on_for_the_claims_that_it_left(
+    components: Components, tmp_path: Path, text: str | None, *, is_needed: bool
+) -> None:
+    (tmp_path / "none").write_text("")
+    components.settings = replace(components.settings, health_file=tmp_path / "health.json")
+    components.add_slices()
+    if text is not None:
+        (tmp_path / "claims.json").write_text(text)
+    assert components.needs_dra is is_needed
+    components.settings = replace(components.settings, dra=True)
+    assert components.needs_dra
+    components.settings = replace(components.settings, once=True)
+    assert not components.needs_dra
