@@ -329,6 +329,10 @@ class Settings:
         "numbers of GPUs in the sets of the DRA driver; auto: powers of two, and all",
         "LIST",
     )
+    dra_admin_devices: bool = _DEVICES.switch(
+        False,  # the scheduler evaluates selectors on each of them for every pod
+        "publish for each GPU a device of the DRA driver for pods that monitor it by admin access",
+    )
     mig_strategy: str = _DEVICES.choice(
         "none", "how MIG devices are offered", "none", "single", "mixed", is_live=True
     )

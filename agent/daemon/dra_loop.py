@@ -252,7 +252,13 @@ class DraLoop(PeriodicLoop):
     def _take(self, snapshot: Snapshot) -> Pool:
         """Return the pool of *snapshot*; the same object while nothing that decides it changes."""
         settings, served = self._settings, self._served
-        wanted = form(served.release, settings.dra_devices, settings.dra_set_sizes, served.dropped)
+        wanted = form(
+            served.release,
+            settings.dra_devices,
+            settings.dra_set_sizes,
+            served.dropped,
+            has_admin=settings.dra_admin_devices,
+        )
         gpus = self._plugins.offerable(snapshot)
         pool = self._pool
         if (

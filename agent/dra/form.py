@@ -26,12 +26,15 @@ class Form:
         has_taints: unhealthy and held devices are published with taints; without it they are left
             out.
         has_lists: ``numaNode`` is a list (KEP-6072, gate DRAListTypeAttributes).
+        has_admin: each GPU has a device for administration, too. The scheduler evaluates selectors
+            on them for every pod, on a node without free GPUs on nothing else.
         sizes: numbers of GPUs of the sets that are published; empty for the usual ones.
     """
 
     has_sets: bool = True
     has_taints: bool = True
     has_lists: bool = False
+    has_admin: bool = False
     sizes: tuple[int, ...] = ()
 
 
@@ -44,6 +47,8 @@ def form(
     wanted: str,
     sizes: tuple[int, ...],
     dropped: frozenset[str],
+    *,
+    has_admin: bool = False,
 ) -> Form:
     """Return the form for a cluster.
 
@@ -54,6 +59,7 @@ def form(
         sizes: the setting ``dra-set-sizes``; empty for the usual ones.
         dropped: fields that the API server did not keep: ``sharedCounters``,
             ``consumesCounters``, ``taints`` or ``lists``.
+        has_admin: the setting ``dra-admin-devices``.
     """
     is_cheap = release is not None and release >= CHEAP_COUNTERS
     is_wanted = wanted == "sets" or (wanted == "auto" and is_cheap)
@@ -62,5 +68,6 @@ def form(
         has_sets=is_wanted and not dropped - {"lists"},
         has_taints="taints" not in dropped,
         has_lists=has_lists,
+        has_admin=has_admin,
         sizes=sizes,
     )

@@ -96,7 +96,8 @@ class Pool:
             form = replace(form, has_sets=False)
         sets = singles_of(snapshot, whole)
         if form.has_sets:
-            room = max(0, MOST_DEVICES - len(sets) - len(gpus))
+            taken = len(sets) + (len(gpus) if form.has_admin else 0)
+            room = max(0, MOST_DEVICES - taken)
             found = _as_if_whole(snapshot)  # a GPU that is lost has no links to compare
             able = allocator if found is snapshot else Allocator(found, rules)
             sets += gpu_sets(snapshot, able, whole, wanted=form.sizes, room=room)
@@ -261,6 +262,8 @@ def _built(
                         BackingDevices(uuids=(part.uuid,), gpus=(gpu.id,), is_part=True),
                     ),
                 )
+        if not form.has_admin:
+            continue
         body = admin_device(gpu, attributes)
         yield (
             body["name"],

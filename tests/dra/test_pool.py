@@ -21,8 +21,8 @@ from agent.probes.dra import devices_of
 from agent.topology.published import gpus_of
 
 NOW = Conditions()
-SETS = Form()
-GPUS = Form(has_sets=False)
+SETS = Form(has_admin=True)
+GPUS = Form(has_sets=False, has_admin=True)
 BARE = Form(has_sets=False, has_taints=False)
 NODES = Path(__file__).parents[1] / "nodes"
 SINCE = "2026-01-01T00:00:00Z"
@@ -243,7 +243,7 @@ def test_mig_devices_have_no_counters_and_their_gpu_is_in_no_set(form: Form) -> 
 
 def test_a_node_of_mig_devices_has_one_slice() -> None:
     snapshot = with_mig(machine("dgx-h100"))
-    made = Pool.of(snapshot, snapshot.gpus[:1])
+    made = Pool.of(snapshot, snapshot.gpus[:1], form=SETS)
     (only,) = written(made)
     assert [it["name"] for it in only["spec"]["devices"]] == [
         "mig-0000-1b-00-0-1-0",
@@ -281,6 +281,12 @@ def test_each_gpu_has_a_device_for_administration_that_nothing_taints(form: Form
     of_gpu = made.backing("gpu-1b")
     assert of_gpu is not None
     assert not of_gpu.needs_admin
+
+
+@pytest.mark.parametrize("form", [Form(), Form(has_sets=False)])
+def test_there_are_no_devices_for_administration_unless_asked_for(form: Form) -> None:
+    found = devices(pool(machine("dgx-h100"), form))
+    assert not [name for name in found if name.startswith("admin-")]
 
 
 def test_a_gpu_that_another_driver_publishes_is_tainted_with_its_name() -> None:

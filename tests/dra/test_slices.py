@@ -187,14 +187,14 @@ def test_devices_in_the_way_of_claims_come_and_go_by_one_write(
 
 @given(states=st.lists(subsets, min_size=1, max_size=6))
 @settings(max_examples=50, deadline=None)
-def test_without_taints_there_is_one_slice_whatever_is_left_out(states: list[set[int]]) -> None:
+def test_without_taints_there_is_one_slice_at_most_whatever_is_left_out(states: list[set[int]]) -> None:
     observed: dict[str, Any] = {}
     for unsound in states:
         now = Conditions(health=unhealthy({IDS[at] for at in unsound}))
         found = written((), observed, BARE, now)
         assert len(found.applied) <= 1
         observed = stored(found, observed)
-        assert list(observed) == [DEVICES]
+        assert list(observed) == ([] if len(unsound) == len(IDS) else [DEVICES])
         assert not written((), observed, BARE, now)
         leads(observed, BARE.groups((), now), (1, 2, 4, 8))
 
@@ -245,7 +245,7 @@ def test_devices_stay_in_their_slices_where_there_are_several() -> None:
     pool = many_parts()
     before = stored(written(pool=pool))
     assert len(before) == 4
-    assert [len(it["spec"].get("devices", ())) for it in before.values()] == [0, 64, 64, 17]
+    assert [len(it["spec"].get("devices", ())) for it in before.values()] == [0, 64, 64, 9]
     used = IDS[4:5]  # of the best four
     found = written(used, before, pool)
     assert [it["metadata"]["name"] for it in found.applied] == [DEVICES]

@@ -227,7 +227,11 @@ def test_the_oracle_allocates_what_the_scheduler_does(lab: Cluster, case: Case) 
         end(lab, name)
 
 
-@pytest.mark.parametrize("form", [Form(), Form(has_sets=False)], ids=["sets", "singles"])
+@pytest.mark.parametrize(
+    "form",
+    [Form(has_admin=True), Form(has_sets=False, has_admin=True)],
+    ids=["sets", "singles"],
+)
 def test_monitoring_is_allocated_beside_users_and_taints(namespaces: None, form: Form) -> None:
     del namespaces
     snapshot = machine("dgx-h100")
@@ -257,7 +261,7 @@ def test_monitoring_is_allocated_beside_users_and_taints(namespaces: None, form:
 def test_no_other_class_selects_devices_for_monitoring(namespaces: None, name: str) -> None:
     del namespaces
     snapshot = machine("dgx-h100")
-    pool = Pool.of(snapshot, snapshot.gpus)
+    pool = Pool.of(snapshot, snapshot.gpus, form=Form(has_admin=True))
     groups = [it for it in pool.groups((), Conditions()) if it.name == "admin"]
     slices = changes("n", None, [], groups, {}).applied
     asked_for = {"deviceClassName": f"{name}.nodetopo.io", "count": 1}
