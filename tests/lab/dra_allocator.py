@@ -76,6 +76,7 @@ class DraAllocator:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self.set_gates({})
         return self
 
     def __exit__(
@@ -137,7 +138,7 @@ class DraAllocator:
 
     def set_gates(self, gates: Mapping[str, bool]) -> None:
         """Give the scheduler's feature gates these values, and all others their defaults."""
-        self._ask({"do": "gates", "gates": dict(gates)})
+        self._ask({"do": "gates", "gates": {**self._release.allocator_gates, **gates}})
 
     def bench(
         self, slices: Sequence[Json], nodes: int, spec: Json, *, pods: int = 2, per_pod: int = 8

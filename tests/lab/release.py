@@ -33,6 +33,7 @@ class Release:
         emulated: the release whose gates and APIs API server and scheduler have instead of their
             own; empty for none.
         kubelet_gates: what differs from the kubelet's defaults.
+        allocator_gates: what differs from the defaults of the scheduler by itself.
         tests: globs below ``tests/lab``, of what the nightly run repeats.
     """
 
@@ -42,6 +43,7 @@ class Release:
     tags: str = ""
     emulated: str = ""
     kubelet_gates: Mapping[str, bool] = field(default_factory=dict)
+    allocator_gates: Mapping[str, bool] = field(default_factory=dict)
     tests: tuple[str, ...] = ()
 
     @property
@@ -57,16 +59,19 @@ class Release:
 
 PINNED = Release(name="1.36", kubelet=(1, 36))
 
-_OF_THE_SERVER = (
-    "test_allocator_gates.py",
+_OF_ANY_SERVER = (
     "test_claims_*.py",
-    "test_dra*.py",
+    "test_dra.py",
+    "test_dra_[!ac]*.py",
     "test_labels.py",
     "test_qos.py",
     "test_rejections.py",
     "test_zones.py",
 )
 """Tests of what depends on API server and scheduler."""
+
+_OF_COUNTERS = ("test_allocator_gates.py", "test_dra_[ac]*.py")
+"""Tests of DRA that need devices with shared counters."""
 
 _OF_THE_KUBELET = (
     "test_admission_*.py",
@@ -97,6 +102,16 @@ _KUBELET_1_34: Mapping[str, bool] = MappingProxyType(
 """Of the gates that 1.36 has otherwise those of devices and restarts (kubernetes v1.36.3
 pkg/features/kube_features.go)."""
 
+_ALLOCATOR_1_34: Mapping[str, bool] = MappingProxyType(
+    {
+        "DRAConsumableCapacity": False,
+        "DRADeviceBindingConditions": False,
+        "DRADeviceTaints": False,
+        "DRAPartitionableDevices": False,
+    }
+)
+"""Of the gates that the allocator of 1.36 has otherwise."""
+
 RELEASES: Mapping[str, Release] = MappingProxyType(
     {
         release.name: release
@@ -107,7 +122,7 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
                 kubelet=(1, 37),
                 pins="go-1.37",
                 tags="k137",
-                tests=(*_OF_THE_KUBELET, *_OF_THE_SERVER),
+                tests=(*_OF_THE_KUBELET, *_OF_ANY_SERVER, *_OF_COUNTERS),
             ),
             # The oldest that has DRA: neither sets of devices with shared counters nor taints.
             Release(
@@ -115,7 +130,8 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
                 kubelet=PINNED.kubelet,
                 emulated="1.34",
                 kubelet_gates=_KUBELET_1_34,
-                tests=_OF_THE_SERVER,
+                allocator_gates=_ALLOCATOR_1_34,
+                tests=_OF_ANY_SERVER,
             ),
         )
     }
