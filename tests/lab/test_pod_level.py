@@ -30,16 +30,15 @@ def kubeconfig(cluster: Cluster) -> Path:
 
 
 GATES = {"PodLevelResourceManagers": True}
+GATES_1_36 = {"InPlacePodLevelResourcesVerticalScaling": False}
+"""That kubelet resizes such a pod once it runs, and panics here, where pods have no cgroups
+(kuberuntime_manager.go, doPodResizeAction)."""
 
 
 @pytest.fixture(scope="module")
 def whole(cluster: Cluster) -> Iterator[Node]:
-    """Return a node whose kubelet aligns pods as a whole, if it can.
-
-    That of 1.36 resizes such a pod once it runs, and panics here, where pods have no cgroups
-    (kuberuntime_manager.go, doPodResizeAction).
-    """
-    gates = GATES if cluster.release.kubelet >= (1, 37) else {}
+    """Return a node whose kubelet aligns pods as a whole, from 1.37 on."""
+    gates = GATES if cluster.release.kubelet >= (1, 37) else GATES_1_36
     policies = Policies(scope="pod", gates=gates)
     node = cluster.add_node("whole", "h100x8-nvswitch-2numa-8cx7", policies=policies)
     node.agent.start()
