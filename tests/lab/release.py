@@ -70,8 +70,8 @@ _OF_ANY_SERVER = (
 )
 """Tests of what depends on API server and scheduler."""
 
-_OF_COUNTERS = ("test_allocator_gates.py", "test_dra_[ac]*.py")
-"""Tests of DRA that need devices with shared counters."""
+_OF_NEW_SERVERS = ("test_allocator_gates.py", "test_dra_[ac]*.py", "test_manifests_refused.py")
+"""Those that need what 1.36 has on: shared counters of devices, restart rules of containers."""
 
 _OF_THE_KUBELET = (
     "test_admission_*.py",
@@ -122,7 +122,7 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
                 kubelet=(1, 37),
                 pins="go-1.37",
                 tags="k137",
-                tests=(*_OF_THE_KUBELET, *_OF_ANY_SERVER, *_OF_COUNTERS),
+                tests=(*_OF_THE_KUBELET, *_OF_ANY_SERVER, *_OF_NEW_SERVERS),
             ),
             # The oldest that has DRA: neither sets of devices with shared counters nor taints.
             Release(
