@@ -4,6 +4,7 @@ Sources: k8s.io/api v0.36 ``resource/v1`` types.go (ResourceSlice, Device), and 
 PodResources API (``DynamicResource``).
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -41,9 +42,12 @@ class PublishedDevice:
     Attributes:
         driver, pool, name: which together name it in claims.
         attributes: by full name (``resource.kubernetes.io/pciBusID``); an attribute without a
-            domain belongs to the driver's. Numbers and truth values are as JSON writes them.
+            domain belongs to the driver's. Numbers, truth values and lists are as JSON writes them;
+            :meth:`values` takes lists apart.
         counters: the shared counters that it consumes, as ``<set>/<counter>``, sorted.
         taints: as ``<key>=<value>:<effect>``, in the slice's order.
+        capacity: quantities by full name, as the slice has them.
+        is_shared: whether several claims can have shares of it (``allowMultipleAllocations``).
     """
 
     driver: str
@@ -52,11 +56,78 @@ class PublishedDevice:
     attributes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     counters: tuple[str, ...] = ()
     taints: tuple[str, ...] = ()
+    capacity: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    is_shared: bool = False
 
     @property
     def key(self) -> DeviceKey:
         """What claims name it by."""
         return self.driver, self.pool, self.name
+
+    def values(self, name: str) -> tuple[str, ...]:
+        """Return the values of the attribute *name*: one, or those of a list; empty without it.
+
+        Lists are alpha since Kubernetes 1.36 (KEP-6072, gate ``DRAListTypeAttributes``): devices
+        are equal in an attribute if their lists have a value in common, and a single value counts
+        as a list of one.
+        """
+        text = self.attributes.get(name)
+        listed = _listed(text)
+        if listed is None:
+            return () if text is None else (text,)
+        return tuple(it if isinstance(it, str) else json.dumps(it) for it in listed)
+
+    def is_list(self, name: str) -> bool:
+        """Return whether the attribute *name* is a list."""
+        return _listed(self.attributes.get(name)) is not None
+
+
+def _listed(text: str | None) -> list[object] | None:
+    """Return the values of a list; ``None`` for an attribute of one value, or none."""
+    try:
+        found = json.loads(text) if text is not None and text.startswith("[") else None
+    except ValueError:
+        return None
+    return found if isinstance(found, list) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedPool:
+    """A pool of devices, by the slices of its newest generation.
+
+    The scheduler allocates nothing of a pool that lacks slices (k8s.io/dynamic-resource-allocation
+    v0.36.3 ``structured``).
+
+    Attributes:
+        driver, name: which together name it.
+        nodes: names that its slices have as ``nodeName``, sorted.
+        selects_by: how its other slices select nodes: ``allNodes``, ``nodeSelector``,
+            ``perDeviceNodeSelection``; sorted.
+        devices: how many devices these slices have.
+        slices: how many slices there are.
+        expected: how many there have to be; ``None`` where no slice says.
+        has_groups: whether devices are in compatibility groups, which only a scheduler with the
+            gate ``DRADeviceCompatibilityGroups`` (alpha in 1.37) understands.
+    """
+
+    driver: str
+    name: str
+    nodes: tuple[str, ...] = ()
+    selects_by: tuple[str, ...] = ()
+    devices: int = 0
+    slices: int = 1
+    expected: int | None = None
+    has_groups: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all its slices are there, as far as they say."""
+        return self.expected is None or self.slices >= self.expected
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return f"the pool {self.name} of {self.driver}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
