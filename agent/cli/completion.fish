@@ -631,6 +631,10 @@ function __nodetopo_complete
       true
     case ' export:--with-nics'
       true
+    case ' export:--with-cpus'
+      true
+    case ' export:--cpus'
+      true
     case ' export:--label-prefix'
       true
     case ' doctor:--only'
@@ -1000,7 +1004,7 @@ function __nodetopo_complete
         case ' admit'
           printf '%s\n' -h --help --manifest --policy --scope -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' export'
-          printf '%s\n' -h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --label-prefix
+          printf '%s\n' -h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --with-cpus --cpus --label-prefix
         case ' doctor'
           printf '%s\n' -h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' migrate'

@@ -319,6 +319,8 @@ _nodetopo() {
     " export:--driver") words='' ;;
     " export:--device-class") words='' ;;
     " export:--with-nics") words='' ;;
+    " export:--with-cpus") words='' ;;
+    " export:--cpus") words='' ;;
     " export:--label-prefix") words='' ;;
     " doctor:--only") words='' ;;
     " doctor:--levels") words='' ;;
@@ -504,7 +506,7 @@ _nodetopo() {
         " health") words='-h --help --only --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " audit") words='-h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " admit") words='-h --help --manifest --policy --scope -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " export") words='-h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --label-prefix' ;;
+        " export") words='-h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --with-cpus --cpus --label-prefix' ;;
         " doctor") words='-h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " migrate") words='-h --help --check --as --write --deploy -o --output --strict --no-color' ;;
         " allocate") words='-h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;

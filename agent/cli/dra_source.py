@@ -1,16 +1,19 @@
 """ResourceSlices and ResourceClaims of the cluster, from the API server or from files."""
 
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from agent.cli.cluster_source import found, not_usable, objects
 from agent.cli.output import progress
 from agent.cli.source import settings
+from agent.cluster.node import ClusterNode
+from agent.cluster.reach import seen_from
 from agent.errors import ApiUnavailable, DecodeError
 from agent.formats.fields import Object, text
 from agent.kubeapi.client import Api
-from agent.model.dra import API, PublishedDevice
-from agent.probes.dra import devices_of
+from agent.model.dra import API, PublishedDevice, PublishedPool
+from agent.probes.dra import devices_of, newest_of, pools_of
 
 CLAIMS = f"{API}/resourceclaims"
 
@@ -63,11 +66,50 @@ def connect(args: Namespace) -> Callable[[], Api]:
     return connection(settings(args).kubeconfig)
 
 
-def published_by_node(slices: tuple[Object, ...]) -> Mapping[str, tuple[PublishedDevice, ...]]:
-    """Return the devices of each node, without those of pools that belong to no single node."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What DRA drivers publish in a cluster.
+
+    Attributes:
+        by_node: the devices that each node reaches, those of incomplete pools among them.
+        pools: all pools.
+        unplaced: pools whose slices select nodes by something else than a name, where no Nodes are
+            known that they could select.
+    """
+
+    by_node: Mapping[str, tuple[PublishedDevice, ...]] = field(default_factory=dict)
+    pools: tuple[PublishedPool, ...] = ()
+    unplaced: tuple[PublishedPool, ...] = ()
+
+    @property
+    def incomplete(self) -> tuple[PublishedPool, ...]:
+        """The pools of which nothing is allocated: slices are missing."""
+        return tuple(pool for pool in self.pools if not pool.is_complete)
+
+
+def published_in(slices: Sequence[Object], nodes: Sequence[ClusterNode] | None) -> Published:
+    """Return what *slices* publish for the nodes that they name, and for those of *nodes*.
+
+    *nodes* are ``None`` where no Nodes are known.
+    """
     by_node: dict[str, list[Object]] = {}
-    for each in slices:
-        node = text(each, "spec", "nodeName")
-        if node is not None:
-            by_node.setdefault(node, []).append(each)
-    return {node: devices_of(own) for node, own in sorted(by_node.items())}
+    for each in newest_of(slices):
+        named = text(each, "spec", "nodeName")
+        if named is not None:
+            by_node.setdefault(named, []).append(each)
+            continue
+        for node in nodes or ():
+            seen = seen_from(node, each)
+            if seen is not None:
+                by_node.setdefault(node.name, []).append(seen)
+    pools = pools_of(slices)
+    return Published(
+        by_node={node: devices_of(own) for node, own in sorted(by_node.items())},
+        pools=pools,
+        unplaced=tuple(pool for pool in pools if pool.selects_by) if nodes is None else (),
+    )
+
+
+def published_by_node(slices: Sequence[Object]) -> Mapping[str, tuple[PublishedDevice, ...]]:
+    """Return the devices of each node that slices name."""
+    return published_in(slices, None).by_node

@@ -146,11 +146,8 @@ def _machine(
         here = load(args, needs_gpus=False, needs_hardware=False)
         if here.gpus:
             return here, "this node"
-    from agent.cluster.export.shapes import (  # noqa: PLC0415 - placement
-        NIC_DRIVER,
-        machine_of,
-        with_links,
-    )
+    from agent.cluster.export.offered import NIC_DRIVER  # noqa: PLC0415 - placement
+    from agent.cluster.export.shapes import machine_of, with_links  # noqa: PLC0415 - same
     from agent.machines import bundled  # noqa: PLC0415 - same
 
     devices = published.get(node, ())

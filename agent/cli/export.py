@@ -1,7 +1,8 @@
 """``nodetopo export``: the cluster's topology, written for one scheduler or as claims of GPUs."""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.cli.cluster_source import add_cluster_source, load_nodes
@@ -19,9 +20,10 @@ from agent.cluster.export.record import (
 from agent.cluster.kinds import selector
 from agent.errors import InputError, NothingFound
 from agent.model.digits import is_digits
-from agent.model.dra import SLICES
+from agent.model.dra import PCI_BUS_ID, SLICES
 
 if TYPE_CHECKING:  # they load placement, which no topology needs
+    from agent.cli.dra_source import Published
     from agent.cluster.export.dra import ClaimOptions
     from agent.cluster.export.shapes import Shape
 
@@ -36,7 +38,17 @@ _EPILOG = (
 _OTHERS = ("levels", "size", "cluster_id")
 """Flags that claims have no use for."""
 
-_OF_CLAIMS = ("machine", "snapshot", "slices", "sizes", "driver", "device_class", "with_nics")
+_OF_CLAIMS = (
+    "machine",
+    "snapshot",
+    "slices",
+    "sizes",
+    "driver",
+    "device_class",
+    "with_nics",
+    "with_cpus",
+    "cpus",
+)
 """Flags that only claims have a use for."""
 
 
@@ -107,6 +119,14 @@ def _add_claims(parser: Parser) -> None:
         const="dra.net",
         help="claim RDMA NICs too, of the driver dra.net by default",
     )
+    add(
+        "--with-cpus",
+        metavar="DRIVER",
+        nargs="?",
+        const="dra.cpu",
+        help="claim CPUs too, of the driver dra.cpu by default",
+    )
+    add("--cpus", type=int, metavar="N", help="CPUs for each GPU, with --with-cpus (default: 8)")
 
 
 def run(args: Namespace) -> int:
@@ -164,7 +184,13 @@ def _claims(args: Namespace) -> Exported:
         known = f"known are: {', '.join(CLAIM_FORMS)}"
         raise InputError(f"unknown form {form!r} of {CLAIMS}", known)
     prefix = settings(args).label_prefix
-    chosen = {} if args.driver is None else {"driver": args.driver}
+    chosen: dict[str, Any] = {} if args.driver is None else {"driver": args.driver}
+    if args.cpus is not None:
+        if args.with_cpus is None:
+            raise InputError("--cpus is for --with-cpus", "add it, or leave --cpus out")
+        if args.cpus < 1:
+            raise InputError(f"--cpus {args.cpus}", "give a number of CPUs for each GPU")
+        chosen["cpus"] = args.cpus
     options = ClaimOptions(
         name=args.name,
         prefix=prefix,
@@ -172,10 +198,41 @@ def _claims(args: Namespace) -> Exported:
         sizes=_sizes(args.sizes),
         device_class=args.device_class,
         nic_driver=args.with_nics,
+        cpu_driver=args.with_cpus,
         namespace=args.in_namespace,
         **chosen,
     )
-    return export_claims(_shapes(args, options), options)
+    shapes = _shapes(args, options)
+    return export_claims(shapes, replace(options, release=_release(args)))
+
+
+def _nothing_usable(found: "Published", options: "ClaimOptions") -> NothingFound | None:
+    """Return why there is nothing to claim although the driver publishes; ``None`` if it does not.
+
+    The pools have been named one by one.
+    """
+    pools = [pool for pool in found.pools if pool.driver == options.driver]
+    if not pools:
+        return None
+    if all(pool in (*found.incomplete, *found.unplaced) for pool in pools):
+        return NothingFound(f"no pool of {options.driver} can be used", "see the warnings before")
+    what = f"no device of {options.driver} is a whole GPU with a PCI address"
+    return NothingFound(what, f"claims name GPUs by {PCI_BUS_ID}: check the driver's version")
+
+
+def _release(args: Namespace) -> tuple[int, int] | None:
+    """Return the release of the cluster; ``None`` without one, or where it does not say."""
+    if args.machine or args.snapshot or args.slices:
+        return None
+    from agent.cli.dra_source import connect  # noqa: PLC0415 - only with a cluster
+
+    return release_of(connect(args)().get("/version", {}).body)
+
+
+def release_of(version: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the release that an API server's ``/version`` names, such as ``1.37+``."""
+    found = [str(version.get(name)).rstrip("+") for name in ("major", "minor")]
+    return (int(found[0]), int(found[1])) if all(map(is_digits, found)) else None
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:
@@ -194,10 +251,10 @@ def _shapes(args: Namespace, options: "ClaimOptions") -> "Sequence[Shape]":
         for name in ("nodes", "selector"):
             if getattr(args, name):
                 raise InputError(f"--{name} does not go with one machine", "leave it out")
-        return (shape_of(load(args)),)
+        return (shape_of(load(args), options.drivers),)
     from agent.cli.dra_source import (  # noqa: PLC0415 - as above
         list_all,
-        published_by_node,
+        published_in,
         read_objects,
     )
 
@@ -214,20 +271,41 @@ def _shapes(args: Namespace, options: "ClaimOptions") -> "Sequence[Shape]":
         if args.slices is None
         else read_objects(args.slices, "ResourceSlice")
     )
+    found = published_in(slices, nodes if is_asked else None)
+    _warn_of_pools(args, found, options)
     wanted = {node.name for node in nodes}
+    broken = {(pool.driver, pool.name) for pool in found.incomplete}
     published = {
-        node: devices
-        for node, devices in published_by_node(slices).items()
+        node: tuple(it for it in devices if it.key[:2] not in broken)
+        for node, devices in found.by_node.items()
         if node in wanted or not is_asked
     }
-    return shapes_of(
+    shapes = shapes_of(
         published,
         nodes,
         map(bundled.machine, bundled.names()),
-        driver=options.driver,
-        nic_driver=options.nic_driver,
+        drivers=options.drivers,
         prefix=options.prefix,
     )
+    if not shapes and (nothing := _nothing_usable(found, options)) is not None:
+        raise nothing
+    return shapes
+
+
+def _warn_of_pools(args: Namespace, found: "Published", options: "ClaimOptions") -> None:
+    """Warn of pools of the drivers in question whose devices are in no claim."""
+    drivers = {options.driver, options.nic_driver, options.cpu_driver}
+    for pool in found.incomplete:
+        if pool.driver in drivers:
+            what = f"{pool.title} has {pool.slices} of {pool.expected} slices"
+            warn(args, f"{what}: nothing of it can be allocated, it is left out")
+    for pool in found.unplaced:
+        if pool.driver in drivers:
+            what = f"{pool.title} selects its nodes by {' and '.join(pool.selects_by)}"
+            warn(
+                args,
+                f"{what}: name the Nodes with --nodes, its {pool.devices} devices are left out",
+            )
 
 
 def _document_text(objects: Sequence[Any], document: Any, output: str) -> str:

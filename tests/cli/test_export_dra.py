@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.cli.export import release_of
 from agent.machines import bundled
 from agent.model.codec import encode
 from tests.cli.conftest import Cli
@@ -158,3 +159,84 @@ def test_a_snapshot_without_gpus_has_nothing_to_claim(cli: Cli, tmp_path: Path) 
     found = cli("export", "--for", "dra", "--snapshot", str(file))
     assert found.code == 2
     assert "no GPU with a PCI address to claim" in found.err
+
+
+def test_a_pool_that_lacks_slices_is_a_warning_and_in_no_claim(cli: Cli, tmp_path: Path) -> None:
+    lacking, whole = slices(V100, "n1")[0], slices(L40S, "n2")[0]
+    lacking["spec"]["pool"]["resourceSliceCount"] = 2
+    file = write_list(tmp_path / "s.json", [lacking, whole])
+    found = cli("export", "--for", "dra", "--slices", file, "--sizes", "2")
+    assert names(found.out) == ["gpu-topology-4x-l40s-2"]
+    assert "warning: the pool n1 of gpu.nvidia.com has 1 of 2 slices" in found.err
+
+
+def test_pools_by_selector_are_for_the_nodes_that_they_select(cli: Cli, tmp_path: Path) -> None:
+    (one,) = slices(V100, "rack")
+    del one["spec"]["nodeName"]
+    term = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["7"]}]}
+    one["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
+    file = write_list(tmp_path / "s.json", [one])
+    arguments = ("export", "--for", "dra", "--slices", file, "--sizes", "2")
+    alone = cli(*arguments)
+    assert alone.out == ""
+    assert "nothing to export: no pool of gpu.nvidia.com can be used" in alone.err
+    assert "selects its nodes by nodeSelector: name the Nodes with --nodes" in alone.err
+    nodes = [
+        {"kind": "Node", "metadata": {"name": name, "labels": {"rack": rack}}}
+        for name, rack in (("n1", "7"), ("n2", "8"))
+    ]
+    found = cli(*arguments, "--nodes", write_list(tmp_path / "n.json", nodes))
+    assert "note: 8x Tesla V100-SXM2-32GB: for n" in found.err
+    assert names(found.out) == ["gpu-topology-8x-tesla-v100-sxm2-32gb-2"]
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        ({"major": "1", "minor": "37+"}, (1, 37)),
+        ({"major": "1", "minor": "36"}, (1, 36)),
+        ({"major": "1"}, None),
+        ({}, None),
+    ],
+)
+def test_the_release_is_that_of_the_api_server(
+    version: dict[str, str], release: tuple[int, int] | None
+) -> None:
+    assert release_of(version) == release
+
+
+def test_gpus_nics_and_cpus_are_one_claim(cli: Cli) -> None:
+    arguments = ("--machine", "dgx-h100", "--with-nics", "--with-cpus", "--cpus", "6")
+    found = cli("export", "--for", "dra", *arguments, "--sizes", "1")
+    _, template = yaml.safe_load_all(found.out)
+    assert template["metadata"]["name"] == "gpu-topology-8x-h100-80gb-hbm3-1-nics-cpus"
+    requests = template["spec"]["spec"]["devices"]["requests"]
+    assert [it["name"] for it in requests] == ["gpu-0", "nic-0", "cpus"]
+    assert requests[2]["exactly"]["capacity"] == {"requests": {"dra.cpu/cpu": "6"}}
+    assert "pods request the CPUs of their claim as cpu, too: 6 for each GPU" in found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("--cpus", "4"), "--cpus is for --with-cpus"),
+        (("--with-cpus", "--cpus", "0"), "--cpus 0"),
+    ],
+)
+def test_a_number_of_cpus_that_says_nothing_is_bad_input(
+    cli: Cli, arguments: tuple[str, ...], error: str
+) -> None:
+    found = cli("export", "--for", "dra", "--machine", "dgx-h100", *arguments)
+    assert found.code == 2
+    assert error in found.err
+
+
+def test_gpus_without_a_pci_address_are_no_reason_to_look_for_the_driver(
+    cli: Cli, tmp_path: Path
+) -> None:
+    (one,) = slices(V100, "n1")
+    for device in one["spec"]["devices"]:
+        del device["attributes"]["resource.kubernetes.io/pciBusID"]
+    found = cli("export", "--for", "dra", "--slices", write_list(tmp_path / "s.json", [one]))
+    assert "no device of gpu.nvidia.com is a whole GPU with a PCI address" in found.err
+    assert "resource.kubernetes.io/pciBusID" in found.err

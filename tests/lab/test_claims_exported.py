@@ -29,7 +29,12 @@ def path(item: Object) -> str:
 
 def objects(machine: str, options: ClaimOptions) -> list[Object]:
     """Return what is exported for *machine*."""
-    return [dict(it) for it in export_claims([shape_of(bundled.machine(machine))], options).objects]
+    return [
+        dict(it)
+        for it in export_claims(
+            [shape_of(bundled.machine(machine), options.drivers)], options
+        ).objects
+    ]
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -129,7 +134,7 @@ def test_pairs_share_their_roots_and_a_whole_node_that_is_in_use_is_refused(
 ) -> None:
     snapshot = bundled.machine("dgx-h100")
     options = ClaimOptions(nic_driver="dra.net", sizes=(4, 8))
-    nic_class, four, whole = export_claims([shape_of(snapshot)], options).objects
+    nic_class, four, whole = export_claims([shape_of(snapshot, options.drivers)], options).objects
     published = slices(snapshot, "n", nics=True)
     roots = {
         device["name"]: device["attributes"]["resource.kubernetes.io/pcieRoot"]["string"]

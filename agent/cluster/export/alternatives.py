@@ -11,7 +11,7 @@ place in the list are taken that lower the cost of all of them together the most
 there or none is worth its line.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, islice
@@ -73,11 +73,15 @@ class Layout:
     Attributes:
         everyone: the GPUs that can be claimed: those that are not lost nor divided into MIG
             devices, and have a PCI address; a mask of positions in the snapshot.
-        shared: the GPUs that are equal in an attribute, by attribute; masks. An attribute is left
-            out where not all GPUs have it.
+        places: the GPUs of each NUMA node and PCIe root, by attribute; masks. An attribute is left
+            out where not all GPUs are known to have it.
+        shared: those of them that a claim can match: *matchable* attributes, which the driver
+            publishes.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(
+        self, snapshot: Snapshot, matchable: Container[str] = (NUMA_NODE, PCIE_ROOT)
+    ) -> None:
         self._snapshot = snapshot
         self._values: dict[int, int] = {}
         self.everyone = sum(
@@ -87,7 +91,7 @@ class Layout:
             and not gpu.is_lost
             and not (gpu.mig is not None and gpu.mig.is_enabled)
         )
-        self.shared = {
+        self.places = {
             name: masks
             for name, of in (
                 (NUMA_NODE, [gpu.numa_node for gpu in snapshot.gpus]),
@@ -95,6 +99,7 @@ class Layout:
             )
             if (masks := _equal(of, self.everyone))
         }
+        self.shared = {name: it for name, it in self.places.items() if name in matchable}
 
     @cached_property
     def terms(self) -> Terms:
@@ -285,7 +290,7 @@ class _List:
     def _candidates(self) -> Iterator[Alternative]:
         """Yield what may stand in the list; of those that do the same the plainest is first."""
         layout, size = self._layout, self._size
-        natural = (*layout.shared.values(), layout.terms.facts.partitions)
+        natural = (*layout.places.values(), layout.terms.facts.partitions)
         groups = dict.fromkeys((layout.everyone, *(mask for masks in natural for mask in masks)))
         groups |= {a | b: None for masks in natural for a, b in combinations(masks, 2)}
         singles = bits(layout.everyone)

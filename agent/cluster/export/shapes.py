@@ -12,21 +12,21 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
 
+from agent.cluster.export.offered import Drivers, Offered, assumed, numa_node_of, offered
 from agent.cluster.node import ClusterNode
-from agent.model.digits import is_digits
-from agent.model.dra import NUMA_NODE, NVIDIA_DRIVER, PCIE_ROOT, PublishedDevice
+from agent.model.dra import DRIVER, PCIE_ROOT, PublishedDevice
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca
 from agent.model.pci import PciAddress, PciPath
 from agent.model.snapshot import Snapshot
 from agent.topology.published import pci_of
 
-NIC_DRIVER = "dra.net"
-"""dranet's driver of network devices (kubernetes-sigs/dranet)."""
-
 _WHOLE = "gpu"
 """The attribute ``type`` of a whole GPU; others are MIG devices and GPUs for virtual machines
 (dra-driver-nvidia-gpu ``cmd/gpu-kubelet-plugin/deviceinfo.go``)."""
+
+_SET = "gpu-set"
+"""The same attribute of a set of GPUs of our own driver (:mod:`agent.dra.devices`)."""
 
 _TELLING = ("nvidia.com/gpu.product", "nvidia.com/gpu.machine", "node.kubernetes.io/instance-type")
 """Labels by which nodes of one shape may be known: of GPU Feature Discovery, and of clouds."""
@@ -45,10 +45,12 @@ class Shape:
         nodes: those that have it, sorted; empty where the machine is none of a cluster.
         selector: labels that these nodes have and no other node with GPUs; empty where none tell.
         has_nvlinks: whether the snapshot has the NVLinks, or is known to be without.
+        offered: what its devices can be claimed by.
     """
 
     name: str
     snapshot: Snapshot
+    offered: Offered
     nodes: tuple[str, ...] = ()
     selector: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     has_nvlinks: bool = True
@@ -59,9 +61,15 @@ class Shape:
         return _title([gpu.product for gpu in self.snapshot.gpus])
 
 
-def shape_of(snapshot: Snapshot) -> Shape:
-    """Return the shape of one whole machine."""
-    return Shape(name=_slug(_title([gpu.product for gpu in snapshot.gpus])), snapshot=snapshot)
+def shape_of(snapshot: Snapshot, drivers: Drivers | None = None) -> Shape:
+    """Return the shape of one whole machine; what it offers is read from its slices, or assumed."""
+    own = drivers or Drivers()
+    found = offered_by(snapshot.published or (), own)
+    return Shape(
+        name=_slug(_title([gpu.product for gpu in snapshot.gpus])),
+        snapshot=snapshot,
+        offered=found if found.gpus else assumed(own),
+    )
 
 
 def shapes_of(
@@ -69,8 +77,7 @@ def shapes_of(
     nodes: Sequence[ClusterNode],
     known: Iterable[Snapshot],
     *,
-    driver: str = NVIDIA_DRIVER,
-    nic_driver: str | None = None,
+    drivers: Drivers | None = None,
     prefix: str,
 ) -> tuple[Shape, ...]:
     """Return the shapes of the nodes of which *published* has devices, the most frequent first.
@@ -79,24 +86,30 @@ def shapes_of(
         published: the devices of each node, of all drivers.
         nodes: the nodes with their labels; may be fewer, or none.
         known: machines with all their links.
-        driver: whose GPUs are asked for.
-        nic_driver: whose NICs are; ``None`` for none, and nodes are then of one shape whatever
-            NICs they have.
+        drivers: whose devices are asked for; without NICs, nodes are of one shape whatever NICs
+            they have, and so with CPUs.
         prefix: of our own labels.
     """
-    groups: dict[Snapshot, list[str]] = {}
+    own = drivers or Drivers()
+    groups: dict[tuple[Snapshot, str], list[str]] = {}
+    offers: dict[tuple[Snapshot, str], Offered] = {}
     for node, devices in sorted(published.items()):
-        snapshot = machine_of(devices, driver, nic_driver)
-        if snapshot.gpus:
-            groups.setdefault(snapshot, []).append(node)
+        snapshot = machine_of(devices, own.gpus, own.nics)
+        if not snapshot.gpus:
+            continue
+        offer = offered_by(devices, own)
+        key = (snapshot, "" if offer.cores is None else offer.cores.mode)
+        groups.setdefault(key, []).append(node)
+        offers[key] = offers[key].with_others(offer) if key in offers else offer
     machines = tuple(known)
     labels = {node.name: node.labels for node in nodes}
     everyone = [name for names in groups.values() for name in names]
-    titles = [_title([gpu.product for gpu in snapshot.gpus]) for snapshot in groups]
+    titles = [_title([gpu.product for gpu in snapshot.gpus]) for snapshot, _ in groups]
     shapes = []
-    for (snapshot, names), title in zip(groups.items(), titles, strict=True):
+    for (key, names), title in zip(groups.items(), titles, strict=True):
+        snapshot, mode = key
         same = with_links(snapshot, machines)
-        digest = f"-{_digest(snapshot)}" if titles.count(title) > 1 else ""
+        digest = f"-{_digest(snapshot, mode)}" if titles.count(title) > 1 else ""
         shapes.append(
             Shape(
                 name=f"{_slug(title)}{digest}",
@@ -104,14 +117,38 @@ def shapes_of(
                 snapshot=snapshot
                 if same is None
                 else same
-                if nic_driver is None
+                if own.nics is None
                 else replace(same, hcas=snapshot.hcas),
                 nodes=tuple(names),
                 selector=_selector(names, everyone, labels, prefix),
                 has_nvlinks=same is not None or len(snapshot.gpus) == 1,
+                offered=offers[key],
             )
         )
     return tuple(sorted(shapes, key=lambda shape: (-len(shape.nodes), shape.name)))
+
+
+def offered_by(devices: Iterable[PublishedDevice], drivers: Drivers) -> Offered:
+    """Return what the *devices* of one node can be claimed by."""
+    every = tuple(devices)
+    kinds = {it.attributes.get(f"{drivers.gpus}/type") for it in every if it.driver == drivers.gpus}
+    return offered(
+        (it for it in every if _is_gpu(it, drivers.gpus)),
+        (it for it in every if _is_rdma(it, drivers.nics)),
+        None if drivers.cpus is None else (it for it in every if it.driver == drivers.cpus),
+        has_sets=drivers.gpus == DRIVER and _SET in kinds,
+    )
+
+
+def _is_gpu(device: PublishedDevice, driver: str) -> bool:
+    """Return whether *device* is a whole GPU; one of our own driver for admin access is not."""
+    kind = device.attributes.get(f"{driver}/type", _WHOLE)
+    return device.driver == driver and kind == _WHOLE and pci_of(device) is not None
+
+
+def _is_rdma(device: PublishedDevice, driver: str | None) -> bool:
+    has_rdma = device.attributes.get(f"{driver}/rdma") == "true"
+    return device.driver == driver and has_rdma and pci_of(device) is not None
 
 
 def machine_of(devices: Iterable[PublishedDevice], driver: str, nic_driver: str | None) -> Snapshot:
@@ -125,9 +162,9 @@ def machine_of(devices: Iterable[PublishedDevice], driver: str, nic_driver: str 
         address = pci_of(device)
         if address is None:
             continue
-        if device.driver == driver and device.attributes.get(f"{driver}/type", _WHOLE) == _WHOLE:
+        if _is_gpu(device, driver):
             gpus[address] = device
-        elif device.driver == nic_driver and device.attributes.get(f"{nic_driver}/rdma") == "true":
+        elif _is_rdma(device, nic_driver):
             hcas[address] = device
     return Snapshot(
         gpus=tuple(
@@ -136,7 +173,7 @@ def machine_of(devices: Iterable[PublishedDevice], driver: str, nic_driver: str 
                 product=device.attributes.get(f"{driver}/productName"),
                 pci=address,
                 path=_path(device, address),
-                numa_node=_numa_node(device),
+                numa_node=numa_node_of(device),
             )
             for index, (address, device) in enumerate(sorted(gpus.items()))
         ),
@@ -148,7 +185,7 @@ def machine_of(devices: Iterable[PublishedDevice], driver: str, nic_driver: str 
                 name=str(address),
                 pci=address,
                 path=_path(device, address),
-                numa_node=_numa_node(device),
+                numa_node=numa_node_of(device),
             )
             for address, device in sorted(hcas.items())
         ),
@@ -156,26 +193,34 @@ def machine_of(devices: Iterable[PublishedDevice], driver: str, nic_driver: str 
 
 
 def _path(device: PublishedDevice, address: PciAddress) -> PciPath | None:
-    root = device.attributes.get(PCIE_ROOT)
-    return None if root is None else PciPath(root=root, hops=(address,))
-
-
-def _numa_node(device: PublishedDevice) -> int | None:
-    text = device.attributes.get(NUMA_NODE, device.attributes.get(f"{device.driver}/numaNode"))
-    return int(text) if text is not None and is_digits(text) else None
+    roots = device.values(PCIE_ROOT)
+    return PciPath(root=roots[0], hops=(address,)) if roots else None
 
 
 def with_links(snapshot: Snapshot, known: Iterable[Snapshot]) -> Snapshot | None:
-    """Return the machine of *known* with just the GPUs of *snapshot*; ``None`` if none has them."""
-    wanted = _layout(snapshot)
-    return next((machine for machine in known if _layout(machine) == wanted), None)
+    """Return the machine of *known* with just the GPUs of *snapshot*; ``None`` if none has them.
+
+    A NUMA node that is not published, as by NVIDIA's driver v0.4, may be any.
+    """
+    wanted = {gpu.pci: gpu for gpu in snapshot.gpus}
+    return next((machine for machine in known if _has_gpus(machine, wanted)), None)
 
 
-def _layout(snapshot: Snapshot) -> object:
-    """Return what two machines of one shape have in common: the GPUs as they are published."""
-    return frozenset(
-        (gpu.product, gpu.pci, gpu.numa_node, gpu.path and gpu.path.root) for gpu in snapshot.gpus
+def _has_gpus(machine: Snapshot, wanted: Mapping[PciAddress | None, Gpu]) -> bool:
+    own = {gpu.pci: gpu for gpu in machine.gpus}
+    # Virtual machines of all kinds have the same few addresses.
+    is_virtual = machine.cpu is not None and machine.cpu.is_virtual is True
+    return own.keys() == wanted.keys() and all(
+        _is_as(gpu, wanted[address], is_exact=is_virtual) for address, gpu in own.items()
     )
+
+
+def _is_as(gpu: Gpu, published: Gpu, *, is_exact: bool) -> bool:
+    has_node = is_exact or published.numa_node is not None
+    return (
+        (gpu.product, gpu.path and gpu.path.root)
+        == (published.product, published.path and published.path.root)
+    ) and (not has_node or gpu.numa_node == published.numa_node)
 
 
 def _title(products: Sequence[str | None]) -> str:
@@ -188,13 +233,13 @@ def _slug(title: str) -> str:
     return words.strip("-")[:60].rstrip("-")
 
 
-def _digest(snapshot: Snapshot) -> str:
+def _digest(snapshot: Snapshot, mode: str) -> str:
     """Return four digits that tell layouts of one product apart, the same at every export."""
     rows = [(str(gpu.pci), gpu.numa_node, gpu.path and gpu.path.root) for gpu in snapshot.gpus]
     rows += [
         (str(hca.pci), hca.numa_node, hca.path and hca.path.root) for hca in snapshot.hcas or ()
     ]
-    return sha256(repr(rows).encode()).hexdigest()[:4]
+    return sha256(f"{rows!r}{mode}".encode()).hexdigest()[:4]
 
 
 def _selector(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from agent.cluster.export.offered import Drivers
 from agent.cluster.export.shapes import Shape, shapes_of
 from agent.cluster.node import ClusterNode
 from agent.machines import bundled
@@ -42,7 +43,7 @@ def found(
     nodes: tuple[ClusterNode, ...] = (),
     nic_driver: str | None = None,
 ) -> tuple[Shape, ...]:
-    return shapes_of(devices, nodes, KNOWN, nic_driver=nic_driver, prefix=PREFIX)
+    return shapes_of(devices, nodes, KNOWN, drivers=Drivers(nics=nic_driver), prefix=PREFIX)
 
 
 def test_nodes_with_equal_gpus_are_one_shape_in_whatever_order_they_publish() -> None:
