@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent.cli.cluster_source import add_cluster_source, load_nodes
+from agent.cli.cluster_source import add_cluster_source, api, load_nodes
 from agent.cli.output import json_text, note, progress, say, warn
 from agent.cli.parser import Parser, add_style
 from agent.cli.source import add_settings, load, settings
@@ -77,7 +77,7 @@ def add(parser: Parser) -> None:
     forms = "; ".join(f"{name}: {', '.join(forms)}" for name, forms in all_forms.items() if forms)
     add("--levels", default="", metavar="KEY,…", help="broadest first (default: chosen)")
     add("--name", default=DEFAULT_NAME, help=f"of the object (default: {DEFAULT_NAME})")
-    add("--form", help=f"for {forms} (default: the first)")
+    add("--form", help=f"for {forms} (default: the first; for kubernetes the newest served)")
     add(
         "--size", type=int, metavar="N", help="pods of a group (default: the largest place's nodes)"
     )
@@ -166,7 +166,36 @@ def _topology(args: Namespace) -> Exported:
         size=args.size,
         cluster_id=args.cluster_id,
     )
-    return export(args.scheduler, load_nodes(args), options)
+    nodes = load_nodes(args)
+    if args.scheduler == "kubernetes":
+        options = replace(options, form=_served_form(args))
+    return export(args.scheduler, nodes, options)
+
+
+def _served_form(args: Namespace) -> str | None:
+    """Return the form that is asked for, else the newest that the cluster serves.
+
+    ``None`` for the usual one: there is no cluster to ask, or it serves none.
+    """
+    connect = api(args)
+    forms = FORMS["kubernetes"]
+    if connect is None or args.form not in {None, *forms}:
+        return args.form if isinstance(args.form, str) else None
+    from agent.kubeapi.lists import serves  # noqa: PLC0415 - only with a cluster
+
+    answers = {form: serves(connect, f"scheduling.k8s.io/{form}", "podgroups") for form in forms}
+    served = [form for form, answer in answers.items() if answer]
+    if args.form is not None:
+        form = str(args.form)
+        if answers[form] is False:
+            others = (
+                f"it serves {', '.join(served)}" if served else "the gate GenericWorkload is off"
+            )
+            warn(args, f"the API server serves no PodGroup in {form}: {others}")
+        return form
+    if not served and False in answers.values():
+        warn(args, "the API server serves no PodGroup: the gate GenericWorkload is off")
+    return served[-1] if served else None
 
 
 def _refuse(args: Namespace, names: Sequence[str], why: str) -> None:

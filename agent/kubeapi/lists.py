@@ -12,6 +12,8 @@ from agent.formats.responses import part, parts
 from agent.kubeapi.apply import Connect
 from agent.kubeapi.client import FORBIDDEN, GONE, LATER, NOT_FOUND, Answer, pages
 
+OK = 200
+
 PAGE = 500
 """Objects in one answer, as ``kubectl`` asks for."""
 
@@ -57,6 +59,19 @@ def is_served(connect: Connect, group: str) -> bool:
     return connect().get(f"/apis/{group}", {}).status != NOT_FOUND
 
 
+def serves(connect: Connect, version: str, plural: str) -> bool | None:
+    """Return whether the API server serves *plural* in *version*, such as ``scheduling.k8s.io/v1``.
+
+    ``None`` where it does not say.
+    """
+    answer = connect().get(f"/apis/{version}", {})
+    if answer.status == NOT_FOUND:
+        return False
+    if answer.status != OK:
+        return None
+    return any(it.get("name") == plural for it in parts(answer.body, "resources"))
+
+
 def _items(
     connect: Connect,
     path: str,
@@ -69,7 +84,7 @@ def _items(
         answer = send(asked)
         error: type[ApiUnavailable] = ApiUnavailable
         match answer.status:
-            case 200:
+            case _ if answer.status == OK:
                 return answer.body
             case 401:
                 cure = "check the credentials in the kubeconfig"

@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from tests.cluster.labelled import (
     with_labels,
     without,
 )
-from tests.kubeapi.fake_api_server import FakeApi, serving
+from tests.kubeapi.fake_api_server import FakeApi, Reply, serving
 
 RACK = tuple(tray(f"gb-{number}", number % 2, more={"pool": "gb"}) for number in range(4))
 DGX = labelled("dgx-0", "dgx-h100")
@@ -202,3 +203,53 @@ def test_nothing_to_export_is_a_warning_and_no_failure(
 def test_a_selector_that_leaves_no_node_is_bad_input(run: Export) -> None:
     with pytest.raises(InputError, match=r"no Node in .* — check --selector"):
         run("--for", "kai", "--selector", "no=such")
+
+
+@dataclass
+class ServingApi(FakeApi):
+    """Serves PodGroups in *versions* of scheduling.k8s.io."""
+
+    versions: tuple[str, ...] = ()
+
+    def _routed(
+        self, method: str, path: str, query: dict[str, str], body: Mapping[str, Any]
+    ) -> Reply:
+        group, _, version = path.rpartition("/")
+        if group == "/apis/scheduling.k8s.io":
+            known = {"resources": [{"name": "podgroups"}, {"name": "workloads"}]}
+            return (200, known) if version in self.versions else (404, {})
+        if path == "/api/v1/nodes":
+            items = [{"metadata": {"name": it.name, "labels": dict(it.labels)}} for it in RACK]
+            return 200, {"metadata": {}, "items": items}
+        return super()._routed(method, path, query, body)
+
+
+@pytest.mark.parametrize(
+    ("versions", "form", "answer"),
+    [
+        (("v1alpha2",), None, ("v1alpha2", None)),
+        (("v1alpha3", "v1beta1"), None, ("v1beta1", None)),
+        (("v1alpha3",), None, ("v1alpha3", None)),
+        ((), None, ("v1alpha2", "no PodGroup: the gate GenericWorkload is off")),
+        (
+            ("v1alpha3", "v1beta1"),
+            "v1alpha2",
+            ("v1alpha2", "no PodGroup in v1alpha2: it serves v1alpha3, v1beta1"),
+        ),
+        ((), "v1beta1", ("v1beta1", "no PodGroup in v1beta1: the gate GenericWorkload is off")),
+    ],
+)
+def test_the_form_is_the_newest_that_the_cluster_serves(
+    run: Export,
+    tmp_path: Path,
+    versions: tuple[str, ...],
+    form: str | None,
+    answer: tuple[str, str | None],
+) -> None:
+    printed, said = answer
+    chosen = () if form is None else ("--form", form)
+    with serving(ServingApi(versions=versions), tmp_path) as kubeconfig:
+        found = run.without_nodes("--for", "kubernetes", "--kubeconfig", str(kubeconfig), *chosen)
+    (group,) = yaml.safe_load_all(found.out)
+    assert group["apiVersion"] == f"scheduling.k8s.io/{printed}"
+    assert [it for it in found.warnings if said and said in it] or said is None

@@ -16,7 +16,7 @@ FORMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "kai": (),
         "kueue": (),
         "volcano": ("hypernodes", "discovery"),
-        "kubernetes": ("v1alpha2", "v1beta1"),
+        "kubernetes": ("v1alpha2", "v1alpha3", "v1beta1"),
         "grove": (),
         "lws": (),
         "runai": (),
@@ -26,8 +26,10 @@ FORMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Forms by scheduler, the usual one first; empty where there is one only.
 
-Versions are those of PodGroup, alike in what is used here: Kubernetes 1.36 and 1.37 (k8s.io/api
-v0.36.3 scheduling/v1alpha2, v0.37.0 scheduling/v1beta1).
+Versions are those of PodGroup, the oldest first, alike in what is used here: Kubernetes 1.36
+(k8s.io/api v0.36.3 scheduling/v1alpha2), and 1.37 (v0.37.1 scheduling/v1alpha3 and v1beta1), which
+no longer serves the first. Where the API server can be asked, the newest that it serves is the
+usual one.
 """
 
 
