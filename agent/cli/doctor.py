@@ -24,7 +24,7 @@ from agent.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from agent.checks.rule import Missing
-    from agent.model.dra import PublishedDevice
+    from agent.cli.dra_source import Published
 
 _EPILOG = (
     "Judged are the Nodes whose labels tell of GPUs, or all that --selector chooses. Levels are "
@@ -78,8 +78,10 @@ def run(args: Namespace) -> int:
     rules = selected(RULES, args.only)
     if [args.nodes, *args.objects, *args.node_snapshot].count(STDIO) > 1:
         raise InputError("standard input is named twice", "save one of them in a file")
-    nodes, others = _gpu_nodes(args)
+    everyone = load_nodes(args)
+    nodes, others = _gpu_nodes(args, everyone)
     prefix, wanted = settings(args).label_prefix, asked(args)
+    published = _published(args, everyone)
     named = tuple(key.strip() for key in args.levels.split(",") if key.strip())
     cluster = Cluster(
         nodes=nodes,
@@ -88,7 +90,8 @@ def run(args: Namespace) -> int:
         gangs=wanted.gangs,
         unread=wanted.unread,
         others=others,
-        published=_published(args),
+        published=None if published is None else published.by_node,
+        pools=None if published is None else published.pools,
         snapshots=snapshots(args, nodes),
     )
     if api(args) is None and not args.only:  # a file of Nodes says nothing about DRA
@@ -119,11 +122,12 @@ def selected(rules: Sequence[ClusterRule], only: Sequence[str]) -> tuple[Cluster
     )
 
 
-def _gpu_nodes(args: Namespace) -> tuple[tuple[ClusterNode, ...], tuple[str, ...]]:
+def _gpu_nodes(
+    args: Namespace, nodes: tuple[ClusterNode, ...]
+) -> tuple[tuple[ClusterNode, ...], tuple[str, ...]]:
     """Return the Nodes to judge, and the names of the others."""
     from agent.cluster.node import gpu_nodes  # noqa: PLC0415 - only this command needs it
 
-    nodes = load_nodes(args)
     found = nodes if args.selector else gpu_nodes(nodes, settings(args).label_prefix)
     if not found:
         cure = "see that the agent runs, or choose the nodes with --selector"
@@ -223,20 +227,20 @@ def _from_api(
     return listed.found, [Missing(f"{name}s", problem) for name, problem in gangs]
 
 
-def _published(args: Namespace) -> "Mapping[str, tuple[PublishedDevice, ...]] | None":
-    """Return what DRA drivers publish, by node; ``None`` where it cannot be learnt."""
+def _published(args: Namespace, nodes: Sequence[ClusterNode]) -> "Published | None":
+    """Return what DRA drivers publish for *nodes*; ``None`` where it cannot be learnt."""
     connect = api(args)
     if connect is None:
         return None
-    from agent.cli.dra_source import published_by_node  # noqa: PLC0415 - keeps the others fast
+    from agent.cli.dra_source import Published, published_in  # noqa: PLC0415 - only with a cluster
     from agent.kubeapi.lists import NotServed, list_objects  # noqa: PLC0415 - same
     from agent.model.dra import SLICES  # noqa: PLC0415 - same
 
     try:
         with progress("listing ResourceSlices"):
-            return published_by_node(tuple(list_objects(connect, SLICES)))
+            return published_in(tuple(list_objects(connect, SLICES)), nodes)
     except NotServed:  # before Kubernetes 1.34
-        return {}
+        return Published()
     except ApiUnavailable as error:
         warn(args, f"ResourceSlices: {error}")
         return None

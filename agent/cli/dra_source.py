@@ -108,8 +108,3 @@ def published_in(slices: Sequence[Object], nodes: Sequence[ClusterNode] | None) 
         pools=pools,
         unplaced=tuple(pool for pool in pools if pool.selects_by) if nodes is None else (),
     )
-
-
-def published_by_node(slices: Sequence[Object]) -> Mapping[str, tuple[PublishedDevice, ...]]:
-    """Return the devices of each node that slices name."""
-    return published_in(slices, None).by_node

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from agent.cli import output
-from agent.cli.dra_source import CLAIMS, list_all, published_by_node, read_objects
+from agent.cli.dra_source import CLAIMS, Published, list_all, published_in, read_objects
 from agent.cli.files import STDIO
 from agent.cli.output import Answer, emit
 from agent.cli.parser import Parser, add_output
 from agent.cli.source import KUBECONFIG_HELP, load, settings
-from agent.errors import InputError
+from agent.errors import ApiUnavailable, DecodeError, InputError
 from agent.formats.fields import Object, full_name
 from agent.model.dra import DRIVER, NUMA_NODE, NVIDIA_DRIVER, SLICES, PublishedDevice
 from agent.model.snapshot import Snapshot
@@ -76,7 +76,7 @@ class _Input:
     """What is known of the cluster; *others* may hold the claim itself, ``None`` is unknown."""
 
     claim: Object
-    published: Mapping[str, Sequence[PublishedDevice]]
+    published: Published
     others: Sequence[Object] | None
 
 
@@ -87,13 +87,15 @@ def run(args: Namespace) -> int:
         InputError: there is no such claim, or a file cannot be used.
         ApiUnavailable: the API server cannot be asked.
     """
-    from agent.cluster.claims.claim import Verdict, node_of  # noqa: PLC0415 - placement
+    from agent.cluster.claims.claim import Pools, Verdict, node_of  # noqa: PLC0415 - placement
     from agent.cluster.claims.explain import explained  # noqa: PLC0415 - same
 
     found = _input(args)
-    node = node_of(found.claim, found.published)
-    machine, source = _machine(args, node, found.published)
-    result = explained(found.claim, found.published, found.others, machine)
+    by_node = found.published.by_node
+    node = node_of(found.claim, by_node)
+    machine, source = _machine(args, node, by_node)
+    pools = Pools(known=found.published.pools, unplaced=found.published.unplaced)
+    result = explained(found.claim, by_node, found.others, machine, pools=pools)
     emit(_answer(result, machine or Snapshot(), source), args)
     codes = {Verdict.WORSE: 1, Verdict.WAITING: 1, Verdict.UNKNOWN: 3}
     return codes.get(result.verdict, 0)
@@ -115,7 +117,21 @@ def _input(args: Namespace) -> _Input:
         slices = read_objects(args.slices, _SLICE)
         others = None if args.claims is None else read_objects(args.claims, _CLAIM)
     given = others or () if args.claim is None else read_objects(args.claim, _CLAIM)
-    return _Input(claim=_named(args, given), published=published_by_node(slices), others=others)
+    return _Input(claim=_named(args, given), published=_published(args, slices), others=others)
+
+
+def _published(args: Namespace, slices: Sequence[Object]) -> Published:
+    """Return what *slices* publish; Nodes are only asked for where some select nodes by labels."""
+    found = published_in(slices, None)
+    if not found.unplaced or args.slices is not None:
+        return found
+    from agent.cluster.node import cluster_node  # noqa: PLC0415 - seldom
+
+    try:
+        nodes = [cluster_node(item.get("metadata")) for item in list_all(args, "/api/v1/nodes")]
+    except (ApiUnavailable, DecodeError):  # then the pools are named, and their nodes are not
+        return found
+    return published_in(slices, nodes)
 
 
 def _named(args: Namespace, claims: Sequence[Object]) -> Object:
@@ -211,7 +227,7 @@ def _row(each: "Given", found: "Explained", machine: Snapshot) -> tuple[str, ...
     device = each.published
     numa: set[str] = {str(gpu.numa_node) for gpu in gpus if gpu.numa_node is not None}
     if not gpus and device is not None:
-        numa = {device.attributes.get(NUMA_NODE, "?")}
+        numa = {*device.values(NUMA_NODE)}
     address = device and pci_of(device)
     pci = " ".join(str(gpu.pci or "?") for gpu in gpus) or str(address or "-")
     nearest = "-"

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from agent.checks.rule import Missing
 from agent.cluster.gang import Gang
 from agent.cluster.node import ClusterNode
-from agent.model.dra import PublishedDevice
+from agent.model.dra import PublishedDevice, PublishedPool
 from agent.model.snapshot import Snapshot
 
 # The levels that a scheduler was told about.
@@ -46,6 +46,7 @@ class Cluster:
         unread: what could not be learnt about gangs.
         others: names of the Nodes that are not judged, for no label tells of GPUs there.
         published: node name → what DRA drivers publish for it; ``None`` where nobody was asked.
+        pools: the pools of which these devices are; ``None`` as above.
         snapshots: node name → the node's own hardware, where it was given.
     """
 
@@ -56,6 +57,7 @@ class Cluster:
     unread: tuple[Missing, ...] = ()
     others: tuple[str, ...] = ()
     published: Mapping[str, tuple[PublishedDevice, ...]] | None = None
+    pools: tuple[PublishedPool, ...] | None = None
     snapshots: Mapping[str, Snapshot] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

@@ -41,6 +41,7 @@ def cluster(
         topologies=(topology,),
         gangs=gangs,
         published={},
+        pools=(),
     )
 
 

@@ -1,5 +1,6 @@
 """A claim that has its devices: which GPUs were free for it, and which set of them was the best."""
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
@@ -25,7 +26,10 @@ from agent.model.dra import DRIVER, NVIDIA_DRIVER, PublishedDevice
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
 from agent.topology.affinity import hca_closeness
-from agent.topology.published import gpus_of, hca_of, is_mig
+from agent.topology.published import gpus_of, hca_of, is_admin, is_mig
+
+_PARTITION = re.compile(r".*/partition[0-9]+")
+"""An attribute with the partition of Fabric Manager that a GPU is in, by size."""
 
 
 class Allocated:
@@ -66,15 +70,17 @@ class Allocated:
             given=self.given,
             unknown=tuple(unknown),
         )
+        if self._is_admin():
+            admin = "it has admin access: it takes its devices from nobody, whoever has them"
+            return replace(found, why=(admin,))
         if any(each.key[0] in (NVIDIA_DRIVER, DRIVER) and not each.gpus for each in self.given):
             what = "the GPUs behind its devices: nothing that is known of its node has them"
             return replace(found, verdict=Verdict.UNKNOWN, unknown=(*unknown, what))
         if not self.gpus:
             return replace(found, why=("it has no GPUs to compare",))
         nearest = tuple(self._nearest())
-        if any(is_mig(each.published) for each in self.given if each.published):
-            apart = "parts of GPUs are not compared: they do not disturb each other"
-            return replace(found, why=(apart,), nearest=nearest)
+        if (parts := self._parts()) is not None:
+            return replace(found, why=(parts,), nearest=nearest)
         free, by_time = self._free()
         if not by_time:
             unknown.append("when claims were allocated: all others count as allocated before it")
@@ -86,7 +92,7 @@ class Allocated:
             unknown.append(f"what {names(lost_now)} was worth: it is lost now")
             return replace(found, verdict=Verdict.UNKNOWN, unknown=tuple(unknown))
         was = allocator.describe([ids[at] for at in self.gpus], available)
-        best = allocator.allocate(available=available, size=len(self.gpus))
+        best = self._best(allocator, available)
         terms = terms_for(Policy.BEST, len(self.gpus))
         # What comes after the worth of what is left only orders sets that are as good.
         terms = terms[: terms.index("remainder_value") + 1]
@@ -111,6 +117,50 @@ class Allocated:
         lost = f"the set {compared(best.score, was.score, terms)}"
         why = (lost, *self._why(better, free))
         return replace(found, why=why, cures=tuple(dict.fromkeys(self._cures())))
+
+    def _is_admin(self) -> bool:
+        results = results_of(self._claim)
+        return bool(results) and all(it.get("adminAccess") is True for it in results)
+
+    def _parts(self) -> str | None:
+        """Return why no sets are compared where the claim has parts of GPUs."""
+        devices = [each.published for each in self.given if each.published is not None]
+        if any(it.is_shared for it in devices):
+            return "shares of GPUs are not compared: what others have of one does not keep it away"
+        if any(map(is_mig, devices)):
+            return "parts of GPUs are not compared: they do not disturb each other"
+        return None
+
+    def _best(self, allocator: Allocator, available: Sequence[str]) -> Allocation:
+        """Return the best set of *available* GPUs that the claim could have."""
+        size = len(self.gpus)
+        attribute = self._partition()
+        if attribute is None:
+            return allocator.allocate(available=available, size=size)
+        groups: dict[str, set[str]] = {}
+        for device in self._published:
+            for value in device.values(attribute):
+                behind = {self._machine.gpus[at].id for at in self._behind[device.key]}
+                groups.setdefault(value, set()).update(behind)
+        own = [self._machine.gpus[at].id for at in self.gpus]
+        sets = [own, *(sorted(ids) for ids in groups.values() if len(ids) == size)]
+        terms = terms_for(Policy.BEST, size)
+        best, *others = (
+            allocator.describe(ids, available) for ids in sets if {*ids} <= {*available}
+        )
+        for other in others:
+            if best.score.lost_at(other.score, terms) is not None:
+                best = other
+        return best
+
+    def _partition(self) -> str | None:
+        """Return the attribute by which the claim keeps to a partition of Fabric Manager.
+
+        Only the GPUs of a partition can be activated together (dra-driver-nvidia-gpu main, August
+        2026, ``FabricManagerPartitioning``).
+        """
+        matched = (it for each in self._asking() for it in equal_in(self._claim, each.name))
+        return next((it for it in matched if _PARTITION.fullmatch(it)), None)
 
     def _given(self, result: Object) -> Given:
         key = key_of(result)
@@ -153,7 +203,7 @@ class Allocated:
         offered = {
             gpu
             for device in self._published
-            if not is_tainted(device)
+            if not is_tainted(device) and not is_admin(device)
             for gpu in self._behind[device.key]
         }
         sound = {*usable(self._machine)}
@@ -195,6 +245,9 @@ class Allocated:
             yield "NVIDIA's driver publishes no NVLinks, and its GPUs in no order"
 
     def _cures(self) -> Iterator[str]:
+        if self._partition() is not None:
+            yield "name the partition: other sets than Fabric Manager's cannot be activated"
+            return
         for request in self._asking():
             if request.alternatives and request.matched != request.alternatives[-1]:
                 yield f"its alternatives are not those of this machine: `{EXPORT}` again"
@@ -205,12 +258,12 @@ class Allocated:
 
     def _is_equal(self, gpus: Collection[int], attribute: str) -> bool:
         """Return whether the devices of *gpus* have one value of *attribute*."""
-        values = {
-            device.attributes.get(attribute)
+        values = [
+            {*device.values(attribute)}
             for device in self._published
-            if {*self._behind[device.key]} & {*gpus}
-        }
-        return len(values) == 1 and None not in values
+            if {*self._behind[device.key]} & {*gpus} and not is_admin(device)
+        ]
+        return bool(values) and bool(set.intersection(*values))
 
     def _is_first(self, request: Request, free: Sequence[int]) -> bool:
         """Return whether *request* got the first devices of its pool that were free."""
@@ -220,6 +273,7 @@ class Allocated:
             device.key
             for device in self._published
             if device.key[:2] in pools
+            and not is_admin(device)
             and self._behind[device.key]
             and {*self._behind[device.key]} <= {*free}
         ]

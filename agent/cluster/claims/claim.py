@@ -1,12 +1,14 @@
 """ResourceClaims as the API server has them, and what can be said of one."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
 from agent.allocation.score import Score
 from agent.formats.fields import Object, dig, mappings, text, whole
-from agent.model.dra import DeviceKey, PublishedDevice
+from agent.model.dra import DeviceKey, PublishedDevice, PublishedPool
+from agent.model.kubernetes import quantity
 from agent.model.nvlink import Closeness
 
 EXPORT = "nodetopo export --for dra"
@@ -57,6 +59,8 @@ class Request:
         matched: the one that the allocator took; ``None`` for a plain one, or while it waits.
         has_selectors: whether CEL narrows what was taken, beside the class.
         tolerates: whether it has tolerations, which are not compared with taints here.
+        is_admin: whether it asks for admin access: to devices whoever has them.
+        capacity: what it asks for of shared devices, in base units.
     """
 
     name: str
@@ -66,6 +70,21 @@ class Request:
     matched: str | None
     has_selectors: bool
     tolerates: bool
+    is_admin: bool = False
+    capacity: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """What is known of pools beside their devices.
+
+    Attributes:
+        known: pools of the cluster; nothing is allocated of those that are not complete.
+        unplaced: those of them of which it is not known which nodes reach them.
+    """
+
+    known: tuple[PublishedPool, ...] = ()
+    unplaced: tuple[PublishedPool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +169,9 @@ def node_of(claim: Object, published: Mapping[str, Sequence[PublishedDevice]]) -
     it is the node that publishes its devices.
     """
     for term in mappings(claim, "status", "allocation", "nodeSelector", "nodeSelectorTerms"):
-        for field in mappings(term, "matchFields"):
-            values = dig(field, "values")
-            if field.get("key") == "metadata.name" and isinstance(values, list) and values:
+        for wanted in mappings(term, "matchFields"):
+            values = dig(wanted, "values")
+            if wanted.get("key") == "metadata.name" and isinstance(values, list) and values:
                 return str(values[0])
     keys = {key_of(result) for result in results_of(claim)}
     return next((node for node, own in published.items() if keys & {it.key for it in own}), None)
@@ -181,6 +200,8 @@ def requests_of(claim: Object) -> Iterator[Request]:
             matched=matched,
             has_selectors=bool(mappings(taken, "selectors")),
             tolerates=bool(mappings(taken, "tolerations")),
+            is_admin=dig(taken, "adminAccess") is True,
+            capacity=_amounts(taken, "capacity", "requests"),
         )
 
 
@@ -200,6 +221,25 @@ def held_by(claim: Object) -> Iterator[DeviceKey]:
     for result in results_of(claim):
         if result.get("adminAccess") is not True:
             yield key_of(result)
+
+
+def consumed_of(claim: Object) -> Iterator[tuple[DeviceKey, Mapping[str, int]]]:
+    """Yield each device that *claim* has a share of, and what it consumes of its capacity."""
+    for result in results_of(claim):
+        consumed = _amounts(result, "consumedCapacity")
+        if consumed:
+            yield key_of(result), consumed
+
+
+def _amounts(value: Object, *path: str) -> Mapping[str, int]:
+    found = dig(value, *path)
+    amounts: dict[str, int] = {}
+    for name, text_ in found.items() if isinstance(found, Mapping) else ():
+        try:
+            amounts[str(name)] = quantity(str(text_))
+        except ValueError:
+            continue
+    return amounts
 
 
 def equal_in(claim: Object, request: str) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from agent.cluster.claims.allocated import Allocated
-from agent.cluster.claims.claim import Explained, node_of, requests_of
+from agent.cluster.claims.claim import Explained, Pools, Request, node_of, requests_of
+from agent.cluster.claims.devices import may_match
 from agent.cluster.claims.waiting import waiting
 from agent.errors import DecodeError
 from agent.formats.fields import Object, dig, full_name
@@ -26,6 +27,8 @@ def explained(
     published: Mapping[str, Sequence[PublishedDevice]],
     others: Iterable[Object] | None,
     machine: Snapshot | None,
+    *,
+    pools: Pools | None = None,
 ) -> Explained:
     """Return what became of *claim*, and why.
 
@@ -35,6 +38,7 @@ def explained(
         others: the other claims of the cluster; the claim itself may be among them. ``None`` where
             they are not known: then all that is published counts as free.
         machine: the claim's node; ``None`` where it is not known, or the claim waits.
+        pools: those of the cluster; ``None`` where nothing is known of them but their devices.
 
     Raises:
         DecodeError: *claim* has no requests.
@@ -46,10 +50,38 @@ def explained(
     rest = tuple(each for each in others or () if full_name(each) != name)
     unread = () if others is not None else ("what other claims have: all else counts as free",)
     if not isinstance(dig(claim, "status", "allocation"), Mapping):
-        found = waiting(claim, requests, published, rest)
+        found = waiting(claim, requests, published, rest, _pools_for(requests, published, pools))
         return replace(found, unknown=(*unread, *found.unknown))
     node = node_of(claim, published)
     # Devices of other nodes have the same PCI addresses.
     devices = published.get(node, ()) if node is not None else ()
     found = Allocated(claim, requests, devices, rest, machine).explained(node)
     return replace(found, unknown=(*unread, *found.unknown))
+
+
+def _pools_for(
+    requests: Sequence[Request],
+    published: Mapping[str, Sequence[PublishedDevice]],
+    pools: Pools | None,
+) -> Pools:
+    """Return those of *pools* whose devices the classes of *requests* may select.
+
+    Of a pool whose nodes are not known only the driver is known.
+    """
+    if pools is None:
+        return Pools()
+    selected = {
+        it.key[:2]
+        for own in published.values()
+        for it in own
+        if any(may_match(it, request) for request in requests)
+    }
+    nameless = [PublishedDevice(driver=it.driver, pool=it.name, name="") for it in pools.unplaced]
+    return Pools(
+        known=tuple(it for it in pools.known if (it.driver, it.name) in selected),
+        unplaced=tuple(
+            pool
+            for pool, device in zip(pools.unplaced, nameless, strict=True)
+            if any(may_match(device, request) for request in requests)
+        ),
+    )

@@ -71,6 +71,37 @@ def labelled_nodes(cluster: Cluster) -> ClusterJudgement:
         )
 
 
+@cluster_rule(
+    "CLU-013",
+    ClusterArea.DRA,
+    Severity.ERROR,
+    claim="every pool of devices has all its slices",
+    why="The scheduler allocates nothing of a pool while slices of its newest generation are "
+    "missing, and says of claims only that they cannot be allocated.",
+    remedy="run it again, as a pool lacks slices for a moment while its driver writes them; if it "
+    "stays so, read the log of the driver: the API server may refuse a slice, or two programs "
+    "write the pool",
+    reference="https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/"
+    "resource-slice-v1/",
+)
+def complete_pools(cluster: Cluster) -> ClusterJudgement:
+    """Look for pools with fewer slices than they say that they have."""
+    if cluster.pools is None:
+        yield Missing("ResourceSlices", _ASK)
+        return
+    lacking: dict[tuple[str, int, int], list[str]] = {}
+    for pool in cluster.pools:
+        if not pool.is_complete:
+            key = (pool.driver, pool.slices, pool.expected or 0)
+            lacking.setdefault(key, []).extend(pool.nodes or (pool.name,))
+    for (driver, slices, expected), names in sorted(lacking.items()):
+        yield Finding(
+            subject=folded(names),
+            observed=f"{slices} of {expected} slices of a pool of {driver}",
+            expected="all of them",
+        )
+
+
 def _addresses(device: PublishedDevice) -> set[str]:
     """Return the PCI addresses of the GPUs behind *device*, none for a device of another kind."""
     if not may_have_gpus(device.driver):
@@ -80,4 +111,4 @@ def _addresses(device: PublishedDevice) -> set[str]:
     return {str(it) for it in (own, *counted) if it is not None}
 
 
-RULES: tuple[ClusterRule, ...] = (one_driver, labelled_nodes)
+RULES: tuple[ClusterRule, ...] = (one_driver, labelled_nodes, complete_pools)

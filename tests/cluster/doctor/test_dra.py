@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from agent.checks.rule import Verdict
-from agent.model.dra import PCI_BUS_ID, PublishedDevice
+from agent.model.dra import PCI_BUS_ID, PublishedDevice, PublishedPool
 from tests.cluster.examined import cluster, nodes, observed, result
 
 ADDRESS = "0000:1b:00.0"
@@ -38,6 +38,21 @@ def test_a_node_with_published_gpus_and_without_labels_is_named() -> None:
     assert observed("CLU-012", of) == [("bare", "GPUs published by DRA, no GPU labels")]
 
 
-def test_slices_that_nobody_listed_leave_both_unknown() -> None:
-    of = replace(cluster(nodes()), published=None)
-    assert {result(code, of).verdict for code in ("CLU-011", "CLU-012")} == {Verdict.UNKNOWN}
+def test_pools_that_lack_slices_are_named_by_their_nodes() -> None:
+    lacking = [
+        PublishedPool(driver="gpu.nvidia.com", name=name, nodes=(name,), slices=1, expected=2)
+        for name in ("n1", "n2")
+    ]
+    rack = PublishedPool(driver="fabric.example.com", name="rack-7", slices=3, expected=4)
+    whole = PublishedPool(driver="nodetopo.io", name="n1", slices=2, expected=2)
+    of = replace(cluster(nodes()), pools=(*lacking, rack, whole))
+    assert observed("CLU-013", of) == [
+        ("rack-7", "3 of 4 slices of a pool of fabric.example.com"),
+        ("n[1-2]", "1 of 2 slices of a pool of gpu.nvidia.com"),
+    ]
+
+
+def test_slices_that_nobody_listed_leave_all_unknown() -> None:
+    of = replace(cluster(nodes()), published=None, pools=None)
+    codes = ("CLU-011", "CLU-012", "CLU-013")
+    assert {result(code, of).verdict for code in codes} == {Verdict.UNKNOWN}
