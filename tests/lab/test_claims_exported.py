@@ -45,8 +45,9 @@ def objects(machine: str, options: ClaimOptions) -> list[Object]:
         ClaimOptions(form="plain", device_class="gpu-of-a-site"),
         ClaimOptions(nic_driver="dra.net"),
         ClaimOptions(driver="nodetopo.io"),
+        ClaimOptions(nic_driver="dra.net", cpu_driver="dra.cpu"),
     ],
-    ids=["alternatives", "plain", "nics", "own"],
+    ids=["alternatives", "plain", "nics", "own", "cpus"],
 )
 def test_the_api_server_keeps_all_that_is_exported(
     cluster: Cluster, machine: str, options: ClaimOptions
