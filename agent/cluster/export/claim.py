@@ -12,11 +12,10 @@ from typing import Any
 
 from agent.allocation.masks import positions
 from agent.cluster.export.alternatives import MOST, Alternative, Layout, plain, ranked
-from agent.cluster.export.offered import CPU_CAPACITY, NIC_NUMA_NODE, Drivers, Offered
-from agent.cluster.export.record import CLAIM_FORMS, DEFAULT_NAME
+from agent.cluster.export.claim_options import PLAIN, SETS, ClaimOptions
+from agent.cluster.export.offered import CPU_CAPACITY, NIC_NUMA_NODE, Offered
 from agent.errors import InputError
-from agent.labels.rules import DEFAULT_PREFIX
-from agent.model.dra import DRIVER, NUMA_NODE, NVIDIA_DRIVER, PCI_BUS_ID, PCIE_ROOT, STANDARD
+from agent.model.dra import DRIVER, NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, STANDARD
 from agent.model.snapshot import Snapshot
 
 MOST_RESULTS = 32
@@ -25,62 +24,11 @@ MOST_RESULTS = 32
 REQUEST, NIC_REQUEST, CPU_REQUEST = "gpus", "nics", "cpus"
 """The names of the requests in our claims."""
 
-SINGLES, SETS = f"gpu.{DRIVER}", f"gpus.{DRIVER}"
-"""The DeviceClasses of our own driver: a device of the second is a set of GPUs."""
-
-PLAIN = CLAIM_FORMS[1]
-
 MATCHES_LISTS = (1, 37)
 """The first release whose scheduler matches attributes that are lists."""
 
 _CPU_IDS = (NUMA_NODE, "dra.cpu/numaNodeID", "dra.cpu/socketID")
 """Attributes that differ between the CPU devices of a node, the one to prefer first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimOptions:
-    """What a person decides about claims.
-
-    Attributes:
-        name: begins the name of every object.
-        prefix: of this program's own annotations.
-        form: one of :data:`CLAIM_FORMS`.
-        sizes: GPUs of a claim; empty for 1, 2, 4, 8 and so on, and the whole node.
-        driver: whose GPUs are claimed.
-        device_class: of the GPUs; ``None`` for what the driver installs.
-        nic_driver: whose NICs each claim gets too; ``None`` for none.
-        cpu_driver: whose CPUs each claim gets too; ``None`` for none.
-        cpus: CPUs for each GPU.
-        namespace: of the templates; ``None`` for the client's own.
-        release: of the cluster; ``None`` where it is not known.
-    """
-
-    name: str = DEFAULT_NAME
-    prefix: str = DEFAULT_PREFIX
-    form: str = CLAIM_FORMS[0]
-    sizes: tuple[int, ...] = ()
-    driver: str = NVIDIA_DRIVER
-    device_class: str | None = None
-    nic_driver: str | None = None
-    cpu_driver: str | None = None
-    cpus: int = 8
-    namespace: str | None = None
-    release: tuple[int, int] | None = None
-
-    @property
-    def drivers(self) -> Drivers:
-        """Whose devices are claimed."""
-        return Drivers(gpus=self.driver, nics=self.nic_driver, cpus=self.cpu_driver)
-
-    @property
-    def gpu_class(self) -> str:
-        """The DeviceClass of single GPUs."""
-        return self.device_class or (SINGLES if self.driver == DRIVER else self.driver)
-
-    @property
-    def nic_class(self) -> str:
-        """The DeviceClass of RDMA NICs, which dranet leaves to the cluster's operator."""
-        return f"{self.name}-nic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +125,8 @@ class Claims:
         """
         if not 1 <= size <= self.most:
             raise InputError(f"cannot claim {size} GPUs", f"this machine allows 1 to {self.most}")
-        if self._options.nic_driver is not None and self.has_pairs:
+        is_paired = self._options.nic_driver is not None and self.has_pairs
+        if is_paired and self.partition(size) is None:
             return self._pairs(size)
         ways = tuple(self._ways(size))
         near = [(way, tuple(self._near(way))) for way in ways]
@@ -198,6 +147,13 @@ class Claims:
         if self._options.driver == DRIVER:
             yield from self._ways_to_sets(size)
             return
+        partition = self.partition(size)
+        if partition is not None:
+            request, everyone = self._request(size), self._layout.everyone
+            yield _Way(
+                name="partition", request=request, count=size, match=partition, among=everyone
+            )
+            return
         is_plain = self._options.form == PLAIN
         found = (plain(self._layout, size),) if is_plain else ranked(self._layout, size)
         if PCI_BUS_ID not in self._offered.gpus:  # then none of them can be selected
@@ -212,6 +168,15 @@ class Claims:
         if len(found) < MOST and any(self._near(last)):
             yield replace(last, name="near")
         yield replace(last, is_near=False)
+
+    def partition(self, size: int) -> str | None:
+        """Return the attribute of partitions of *size* GPUs, where Fabric Manager has them.
+
+        Only the GPUs of a partition can be activated together (dra-driver-nvidia-gpu main, August
+        2026, ``FabricManagerPartitioning``).
+        """
+        name = f"{self._options.driver}/partition{size}"
+        return name if size > 1 and name in self._offered.gpus else None
 
     def _way(self, each: Alternative, name: str) -> _Way:
         request = self._request(each.count, self._condition(each.among))

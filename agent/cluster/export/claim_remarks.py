@@ -8,10 +8,9 @@ from agent.cluster.export.claim import (
     MATCHES_LISTS,
     MOST_RESULTS,
     NIC_REQUEST,
-    PLAIN,
-    ClaimOptions,
     Claims,
 )
+from agent.cluster.export.claim_options import PLAIN, ClaimOptions
 from agent.cluster.export.record import Remark, hint, warning
 from agent.cluster.export.shapes import Shape
 from agent.cluster.levels import named
@@ -77,6 +76,13 @@ def _gpu_remarks(
     shape: Shape, claims: Claims, specs: Specs, options: ClaimOptions
 ) -> Iterator[Remark]:
     offered, count = shape.offered, len(shape.snapshot.gpus)
+    if offered.has_shares:
+        text = f"{shape.title}: claims share its GPUs (consumable capacity)"
+        yield warning(f"{text}: each gets a part of a GPU, of which no set is better")
+    partitions = [str(size) for size in specs if claims.partition(size) is not None]
+    if partitions:
+        text = f"{shape.title}: Fabric Manager activates GPUs by partition"
+        yield hint(f"{text}: claims for {named(partitions, ' or ')} GPUs match one")
     if not shape.has_nvlinks and options.form != PLAIN:
         text = (
             f"{shape.title}: its NVLinks are not published and no bundled machine has this layout"

@@ -12,7 +12,8 @@ of a claim, :mod:`agent.cluster.export.offered` knows the attributes.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.cluster.export.claim import ClaimOptions, Claims
+from agent.cluster.export.claim import Claims
+from agent.cluster.export.claim_options import ClaimOptions
 from agent.cluster.export.claim_remarks import shape_remarks, use_remarks, written
 from agent.cluster.export.offered import Drivers
 from agent.cluster.export.record import Exported, Remark, check_name

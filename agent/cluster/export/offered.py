@@ -101,6 +101,7 @@ class Offered:
             ``DRAListTypeAttributes`` on to the allocator (``AllocatorFeatures``); 1.37 does.
         has_wide_lists: whether a GPU has several NUMA nodes in a list: then GPUs are equal in
             ``numaNode`` that are on different nodes.
+        has_shares: whether claims share a GPU (consumable capacity), so that each gets a part.
         has_sets: whether our own driver publishes sets of GPUs; ``None`` where it is not known.
         cores: the CPUs; ``None`` where none are claimed.
         is_known: whether slices say so; else it is assumed.
@@ -111,6 +112,7 @@ class Offered:
     cpus: frozenset[str] = frozenset()
     has_lists: bool = False
     has_wide_lists: bool = False
+    has_shares: bool = False
     has_sets: bool | None = None
     cores: Cpus | None = None
     is_known: bool = True
@@ -137,6 +139,7 @@ class Offered:
             cpus=self.cpus & other.cpus,
             has_lists=self.has_lists or other.has_lists,
             has_wide_lists=self.has_wide_lists or other.has_wide_lists,
+            has_shares=self.has_shares or other.has_shares,
             has_sets=bool(self.has_sets and other.has_sets),
             cores=cores,
         )
@@ -168,6 +171,7 @@ def offered(
         nics=_common(of_nics),
         cpus=_common(cores or ()),
         has_lists=any(it.is_list(NUMA_NODE) for it in (*of_gpus, *of_nics, *(cores or ()))),
+        has_shares=any(it.is_shared for it in of_gpus),
         has_wide_lists=any(len(it.values(NUMA_NODE)) > 1 for it in of_gpus),
         has_sets=has_sets,
         cores=None if cores is None else _cpus(cores),

@@ -188,3 +188,24 @@ def test_devices_for_admin_access_are_no_gpus_of_a_shape() -> None:
     ]
     one["spec"] |= {"driver": "nodetopo.io", "devices": admin}
     assert shapes([one], ClaimOptions(driver="nodetopo.io")) == ()
+
+
+def test_a_claim_keeps_to_a_partition_of_fabric_manager() -> None:
+    one = nvidia_gpus(bundled.machine("dgx-h100"), "n", "main")
+    for at, device in enumerate(one["spec"]["devices"]):
+        device["attributes"]["partition2"] = {"int": at // 2}
+    found = exported([one], sizes=(1, 2, 4))
+    _, two, four = specs(found)
+    (request,) = two["requests"]
+    assert "firstAvailable" not in request
+    match = {"requests": ["gpus"], "matchAttribute": "gpu.nvidia.com/partition2"}
+    assert two["constraints"] == [match]
+    assert match not in four.get("constraints", [])
+    text = "Fabric Manager activates GPUs by partition: claims for 2 GPUs match one"
+    assert any(text in it.text for it in found.remarks)
+
+
+def test_gpus_that_claims_share_are_a_warning() -> None:
+    one = nvidia_gpus(bundled.machine("dgx-h100"), "n", "main")
+    one["spec"]["devices"][0]["allowMultipleAllocations"] = True
+    assert "claims share its GPUs (consumable capacity)" in warnings(exported([one], sizes=(2,)))

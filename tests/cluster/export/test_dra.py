@@ -25,6 +25,7 @@ CASES = {
     "hgx-h200": ClaimOptions(nic_driver="dra.net", sizes=(2, 8)),
     "dgx-a100": ClaimOptions(nic_driver="dra.net", sizes=(2,)),
     "gb200-nvl72": ClaimOptions(driver="nodetopo.io"),
+    "hgx-b200": ClaimOptions(nic_driver="dra.net", cpu_driver="dra.cpu", cpus=12, sizes=(1, 8)),
 }
 """A machine each, with what is asked for."""
 
