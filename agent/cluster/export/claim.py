@@ -131,10 +131,11 @@ class Claims:
         ways = tuple(self._ways(size))
         near = [(way, tuple(self._near(way))) for way in ways]
         follows = self._follows_cpus(size, near)
-        requests = [_alternatives(REQUEST, ways)]
-        if self._options.nic_driver is not None:
-            requests.append(self._nics(follows_cpus=follows))
-        requests += self._cpus(size)
+        gpus, cores = _alternatives(REQUEST, ways), tuple(self._cpus(size))
+        is_with_nics = self._options.nic_driver is not None
+        nics = (self._nics(follows_cpus=follows),) if is_with_nics else ()
+        # The allocator tries later requests again first: what others follow is to come before.
+        requests = (gpus, *cores, *nics) if follows else (gpus, *nics, *cores)
         constraints = [*_merged(near), *self._apart(size)]
         if follows:
             cpus = f"{CPU_REQUEST}/near" if self._has_ways_to_cpus else CPU_REQUEST
