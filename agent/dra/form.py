@@ -1,8 +1,8 @@
 """The form in which a node's devices are published, by what the cluster serves.
 
 Sources: kubernetes ``pkg/features/kube_features.go`` of 1.34 to 1.37. DRAPartitionableDevices
-(shared counters) and DRADeviceTaints are on by default since 1.36; DRAListTypeAttributes exists
-since 1.36 and is off by default. Until kubernetes PR 138917, which is in 1.37, kube-scheduler reads
+(shared counters) and DRADeviceTaints are on by default since 1.36; DRAListTypeAttributes is off by
+default. Until kubernetes PR 138917, which is in 1.37, kube-scheduler reads
 the slices with shared counters of all nodes for each node.
 """
 
@@ -12,8 +12,10 @@ from typing import Final
 CHEAP_COUNTERS: Final = (1, 37)
 """The first release whose scheduler reads only the shared counters of the node that it filters."""
 
-LISTS: Final = (1, 36)
-"""The first release with list-valued attributes, behind a gate."""
+LISTS: Final = (1, 37)
+"""The first release whose scheduler matches list-valued attributes, behind a gate. API server 1.36
+keeps them with the same gate, but its scheduler does not pass the gate on to the allocator
+(kubernetes 1.36 ``pkg/scheduler/framework/plugins/dynamicresources``, AllocatorFeatures)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

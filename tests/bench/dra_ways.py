@@ -16,7 +16,7 @@ from agent.dra.pool import Pool
 from agent.dra.slices import changes
 from agent.model.dra import DRIVER, NVIDIA_DRIVER
 from agent.model.snapshot import Snapshot
-from tests.cluster.export.dra_machines import slices as nvidia_slices
+from tests.cluster.export.drivers import nvidia_gpus
 from tests.deploy.kustomize import documents
 from tests.lab.deployment import BASE
 
@@ -51,7 +51,7 @@ class Way:
 
 def ways(snapshot: Snapshot) -> tuple[Way, ...]:
     """Return the ways for a machine such as *snapshot*, NVIDIA's first."""
-    theirs = nvidia_slices(snapshot, NODE)
+    theirs = [nvidia_gpus(snapshot, NODE, "main")]
     return (
         Way(name=PLAIN, slices=theirs, claim=lambda size: _exactly(NVIDIA_DRIVER, size)),
         Way(name=EXPORTED, slices=theirs, claim=lambda size: claim_spec(snapshot, size)),

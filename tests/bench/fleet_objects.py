@@ -31,7 +31,7 @@ from tests.bench.fleet_connection import Connection
 from tests.bench.fleet_phases import IDLE_S
 from tests.bench.fleet_server import Cost, Server
 from tests.bench.fleet_simulation import Fleet, by_verb
-from tests.cluster.export.dra_machines import slices as nvidia_slices
+from tests.cluster.export.drivers import nvidia_gpus
 from tests.lab.schedulers import crds
 
 HEAD = (
@@ -68,7 +68,7 @@ class Row:
 def rows() -> Iterator[Row]:
     """Yield the rows, in an order in which each finds what it needs."""
     slices = f"{SLICES}?fieldSelector=spec.nodeName={{node}}"
-    theirs = nvidia_slices(_MACHINE, NODE)
+    theirs = [nvidia_gpus(_MACHINE, NODE, "main")]
     yield Row(
         title="slices of NVIDIA's driver, first written",
         act=_all(theirs),

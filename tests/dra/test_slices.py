@@ -187,7 +187,9 @@ def test_devices_in_the_way_of_claims_come_and_go_by_one_write(
 
 @given(states=st.lists(subsets, min_size=1, max_size=6))
 @settings(max_examples=50, deadline=None)
-def test_without_taints_there_is_one_slice_at_most_whatever_is_left_out(states: list[set[int]]) -> None:
+def test_without_taints_there_is_one_slice_at_most_whatever_is_left_out(
+    states: list[set[int]],
+) -> None:
     observed: dict[str, Any] = {}
     for unsound in states:
         now = Conditions(health=unhealthy({IDS[at] for at in unsound}))
