@@ -8,8 +8,9 @@ from agent.model.codec import decode
 from tests.deploy.kustomize import documents
 from tests.deviceplugin.driver_tree import add_nodes, install
 from tests.lab import deployment
-from tests.lab.claims import SLICES, Claims, pod_with, request, spec
+from tests.lab.claims import SLICES, Claims, pod_with, spec
 from tests.lab.cluster import MACHINES, Cluster
+from tests.lab.dra_node import singles_of
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU
 from tests.lab.waiting import wait_for
@@ -74,7 +75,7 @@ def given(node: Node, pod: str) -> frozenset[str]:
 def test_without_the_driver_the_device_plugin_offers_all_but_the_gpus_of_claims(
     lab: Cluster, node: Node
 ) -> None:
-    Claims(lab.api).create("pair", spec(request(2)))
+    Claims(lab.api).create("pair", spec(singles_of(2)))
     lab.pods.run(pod_with("pair", node.name, "pair"))
     held = given(node, "pair")
     assert len(held) == 2
