@@ -22,7 +22,7 @@ one request that writes nothing."""
 ASK_AGAIN_S = 10.0
 """Pause after a question that was not answered."""
 
-_NUMBER = re.compile(r"\d+", re.ASCII)
+_NUMBER = re.compile(r"[0-9]+")
 
 
 class ServedFields:
