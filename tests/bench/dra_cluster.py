@@ -30,7 +30,7 @@ from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 from tests.bench import dra_churn
 from tests.bench.dra_scheduler import SchedulerBench
-from tests.bench.dra_ways import NODE, SETS, SINGLES, classes, ways
+from tests.bench.dra_ways import NODE, SETS, SINGLES, WAYS, Way, classes, ways
 from tests.lab.dra_allocator import DraAllocator
 
 RELEASES: Mapping[str, str] = {"1.36": SINGLES, "1.37": SETS}
@@ -82,15 +82,21 @@ def filter_table(
 
 
 def scheduler_table(
-    snapshot: Snapshot, release: str, nodes: Sequence[int], pods: int, patience_s: float
+    snapshot: Snapshot,
+    release: str,
+    nodes: Sequence[int],
+    pods: int,
+    patience_s: float,
+    *,
+    named: Collection[str] = WAYS,
 ) -> Iterator[str]:
-    """Yield the lines of *scheduler*, for claims of 4 GPUs."""
+    """Yield the lines of *scheduler*, for claims of 4 GPUs, of the ways that are *named*."""
     yield (
         f"| {release}, way | nodes | bound | scheduler, CPU s a pod | MiB "
         "| stored, CPU ms a node | KB a node |"
     )
     yield "|---|--:|--:|--:|--:|--:|--:|"
-    for way in ways(snapshot):
+    for way in (each for each in ways(snapshot) if each.name in named):
         with SchedulerBench.running(release) as bench:
             for count in nodes:
                 few = min(pods, count * 2)
@@ -167,6 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--pods", type=int, default=6, help="for each cell of the scheduler's table"
     )
     parser.add_argument("--patience", type=float, default=180.0, help="seconds for such a cell")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="of the scheduler's")
     parser.add_argument("--repeats", type=int, default=3, help="of each cell of filter")
     parser.add_argument(
         "--parts",
@@ -192,7 +199,9 @@ def _lines(args: argparse.Namespace, problems: Problems) -> Iterator[str]:
             yield from filter_table(snapshot, release, args.nodes, args.repeats, problems)
         if "scheduler" in args.parts:
             yield f"\nkube-scheduler {release}, claims of 4 GPUs\n"
-            yield from scheduler_table(snapshot, release, args.nodes, args.pods, args.patience)
+            yield from scheduler_table(
+                snapshot, release, args.nodes, args.pods, args.patience, named=args.ways
+            )
     if "writes" in args.parts:
         yield f"\nSlices of {args.machine}\n"
         yield from writes_table(snapshot, 400, problems)

@@ -27,6 +27,7 @@ NODE = "NODE"
 
 PLAIN, EXPORTED = "NVIDIA, plain claim", "NVIDIA, exported claim"
 SINGLES, SETS = "nodetopo, single GPUs", "nodetopo, sets"
+WAYS = (PLAIN, EXPORTED, SINGLES, SETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
