@@ -30,7 +30,7 @@ from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 from tests.bench import dra_churn
 from tests.bench.dra_scheduler import SchedulerBench
-from tests.bench.dra_ways import NODE, SETS, SINGLES, WAYS, Way, classes, ways
+from tests.bench.dra_ways import NODE, SETS, SINGLES, WAYS, Way, claimed, classes, ways
 from tests.lab.dra_allocator import DraAllocator
 
 RELEASES: Mapping[str, str] = {"1.36": SINGLES, "1.37": SETS}
@@ -120,8 +120,8 @@ def writes_table(snapshot: Snapshot, steps: int, problems: Problems) -> Iterator
         kilobytes = _kilobytes(slices.values())
         devices = sum(len(each["spec"].get("devices", ())) for each in slices.values())
         counts, sizes = [], []
-        for used in _loads(snapshot, steps):
-            now = _renewed(pool, used, slices)
+        for jobs in _loads(snapshot, steps):
+            now = _renewed(pool, jobs, slices)
             written = [each for key, each in now.items() if each is not slices.get(key)]
             counts.append(len(written))
             sizes.append(_kilobytes(written))
@@ -137,16 +137,19 @@ def writes_table(snapshot: Snapshot, steps: int, problems: Problems) -> Iterator
 
 
 def _renewed(
-    pool: Pool, used: Collection[str], before: Mapping[str, Mapping[str, Any]]
+    pool: Pool, jobs: Sequence[Collection[str]], before: Mapping[str, Mapping[str, Any]]
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Return the slices by name after the driver has written what *used* makes different."""
-    todo = changes(NODE, None, pool.counter_sets, pool.groups(used, Conditions()), before)
+    """Return the slices by name after the driver has written what *jobs* make different."""
+    used = {gpu for job in jobs for gpu in job}
+    names = [name for job in jobs for name in claimed(pool, job)]
+    groups = pool.groups(used, Conditions(), names)
+    todo = changes(NODE, None, pool.counter_sets, groups, before)
     written = {each["metadata"]["name"]: each for each in todo.applied}
     return {key: it for key, it in {**before, **written}.items() if key not in todo.deleted}
 
 
-def _loads(snapshot: Snapshot, steps: int) -> Iterator[frozenset[str]]:
-    """Yield the GPUs in use after each start and each end of a job."""
+def _loads(snapshot: Snapshot, steps: int) -> Iterator[Sequence[tuple[str, ...]]]:
+    """Yield the GPUs of each job after each start and each end of one."""
     draw, ids = Random(0), [gpu.id for gpu in snapshot.gpus]
     jobs: list[tuple[str, ...]] = []
     for _ in range(steps):
@@ -156,7 +159,7 @@ def _loads(snapshot: Snapshot, steps: int) -> Iterator[frozenset[str]]:
             jobs.append(tuple(draw.sample(free, draw.choice(sizes))))
         else:
             jobs.remove(draw.choice(jobs))
-        yield frozenset(gpu for job in jobs for gpu in job)
+        yield tuple(jobs)
 
 
 def _kilobytes(slices: Collection[Mapping[str, Any]]) -> float:

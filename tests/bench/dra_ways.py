@@ -5,7 +5,7 @@ ways cost a scheduler (:mod:`tests.bench.dra_cluster`).
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,15 @@ def own_slices(snapshot: Snapshot, form: Form) -> tuple[Json, ...]:
     pool = Pool.of(snapshot, snapshot.gpus, form=form)
     groups = pool.groups((), Conditions())
     return changes(NODE, None, pool.counter_sets, groups, {}).applied
+
+
+def claimed(pool: Pool, gpus: Collection[str]) -> tuple[str, ...]:
+    """Return the devices by which a claim has *gpus*, ids: their set, or single GPUs."""
+    wanted = frozenset(gpus)
+    for each in pool.sets:
+        if not each.is_single and frozenset(each.gpus) == wanted:
+            return (each.name,)
+    return tuple(each.name for each in pool.sets if each.is_single and wanted.issuperset(each.gpus))
 
 
 def classes() -> tuple[dict[str, Any], ...]:

@@ -26,7 +26,7 @@ from agent.publish.events import EventPublisher, NodeEvent, PodEvent, PodEventPu
 from agent.publish.zones import NodeZonesPublisher
 from agent.zones.node_resource_topology import attributes, content
 from agent.zones.zones import zones
-from tests.bench.dra_ways import NODE, own_slices
+from tests.bench.dra_ways import NODE, claimed, own_slices
 from tests.bench.fleet_connection import Connection
 from tests.bench.fleet_phases import IDLE_S
 from tests.bench.fleet_server import Cost, Server
@@ -137,7 +137,7 @@ def _after_claim(form: Form, first: Sequence[Mapping[str, Any]]) -> Sequence[Map
     pool = Pool.of(_MACHINE, _MACHINE.gpus, form=form)
     ids = [gpu.id for gpu in _MACHINE.gpus]
     used = pool.allocator.allocate(available=ids, size=4).chosen
-    groups = pool.groups(used, Conditions())
+    groups = pool.groups(used, Conditions(), claimed(pool, used))
     observed = {each["metadata"]["name"]: each for each in first}
     return changes(NODE, None, pool.counter_sets, groups, observed).applied
 
