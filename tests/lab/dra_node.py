@@ -110,6 +110,15 @@ def singles(lab: Cluster, gpus: Collection[str]) -> set[str]:
     }
 
 
+def out_of_reach(lab: Cluster, key: str) -> set[str]:
+    """Return the ids of GPUs that no new claim can have: tainted with *key*, or left out.
+
+    An API server that drops taints has them left out.
+    """
+    tainted = taints(lab, key).keys()
+    return {gpu for gpu in IDS if not (names := singles(lab, [gpu])) or names & tainted}
+
+
 def versions(lab: Cluster) -> dict[str, str]:
     """Return the version of each of our slices, which differs after every write."""
     return {it["metadata"]["name"]: it["metadata"]["resourceVersion"] for it in slices(lab)}

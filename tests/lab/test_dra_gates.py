@@ -12,6 +12,7 @@ from tests.lab.dra_node import (
     cdi_of,
     dra_lab,
     events,
+    prepared,
     published,
     singles,
     singles_of,
@@ -67,6 +68,7 @@ def test_single_gpus_are_published_nothing_is_rewritten_and_unhealthy_ones_are_l
     assert set(cdi_of(node, "rest")) == set(IDS) - set(used)
     assert lab.pods.phase("pair") == "Pending", "the scheduler has no set to allocate"
     lab.pods.delete("rest")
+    wait_for("it is given up", lambda: prepared(node) == set(used), evidence=node.logs)
 
     spare = next(gpu for gpu in IDS if gpu not in used)
     node.agent.xid(IDS.index(spare), 79)
