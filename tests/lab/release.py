@@ -60,9 +60,10 @@ class Release:
 PINNED = Release(name="1.36", kubelet=(1, 36))
 
 _OF_ANY_SERVER = (
-    "test_claims_*.py",
-    "test_dra.py",
-    "test_dra_[!ac]*.py",
+    "test_claims_explained.py",
+    "test_dra_beside.py",
+    "test_dra_left.py",
+    "test_dra_off.py",
     "test_labels.py",
     "test_qos.py",
     "test_rejections.py",
@@ -70,8 +71,20 @@ _OF_ANY_SERVER = (
 )
 """Tests of what depends on API server and scheduler."""
 
-_OF_NEW_SERVERS = ("test_allocator_gates.py", "test_dra_[ac]*.py", "test_manifests_refused.py")
-"""Those that need what 1.36 has on: shared counters of devices, restart rules of containers."""
+_OF_NEW_SERVERS = (
+    "test_allocator_gates.py",
+    "test_claims_[!e]*.py",
+    "test_claims_exported.py",
+    "test_compute_domains.py",
+    "test_dra.py",
+    "test_dra_[ac]*.py",
+    "test_dra_rollout.py",
+    "test_manifests_refused.py",
+)
+"""Those that need what 1.36 has on: counters and capacities of devices, rules of restarts."""
+
+_OF_OLD_SERVERS = ("test_dra_gates.py",)
+"""Those that need it off, which 1.37 no longer allows of taints."""
 
 _OF_THE_KUBELET = (
     "test_admission_*.py",
@@ -131,7 +144,7 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
                 emulated="1.34",
                 kubelet_gates=_KUBELET_1_34,
                 allocator_gates=_ALLOCATOR_1_34,
-                tests=_OF_ANY_SERVER,
+                tests=(*_OF_ANY_SERVER, *_OF_OLD_SERVERS),
             ),
         )
     }

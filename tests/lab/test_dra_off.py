@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.claims import Claims, pod_with, request, spec
+from tests.lab.claims import Claims, pod_with, spec
 from tests.lab.cluster import Cluster
 from tests.lab.dra_node import (
     IDS,
@@ -109,32 +109,3 @@ def test_claims_are_given_up_without_nvml(lab: Cluster, node: Node) -> None:
     start_served(node, "--nvml-library=/nonexistent/libnvidia-ml.so.1")
     end(lab, node, "pair")
     assert not prepared(node)
-
-
-def test_sets_are_claimed_by_name_after_the_form_has_changed(lab: Cluster, node: Node) -> None:
-    node.agent.stop()
-    start_served(node, "--dra-devices=sets")
-    claims = Claims(lab.api)
-    claims.create("set", spec(request(2)))
-    wait_for(
-        "sets are published",
-        lambda: any(it["spec"].get("sharedCounters") for it in slices(lab)),
-        evidence=node.logs,
-    )
-    lab.pods.run(pod_with("set", node.name, "set"))
-    used = set(cdi_of(node, "set")) | set(cdi_of(node, "pair"))
-    assert len(used) == 4
-    node.agent.stop()
-    start_served(node, "--dra-devices=gpus")
-    wait_for(
-        "sets are no longer published",
-        lambda: not any(it["spec"].get("sharedCounters") for it in slices(lab)),
-        evidence=node.logs,
-    )
-    claims.create("four", spec(singles_of(4)))
-    lab.pods.run(pod_with("four", node.name, "four"))
-    assert set(cdi_of(node, "four")) == set(IDS) - used
-    claims.create("one", spec(singles_of(1)))
-    lab.pods.create(pod_with("one", node.name, "one"))
-    lab.pods.delete("set")
-    lab.pods.wait_phase("one", "Running")
