@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from agent.daemon.dra_slices import own
 from agent.dra.devices import Conditions
 from agent.dra.pool import Pool
-from agent.draplugin.prepared import PreparedClaims
 from agent.health.status import GpuHealth, HealthView
 from agent.kubeapi.slices import Slices
 
@@ -62,21 +61,6 @@ class ConditionsKeeper:
             foreign=foreign,
             evicts=evicts,
         )
-
-
-def unpublished(prepared: PreparedClaims, pool: Pool) -> frozenset[str]:
-    """Return the ids of GPUs whose claims have devices that *pool* does not publish.
-
-    The scheduler counts a claim's GPUs by the published device alone: where a set is not
-    published any longer, it takes the single GPUs of it for free.
-    """
-    return frozenset(
-        gpu
-        for claim in prepared.claims
-        for device in claim.devices
-        if not device.is_admin and pool.backing(device.device) is None
-        for gpu in device.gpus
-    )
 
 
 def _now() -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 
 from agent.config.settings import Settings
-from agent.daemon.dra_conditions import ConditionsKeeper, unpublished
+from agent.daemon.dra_conditions import ConditionsKeeper
 from agent.daemon.dra_foreign import ForeignDevices
 from agent.daemon.dra_held import TIMEOUT_S, HeldDevices
 from agent.daemon.dra_notices import DraNotices
@@ -27,6 +27,7 @@ from agent.daemon.loops import PeriodicLoop
 from agent.daemon.plugins import PluginSet
 from agent.dra.devices import Conditions
 from agent.dra.form import SETS, form
+from agent.dra.named import named_set
 from agent.dra.pool import BackingDevices, Pool
 from agent.dra.slices import Group
 from agent.draplugin.claims import claim_reader
@@ -102,6 +103,7 @@ class DraLoop(PeriodicLoop):
         self._pool: Pool | None = None
         self._has_pool = threading.Event()
         self._gpus: tuple[Gpu, ...] = ()  # of the pool
+        self._form = SETS  # that was asked for
         node, connect = settings.node_name, connection(settings.kubeconfig)
         self._held = HeldDevices(
             PodResources(settings.pod_resources_socket, timeout_s=TIMEOUT_S),
@@ -261,11 +263,12 @@ class DraLoop(PeriodicLoop):
         )
         gpus = self._plugins.offerable(snapshot)
         pool = self._pool
+        kept = self._prepared.used_devices
         if (
             pool is None
             or pool.snapshot is not snapshot
-            or gpus != self._gpus
-            or pool.form != wanted
+            or (gpus, wanted) != (self._gpus, self._form)
+            or not pool.holds(kept)
         ):
             rules = self._plugins.placement_rules(snapshot)
             pool = Pool.of(snapshot, gpus, rules, form=wanted, kept=kept)
@@ -291,10 +294,7 @@ class DraLoop(PeriodicLoop):
         """Return what keeps GPUs from being allocated; all of them while that is not known."""
         snapshot = pool.snapshot
         known = self._held.known
-        if known is None:
-            held = {gpu.id for gpu in snapshot.gpus}
-        else:
-            held = set(known.gpus(snapshot)) | unpublished(self._prepared, pool)
+        held = {gpu.id for gpu in snapshot.gpus} if known is None else known.gpus(snapshot)
         foreign: Mapping[str, str] = {}
         if slices is not None:
             foreign = self._foreign.look(slices, snapshot)
@@ -312,9 +312,6 @@ class DraLoop(PeriodicLoop):
         """Write what differs; return the seconds until the next step."""
         if self._held.known is None and not own(slices):
             self._report(f"GPUs in use not known: {self._held.problem}")
-            return TICK_S
-        if pool.refusal is not None:
-            self._report(pool.refusal)
             return TICK_S
         agreed = self._published
         if agreed is not None and agreed[0] is groups and agreed[1] is slices:
@@ -366,7 +363,7 @@ class DraLoop(PeriodicLoop):
         pool = self._pool
         if pool is None:
             raise UnreadableError("the node has not been read yet", "it is tried again later")
-        return pool.backing(name) or Pool.of(pool.snapshot, self._gpus, form=SETS).backing(name)
+        return pool.backing(name) or named_set(name, pool)
 
     def _refusal(self, devices: Sequence[BackingDevices]) -> str | None:
         """Return who else gave a GPU of *devices* to a pod; ``None`` if nobody did."""

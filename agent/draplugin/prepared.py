@@ -86,6 +86,12 @@ class PreparedClaims:
         devices = (it for claim in self.claims for it in claim.devices if not it.is_admin)
         return frozenset(gpu for it in devices for gpu in it.gpus)
 
+    @property
+    def used_devices(self) -> Mapping[str, tuple[str, ...]]:
+        """Ids of the GPUs of each device that claims have, but for administration, by its name."""
+        devices = (it for claim in self.claims for it in claim.devices if not it.is_admin)
+        return {it.device: it.gpus for it in devices}
+
     def refresh(self) -> None:
         """Take what another process has prepared or given up since."""
         with self._lock:

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.kubeapi.client import Answer
 from agent.kubeapi.slices import SliceWatch
-from agent.model.dra import SLICES
+from agent.model.dra import DRIVER, SLICES
 
 Object = dict[str, Any]
 
@@ -97,9 +97,16 @@ class FakeSliceApi:
 
     @property
     def devices(self) -> dict[str, Object]:
-        """The published devices by name."""
+        """The devices that our driver publishes, by name; without those for administration."""
         return {
             it["name"]: it
             for each in self.slices.values()
+            if each["spec"]["driver"] == DRIVER
             for it in each["spec"].get("devices", ())
+            if it["attributes"]["type"] != {"string": "admin"}
         }
+
+    @property
+    def types(self) -> set[str]:
+        """Their types."""
+        return {it["attributes"]["type"]["string"] for it in self.devices.values()}

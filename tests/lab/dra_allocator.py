@@ -21,10 +21,6 @@ _WAIT_S = 60.0
 """A claim that cannot be met may take seconds: the search is exhaustive."""
 
 
-_BENCH_PODS, _BENCH_FILTERED = 2, 20
-"""Of one figure: pods, and nodes that are filtered for each."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocated:
     """One device of an allocation."""
@@ -116,21 +112,6 @@ class DraAllocator:
         answer = self._ask({"do": "allocate", "node": node, "claim": claim})
         results = answer.get("results")
         return None if not results else tuple(Allocated(**result) for result in results)
-
-    def filter_s(self, slices: Sequence[Json], nodes: int, spec: Json) -> float:
-        """Return the CPU seconds to filter one node for a pod that has a claim with *spec*.
-
-        Args:
-            slices: of one node, in which ``NODE`` stands for its name.
-            nodes: how many such nodes the cluster has, all free.
-        """
-        claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": _defaulted(spec)}
-        size = {"nodes": nodes, "pods": _BENCH_PODS, "per_pod": _BENCH_FILTERED}
-        answer = self._ask({"do": "bench", "slices": list(slices), "claim": claim, **size})
-        found = answer["bench"]
-        assert found["fitting"] == found["filtered"], f"a free node does not fit: {found}"
-        seconds: float = found["filter_cpu_s"]
-        return seconds
 
     def free(self, name: str) -> None:
         """Free what the claim *name* has."""
