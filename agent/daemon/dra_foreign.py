@@ -5,11 +5,11 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from agent.daemon.dra_held import HeldDevices, Holdings
+from agent.daemon.dra_neighbours import DevicesSeen
 from agent.dra.neighbours import NOBODY, served_by_dra, with_claims
 from agent.kubeapi.slices import Slices
 from agent.model.dra import DRIVER, DeviceKey, PublishedDevice
 from agent.model.snapshot import Snapshot
-from agent.probes.dra import devices_of
 
 Devices: TypeAlias = Mapping[DeviceKey, PublishedDevice]
 
@@ -20,9 +20,7 @@ class ForeignDevices:
     def __init__(self, held: HeldDevices) -> None:
         """Know of no device yet."""
         self._held = held
-        self._slices: Slices | None = None
-        self._present: Devices = MappingProxyType({})
-        self._gone: Devices = MappingProxyType({})  # pods may have them by claim
+        self._devices = DevicesSeen()
         self._known: Devices = MappingProxyType({})  # both; replaced, not changed
         self._seen: tuple[object, ...] = ()
         self._found: Mapping[str, str] = MappingProxyType({})
@@ -37,17 +35,17 @@ class ForeignDevices:
 
         Call it after :meth:`HeldDevices.keep_up`. The same object where nothing has changed.
         """
-        if slices is not self._slices:
-            self._take(slices)
+        theirs = self._devices
+        if slices is not theirs.slices and theirs.take(slices, lambda driver: driver != DRIVER):
+            self._held.look()  # what pods have is newer than the slices now
         holdings = self._held.known or Holdings()
-        if self._gone and self._held.is_answered:
-            claimed = {it.key for it in holdings.claimed}
-            self._gone = {key: it for key, it in self._gone.items() if key in claimed}
-        self._known = {**self._gone, **self._present}
-        seen = (slices, snapshot, holdings, tuple(self._gone))
+        if theirs.gone and self._held.is_answered:
+            theirs.keep(holdings.claimed)
+        self._known = {**theirs.gone, **theirs.present}
+        seen = (slices, snapshot, holdings, tuple(theirs.gone))
         if seen != self._seen:
             self._seen = seen
-            devices = self._present if self._held.is_answered else self._known
+            devices = theirs.present if self._held.is_answered else self._known
             found = dict(served_by_dra(devices.values(), (), snapshot).gpus)
             self._found = MappingProxyType({**self.claimed(holdings, snapshot), **found})
         return self._found
@@ -61,13 +59,3 @@ class ForeignDevices:
         if found.suspect is not None:
             return {gpu.id: found.suspect for gpu in snapshot.gpus}
         return found.gpus
-
-    def _take(self, slices: Slices) -> None:
-        """Note which devices are published, and which no longer are; each slice counts alone."""
-        theirs = [it for it in slices.values() if it.get("spec", {}).get("driver") != DRIVER]
-        present = {it.key: it for each in theirs for it in devices_of([each])}
-        before = {**self._gone, **self._present}
-        gone = {key: it for key, it in before.items() if key not in present}
-        if gone.keys() - self._gone.keys():
-            self._held.look()  # what pods have is newer than the slices now
-        self._slices, self._present, self._gone = slices, present, gone

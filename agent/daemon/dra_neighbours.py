@@ -2,7 +2,7 @@
 
 import operator
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,40 @@ def claims_of(socket: Path) -> Claims:
     return claims
 
 
+class DevicesSeen:
+    """The devices that drivers publish, and those that pods may have though they are gone.
+
+    Attributes:
+        slices: that were taken last.
+        present, gone: by what claims name them by; replaced, not changed.
+    """
+
+    def __init__(self) -> None:
+        """Have seen none."""
+        self.slices: Slices | None = None
+        self.present: Mapping[DeviceKey, PublishedDevice] = {}
+        self.gone: Mapping[DeviceKey, PublishedDevice] = {}
+
+    def take(self, slices: Slices, drivers: Callable[[str], bool] = lambda _: True) -> bool:
+        """Note which devices of *drivers* are published; return whether others are gone now.
+
+        Each slice counts alone: a pool that is being renewed has slices of two generations, and
+        the devices of the older one are not free.
+        """
+        counted = [it for it in slices.values() if drivers(str(it.get("spec", {}).get("driver")))]
+        present = {it.key: it for each in counted for it in devices_of([each])}
+        before = {**self.gone, **self.present}
+        gone = {key: it for key, it in before.items() if key not in present}
+        is_news = bool(gone.keys() - self.gone.keys())
+        self.slices, self.present, self.gone = slices, present, gone
+        return is_news
+
+    def keep(self, claimed: Iterable[ClaimedDevice]) -> None:
+        """Forget those that are gone and not *claimed*, by all that pods have."""
+        keys = {device.key for device in claimed}
+        self.gone = {key: it for key, it in self.gone.items() if key in keys}
+
+
 class DraNeighbours:
     """What DRA drivers give out here; the reconcile loop asks at each of its steps.
 
@@ -84,9 +118,7 @@ class DraNeighbours:
         self._served = NOBODY
         # Replaced as one: several threads ask for the devices.
         self._read: tuple[Slices | None, tuple[PublishedDevice, ...]] = None, ()
-        self._taken: Slices | None = None
-        self._present: Mapping[DeviceKey, PublishedDevice] = {}
-        self._gone: Mapping[DeviceKey, PublishedDevice] = {}  # pods may have them by claim
+        self._devices = DevicesSeen()
         self._claimed: tuple[ClaimedDevice, ...] = ()
         self._is_answered = False  # by the kubelet, when it was asked last
         self._claimed_due = 0.0
@@ -113,9 +145,11 @@ class DraNeighbours:
             self._ask_kubelet()
             found = ServedByDra(suspect=next(filter(self._runs, GPU_DRIVERS), None))
             return self._keep(with_claims(found, self._claimed, (), snapshot))
-        if slices is not self._taken:
-            self._take(slices)
-        if self._gone or not self._is_answered or self._served.held or self._served.suspect:
+        if slices is not self._devices.slices:
+            self._devices.take(slices)
+            if self._devices.gone:
+                self._claimed_due = 0.0
+        if self._devices.gone or not self._is_answered or self._served.held or self._served.suspect:
             self._ask_kubelet()
         if any(each.get("spec", {}).get("driver") != DRIVER for each in slices.values()):
             self._read_classes()
@@ -124,24 +158,11 @@ class DraNeighbours:
         seen = (slices, self._classes, snapshot, self._claimed, self._is_answered)
         if not all(map(operator.is_, seen, self._seen)):
             self._seen = seen
-            present, gone = self._present.values(), self._gone.values()
+            present, gone = self._devices.present.values(), self._devices.gone.values()
             devices = present if self._is_answered else (*present, *gone)
             found = served_by_dra(devices, self._classes, snapshot)
             return self._keep(with_claims(found, self._claimed, (*present, *gone), snapshot))
         return self._served
-
-    def _take(self, slices: Slices) -> None:
-        """Note which devices are published, and which no longer are.
-
-        Each slice counts alone: a pool that is being renewed has slices of two generations, and
-        the devices of the older one are not free.
-        """
-        present = {it.key: it for each in slices.values() for it in devices_of([each])}
-        before = {**self._gone, **self._present}
-        self._gone = {key: it for key, it in before.items() if key not in present}
-        self._taken, self._present = slices, present
-        if self._gone:
-            self._claimed_due = 0.0
 
     def _ask_kubelet(self) -> None:
         """Ask what pods have by claim if that is due; what they had stays where it fails."""
@@ -154,8 +175,7 @@ class DraNeighbours:
         if claimed is not None:
             if claimed != self._claimed:
                 self._claimed = claimed
-            keys = {device.key for device in claimed}
-            self._gone = {key: it for key, it in self._gone.items() if key in keys}
+            self._devices.keep(claimed)
 
     def _keep(self, found: ServedByDra) -> ServedByDra:
         if found != self._served:
