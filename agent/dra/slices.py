@@ -179,7 +179,8 @@ def _leads(groups: Iterable[Group], order: Sequence[str]) -> bool:
     """Return whether claims get from *order* what they would get from *groups*."""
     for group in groups:
         able = group.able
-        met = [name for name in order if name in set(able)] if group.heads else []
+        sought = frozenset(able if group.heads else ())
+        met = [name for name in order if name in sought]
         for count in group.heads:
             if set(met[:count]) != set(able[:count]):
                 return False

@@ -83,8 +83,7 @@ class PreparedClaims:
     @property
     def used(self) -> frozenset[str]:
         """Ids of the GPUs that claims have, but for administration."""
-        devices = (it for claim in self.claims for it in claim.devices if not it.is_admin)
-        return frozenset(gpu for it in devices for gpu in it.gpus)
+        return frozenset(gpu for gpus in self.used_devices.values() for gpu in gpus)
 
     @property
     def used_devices(self) -> Mapping[str, tuple[str, ...]]:
