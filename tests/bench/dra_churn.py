@@ -32,6 +32,7 @@ from agent.dra.slices import changes
 from agent.machines.bundled import machine
 from agent.model.dra import NUMA_NODE
 from agent.model.snapshot import Snapshot
+from tests.bench.dra_ways import classes
 from tests.cluster.export.dra_machines import slices as nvidia_slices
 from tests.lab.dra_allocator import DraAllocator
 
@@ -125,7 +126,7 @@ def run(way: Way, snapshot: Snapshot, seed: int, steps: int, allocator: DraAlloc
     draw, judge = Random(seed), Allocator(snapshot)
     ids = [gpu.id for gpu in snapshot.gpus]
     slices = {each["metadata"]["name"]: each for each in way.publish({}, {})}
-    allocator.set_classes(_CLASSES)
+    allocator.set_classes(classes())
     allocator.publish(tuple(slices.values()))
     running: dict[str, dict[str, Sequence[str]]] = {}
     count = Count()
@@ -220,22 +221,6 @@ def _sets(size: int) -> Json:
         {"name": "any", **_exactly("gpu.nodetopo.io", size)},
     ]
     return {"devices": {"requests": [{"name": "gpus", "firstAvailable": alternatives}]}}
-
-
-_CLASSES = tuple(
-    {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
-    for name, expression in (
-        ("gpu.nvidia.com", 'device.driver == "gpu.nvidia.com"'),
-        (
-            "gpu.nodetopo.io",
-            'device.driver == "nodetopo.io" && device.attributes["nodetopo.io"].type == "gpu"',
-        ),
-        (
-            "gpus.nodetopo.io",
-            'device.driver == "nodetopo.io" && device.attributes["nodetopo.io"].type == "gpu-set"',
-        ),
-    )
-)
 
 
 def _used(running: Mapping[str, Mapping[str, Sequence[str]]]) -> int:

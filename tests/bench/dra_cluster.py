@@ -15,7 +15,6 @@ exits with 1 where a form costs more than it may: see :data:`MOST_FILTER`, :data
 """
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
 from tests.bench import dra_churn
 from tests.bench.dra_scheduler import SchedulerBench
-from tests.bench.dra_ways import NODE, SETS, SINGLES, WAYS, Way, claimed, classes, ways
+from tests.bench.dra_ways import NODE, SETS, SINGLES, WAYS, Way, claimed, classes, json_bytes, ways
 from tests.lab.dra_allocator import DraAllocator
 
 RELEASES: Mapping[str, str] = {"1.36": SINGLES, "1.37": SETS}
@@ -122,14 +121,14 @@ def writes_table(snapshot: Snapshot, steps: int, problems: Problems) -> Iterator
     for name, form in ((SINGLES, Form(has_sets=False)), (SETS, Form(has_sets=True))):
         pool = Pool.of(snapshot, snapshot.gpus, form=form)
         slices = _renewed(pool, (), {})
-        kilobytes = _kilobytes(slices.values())
+        kilobytes = json_bytes(slices.values()) / 1000
         devices = sum(len(each["spec"].get("devices", ())) for each in slices.values())
         counts, sizes = [], []
         for jobs in _loads(snapshot, steps):
             now = _renewed(pool, jobs, slices)
             written = [each for key, each in now.items() if each is not slices.get(key)]
             counts.append(len(written))
-            sizes.append(_kilobytes(written))
+            sizes.append(json_bytes(written) / 1000)
             slices = now
         yield (
             f"| {name} | {devices} | {kilobytes:.1f} | {max(counts)} "
@@ -165,10 +164,6 @@ def _loads(snapshot: Snapshot, steps: int) -> Iterator[Sequence[tuple[str, ...]]
         else:
             jobs.remove(draw.choice(jobs))
         yield tuple(jobs)
-
-
-def _kilobytes(slices: Collection[Mapping[str, Any]]) -> float:
-    return sum(len(json.dumps(each, separators=(",", ":"))) for each in slices) / 1000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,5 @@
 """kube-scheduler with a cluster of Nodes that no kubelet runs: what pods with claims cost it."""
 
-import json
 import os
 import shutil
 import tempfile
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.dra_ways import Way, classes
+from tests.bench.dra_ways import Way, classes, json_bytes
 from tests.bench.fleet_server import NamedProcesses, cpu_s
 from tests.lab.api import Object
 from tests.lab.build import binaries
@@ -82,7 +81,7 @@ class SchedulerBench(ControlPlane):
         before = self._cpu("kube-apiserver")
         _for_each(names, lambda name: self._store(way, name))
         store_s = (self._cpu("kube-apiserver") - before) / nodes
-        node_bytes = sum(len(_compact(it)) for it in self._slices_of(names[0]))
+        node_bytes = json_bytes(self._slices_of(names[0]))
         template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
         body = {**template, "metadata": {"name": "gpus"}, "spec": {"spec": way.claim(size)}}
         self.api.create(TEMPLATES, body)
@@ -165,10 +164,6 @@ def _for_each(names: Sequence[str], work: Callable[[str], object]) -> None:
     with ThreadPoolExecutor(_WRITERS) as writers:
         for _ in writers.map(work, names):
             pass
-
-
-def _compact(each: Object) -> bytes:
-    return json.dumps(each, separators=(",", ":")).encode()
 
 
 def _node(name: str) -> Object:

@@ -5,20 +5,15 @@ ways cost a scheduler (:mod:`tests.bench.dra_cluster`).
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agent.cluster.export.dra import claim_spec
-from agent.dra.devices import Conditions
-from agent.dra.form import Form
 from agent.dra.pool import Pool
-from agent.dra.slices import changes
 from agent.model.dra import DRIVER, NVIDIA_DRIVER
 from agent.model.snapshot import Snapshot
-from tests.cluster.export.drivers import nvidia_gpus
-from tests.deploy.kustomize import documents
-from tests.lab.deployment import BASE
+from tests.cluster.export.drivers import NVIDIA_CLASS, nvidia_gpus, our_classes, ours
 
 Json = Mapping[str, Any]
 
@@ -58,22 +53,15 @@ def ways(snapshot: Snapshot) -> tuple[Way, ...]:
         Way(name=EXPORTED, slices=theirs, claim=lambda size: claim_spec(snapshot, size)),
         Way(
             name=SINGLES,
-            slices=own_slices(snapshot, Form(has_sets=False)),
+            slices=ours(snapshot, NODE, has_sets=False),
             claim=lambda size: _exactly(f"gpu.{DRIVER}", size),
         ),
         Way(
             name=SETS,
-            slices=own_slices(snapshot, Form(has_sets=True)),
+            slices=ours(snapshot, NODE, has_sets=True),
             claim=lambda size: claim_spec(snapshot, size, driver=DRIVER),
         ),
     )
-
-
-def own_slices(snapshot: Snapshot, form: Form) -> tuple[Json, ...]:
-    """Return what our driver publishes of *snapshot*, a free and healthy node, in *form*."""
-    pool = Pool.of(snapshot, snapshot.gpus, form=form)
-    groups = pool.groups((), Conditions())
-    return changes(NODE, None, pool.counter_sets, groups, {}).applied
 
 
 def claimed(pool: Pool, gpus: Collection[str]) -> tuple[str, ...]:
@@ -87,16 +75,12 @@ def claimed(pool: Pool, gpus: Collection[str]) -> tuple[str, ...]:
 
 def classes() -> tuple[dict[str, Any], ...]:
     """Return the DeviceClasses: those of ``deploy/daemonset``, and that of NVIDIA's driver."""
-    ours = documents(BASE / "components" / "dra" / "classes.yaml")
-    expression = f'device.driver == "{NVIDIA_DRIVER}"'
-    expression += f' && device.attributes["{NVIDIA_DRIVER}"].type == "gpu"'
-    theirs = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": NVIDIA_DRIVER},
-        "spec": {"selectors": [{"cel": {"expression": expression}}]},
-    }
-    return (*ours, theirs)
+    return (*our_classes(), NVIDIA_CLASS)
+
+
+def json_bytes(objects: Iterable[Json]) -> int:
+    """Return the bytes of *objects* as JSON without spaces."""
+    return sum(len(json.dumps(each, separators=(",", ":"))) for each in objects)
 
 
 def _exactly(class_name: str, count: int) -> Json:

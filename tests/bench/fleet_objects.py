@@ -26,12 +26,12 @@ from agent.publish.events import EventPublisher, NodeEvent, PodEvent, PodEventPu
 from agent.publish.zones import NodeZonesPublisher
 from agent.zones.node_resource_topology import attributes, content
 from agent.zones.zones import zones
-from tests.bench.dra_ways import NODE, claimed, own_slices
+from tests.bench.dra_ways import NODE, claimed, json_bytes
 from tests.bench.fleet_connection import Connection
 from tests.bench.fleet_phases import IDLE_S
 from tests.bench.fleet_server import Cost, Server
 from tests.bench.fleet_simulation import Fleet, by_verb
-from tests.cluster.export.drivers import nvidia_gpus
+from tests.cluster.export.drivers import nvidia_gpus, ours
 from tests.lab.schedulers import crds
 
 HEAD = (
@@ -76,7 +76,7 @@ def rows() -> Iterator[Row]:
         is_ours=False,
     )
     for name, form in (("single GPUs", Form(has_sets=False)), ("sets", Form(has_sets=True))):
-        first = own_slices(_MACHINE, form)
+        first = ours(_MACHINE, NODE, has_sets=form.has_sets)
         yield Row(
             title=f"slices of {name}, first written", act=_all(first), stored=slices, is_new=True
         )
@@ -206,7 +206,7 @@ def _stored(server: Server, path: str, nodes: Sequence[str]) -> float:
     found = server.api.get(path.format(node=first))
     items = found.get("items", [found])
     share = 1 if "{node}" in path else len(nodes)  # Events of all nodes are in one place
-    return sum(len(json.dumps(each, separators=(",", ":"))) for each in items) / share
+    return json_bytes(items) / share
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

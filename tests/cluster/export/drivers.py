@@ -12,6 +12,7 @@ from typing import Any, Literal
 import yaml
 
 from agent.dra.devices import Conditions
+from agent.dra.form import Form
 from agent.dra.pool import Pool
 from agent.dra.slices import changes
 from agent.model.pci import PciPath
@@ -174,21 +175,9 @@ def cpus(machine: Snapshot, node: str, release: Cpus, mode: Mode) -> Json:
 
 def ours(machine: Snapshot, node: str, *, has_sets: bool = True) -> list[Json]:
     """Return the slices of our driver: sets with counters, or as before 1.37 single GPUs."""
-    pool = Pool.of(machine, machine.gpus)
+    pool = Pool.of(machine, machine.gpus, form=Form(has_sets=has_sets))
     groups = pool.groups((), Conditions())
-    slices = [dict(it) for it in changes(node, None, pool.counter_sets, groups, {}).applied]
-    if has_sets:
-        return slices
-    every = [device for each in slices for device in each["spec"].get("devices", ())]
-    singles = [
-        {key: value for key, value in device.items() if key != "consumesCounters"}
-        for device in every
-        if device["attributes"]["type"] == {"string": "gpu"}
-    ]
-    one = next(it for it in slices if it["spec"].get("devices"))
-    spec = {**one["spec"], "devices": singles}
-    spec["pool"] = {**spec["pool"], "resourceSliceCount": 1}
-    return [{**one, "spec": spec}]
+    return [dict(it) for it in changes(node, None, pool.counter_sets, groups, {}).applied]
 
 
 def our_classes() -> list[Json]:
