@@ -26,11 +26,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.cli.main import main
 from agent.cli.output import note, table
+from agent.components.gpus.readiness import not_ready
 from agent.daemon import logs
 from agent.daemon.labels_loop import desired_labels
 from agent.errors import UnreadableError
 from agent.formats.harmless import clean, harmless
 from agent.health.status import GpuHealth
+from agent.kernel.component import joined
 from agent.labels.label import PART, label_value, marked
 from agent.labels.rules import LabelRules
 from agent.machines.bundled import machine
@@ -40,8 +42,9 @@ from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.snapshot import Snapshot
 from agent.nccl.container import container_xml
 from agent.publish.events import EventPublisher, NodeEvent, PodEvent, Waiting, event_name
-from agent.publish.metrics.server import MetricsState, _StateCollector, not_ready
+from agent.publish.metrics.server import _ReadingsCollector
 from agent.zones.node_resource_topology import attributes, content
+from tests.kernel.readings import readings
 
 HOSTILE: Mapping[str, str] = {
     "colour": "\x1b[31mred\x1b[0m",
@@ -144,9 +147,9 @@ def test_the_labels_and_annotations_of_a_machine_are_valid(name: str) -> None:
 # Metrics and probes.
 
 
-def exposition(state: MetricsState, accept: str) -> str:
+def exposition(state: Mapping[str, object], accept: str) -> str:
     registry = CollectorRegistry()
-    registry.register(_StateCollector(lambda: state))
+    registry.register(_ReadingsCollector(lambda: state))
     encode_page, _ = choose_encoder(accept)
     return str(encode_page(registry).decode())
 
@@ -156,8 +159,8 @@ def exposition(state: MetricsState, accept: str) -> str:
 )
 def test_a_scrape_is_sound(hostile: str, accept: str) -> None:
     gpu = machine("dgx-h100").gpus[0]
-    state = MetricsState(
-        snapshot=replace(
+    state = readings(
+        replace(
             machine("dgx-h100"),
             node=hostile,
             driver_version=hostile,
@@ -182,7 +185,7 @@ def test_a_scrape_is_sound(hostile: str, accept: str) -> None:
 
 
 def test_a_probe_answers_one_harmless_line_for_each_reason(hostile: str) -> None:
-    text = not_ready(
+    reasons = not_ready(
         snapshot=machine("dgx-h100"),
         nvml=NvmlStatus(trouble=NvmlTrouble.REFUSED, failures=9, cause=hostile),
         is_registered={hostile: False, "b": False},
@@ -190,6 +193,7 @@ def test_a_probe_answers_one_harmless_line_for_each_reason(hostile: str) -> None
         refusals=[hostile],
         cdi_problem=hostile,
     )
+    text = joined(reasons)
     assert text is not None
     lines = text.split("\n")
     assert len(lines) == 5

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from argparse import SUPPRESS, BooleanOptionalAction, Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # the daemon loads grpc and structlog, which help and --print
     from agent.daemon.reload import Reloader
     from agent.daemon.startup_report import Ready, ReadyPool, ReadyResource
     from agent.deviceplugin.resources import Resource
+    from agent.kernel.component import Kernel
 
 A_SWITCH: Mapping[str, Any] = MappingProxyType(
     {"metavar": "BOOL", "nargs": "?", "const": "true", "default": SUPPRESS}
@@ -180,14 +182,14 @@ def _start(args: Namespace) -> int:
         return 0
     import structlog  # noqa: PLC0415 - only the daemon logs
 
-    from agent.daemon import app  # noqa: PLC0415 - loads grpc
+    from agent.kernel import app  # noqa: PLC0415 - loads grpc
 
     settings = reloader.current.settings
     logs.configure(settings.log_format, settings.log_level, in_background=True)
     for text in reloader.current.warnings:
         structlog.get_logger().warning("setting", about=text)
     is_watched = settings.once or sys.stdout.isatty()
-    return app.run(settings, show if is_watched else None, reloader)
+    return app.run(settings, _show_once_ready if is_watched else None, reloader)
 
 
 def _print_config(args: Namespace, reloader: "Reloader") -> None:
@@ -237,6 +239,16 @@ def _nvidia_shown(value: object) -> str:
         case tuple():
             return ",".join(map(str, value)) or "[]"
     return str(value) or "(empty)"
+
+
+def _show_once_ready(kernel: "Kernel", stopping: threading.Event) -> bool:
+    """Print what runs once the kubelet has the devices; return whether that came about."""
+    from agent.daemon.startup_report import wait_ready  # noqa: PLC0415 - only for a person
+
+    ready = wait_ready(kernel, stopping)
+    if ready is not None:
+        show(ready)
+    return ready is not None
 
 
 def show(ready: "Ready") -> None:

@@ -14,9 +14,9 @@ from agent.daemon.logs import LastProblem, Outage
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import Published, RunningPods, listed_pods
 from agent.errors import UnreadableError
+from agent.kernel.shown import ListedPods
 from agent.model.snapshot import Snapshot
 from agent.publish.events import PodEvent
-from agent.publish.page.state import ListedPods
 from agent.store import SnapshotStore
 
 OUTAGE_ATTEMPTS = 2

@@ -11,9 +11,9 @@ from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import Published, RunningPods, kubelet_issue, listed_pods
 from agent.errors import UnreadableError
+from agent.kernel.shown import ListedPods
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import with_audit_facts
-from agent.publish.page.state import ListedPods
 from agent.store import SnapshotStore
 
 AUDIT_S = 600.0

@@ -14,7 +14,7 @@ from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.config.data_files import check, load_checks
 from agent.daemon.logs import LastProblem
 from agent.errors import AgentError
-from agent.health.notices import Notice
+from agent.model.notice import Notice
 from agent.model.snapshot import Snapshot
 
 if TYPE_CHECKING:  # loaded once the kubelet has the devices

@@ -24,7 +24,6 @@ from agent.daemon.dra_server import ServedFields
 from agent.daemon.dra_slices import FieldsDropped, SlicePublisher, own
 from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
-from agent.daemon.plugins import PluginSet
 from agent.dra.devices import Conditions
 from agent.dra.form import SETS, form
 from agent.dra.named import named_set
@@ -35,17 +34,17 @@ from agent.draplugin.prepared import GIVE_UP_S, PreparedClaims
 from agent.draplugin.server import DraServer
 from agent.draplugin.service import DeviceHealth, DeviceVerdict, DraServicer
 from agent.errors import ApiUnavailable, UnreadableError
-from agent.health.notices import Notice
 from agent.kubeapi.apply import connection
 from agent.kubeapi.backoff import RETRY_S, RetryPause
 from agent.model.dra import DRIVER
+from agent.model.notice import Notice
 from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.podresources import PodResources
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.daemon.gpu_health import GpuHealthMonitor
+    from agent.kernel.offers import OfferedGpus, Verdicts
     from agent.kubeapi.slices import Slices, SliceWatch
     from agent.model.gpu import Gpu
 
@@ -73,8 +72,8 @@ class DraLoop(PeriodicLoop):
     def __init__(
         self,
         settings: Settings,
-        plugins: PluginSet,
-        health: GpuHealthMonitor | None,
+        plugins: OfferedGpus,
+        health: Verdicts | None,
         watch: SliceWatch,
         *,
         state_file: Path | None,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from agent.dra.stored import LISTS
-from agent.health.notices import Notice
+from agent.model.notice import Notice
 
 Report = Callable[[Iterable[Notice]], None]
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent.formats.responses import texts
-from agent.health.notices import Notice
+from agent.model.notice import Notice
 from agent.model.operator_labels import driver_claim
 
 LONG_S = 3600.0

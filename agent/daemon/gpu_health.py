@@ -10,13 +10,14 @@ from pathlib import Path
 from agent.config.settings import Settings
 from agent.daemon.state_files import HealthFile, KnownGpus
 from agent.health.ledger import after_events, after_look, after_time, view
-from agent.health.notices import Notice, notices
+from agent.health.notices import notices
 from agent.health.rules import HealthRules
 from agent.health.saved import doubted, forgiven, lasting, resumed
 from agent.health.seen import is_over
 from agent.health.state import MAX_GPUS, HealthState
 from agent.health.status import HealthView
 from agent.health.xid import MAX_CODES, RECOVERY_CHANGED, counted_code
+from agent.model.notice import Notice
 from agent.model.nvml_event import EventKind, NvmlEvent, NvmlStatus
 from agent.model.snapshot import Snapshot
 

@@ -20,7 +20,7 @@ from agent.health.hca import (
     view,
 )
 from agent.health.hca_notices import hca_notices
-from agent.health.notices import Notice
+from agent.model.notice import Notice
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.hca_probe import HcaProbe, PortCounters
 from agent.rdma.identity import KnownHca, remembered_hcas

@@ -19,7 +19,7 @@ from agent.config.origin import SettingSource
 from agent.config.settings import RDMA_USUAL_PLACE
 from agent.daemon.logs import LastProblem
 from agent.errors import AgentError, InputError
-from agent.health.notices import Notice
+from agent.model.notice import Notice
 from agent.publish.node_config import NodeConfigWatch, SeenLabel
 
 LABEL_WAIT_S = 5.0

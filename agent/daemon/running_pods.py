@@ -14,6 +14,7 @@ import structlog
 from agent.config.settings import Settings
 from agent.daemon.logs import LastProblem
 from agent.errors import UnreadableError
+from agent.kernel.shown import ListedPods
 from agent.model.dra import PublishedDevice
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
@@ -21,7 +22,6 @@ from agent.probes.kubelet.podresources import PodResources
 from agent.probes.kubelet.state import read_kubelet_state
 from agent.probes.pods.cgroups import with_cgroups
 from agent.probes.pods.uids import uids_by_holdings
-from agent.publish.page.state import ListedPods
 
 Published: TypeAlias = tuple[PublishedDevice, ...] | None
 """The devices that DRA drivers publish for the node; ``None`` where they are not known."""

@@ -13,12 +13,12 @@ from agent.daemon.target import Target
 from agent.deviceplugin.plugin import PluginState
 from agent.deviceplugin.resources import Refusal, Resource
 from agent.errors import UnreadableError
+from agent.kernel.component import Kernel
 from agent.labels.catalogue import labels
 from agent.model.snapshot import Snapshot
 from agent.rdma.pairing import Pair, Pairing
 from agent.rdmaplugin.answers import given_hcas
 from agent.rdmaplugin.resources import RdmaResource
-from agent.store import SnapshotStore
 
 TIMEOUT_S = 30.0
 """How long `--once` waits until the kubelet has the devices; a running one takes under 1 s."""
@@ -86,16 +86,8 @@ class Ready:
     metrics_url: str | None
 
 
-def wait_ready(
-    settings: Settings,
-    target: Target,
-    store: SnapshotStore,
-    plugins: PluginSet,
-    *,
-    stopping: threading.Event,
-    metrics_url: str | None,
-) -> Ready | None:
-    """Wait until the kubelet has what *plugins* offer; with ``once`` for :data:`TIMEOUT_S`.
+def wait_ready(kernel: Kernel, stopping: threading.Event) -> Ready | None:
+    """Wait until the kubelet has what is offered; with ``once`` for :data:`TIMEOUT_S`.
 
     Returns:
         What there is to show; ``None`` where *stopping* was set before.
@@ -103,6 +95,8 @@ def wait_ready(
     Raises:
         UnreadableError: with ``once``, there is nothing to offer, or no kubelet took it.
     """
+    settings, target, plugins = kernel.settings, kernel.target, kernel.gpus
+    assert isinstance(plugins, PluginSet)
 
     def is_ready() -> bool:
         states = plugins.states
@@ -121,7 +115,7 @@ def wait_ready(
             if not _offers_none(settings):
                 _check_for_gpus(plugins)
             rounds -= 1
-    current = store.current
+    current = kernel.store.current
     if stopping.is_set() or current is None:
         return None
     if not is_ready():
@@ -152,7 +146,7 @@ def wait_ready(
         pools=tuple(_ready_pool(pool, plugins, target) for pool in plugins.pools),
         refusals=plugins.refusals,
         why_none="dra is on" if settings.dra else f"offer-gpus is {settings.offer_gpus}",
-        metrics_url=metrics_url,
+        metrics_url=kernel.metrics_url,
     )
 
 

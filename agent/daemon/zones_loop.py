@@ -14,7 +14,6 @@ from agent.daemon.loops import PeriodicLoop
 from agent.errors import AgentError, UnreadableError
 from agent.kubeapi.apply import connection
 from agent.kubeapi.backoff import RETRY_S, RetryPause
-from agent.kubeapi.watch import NodeWatch
 from agent.model.kubelet import KubeletSettings
 from agent.model.node import NodeOffer, PodHolding
 from agent.model.snapshot import Snapshot
@@ -62,21 +61,16 @@ Node owned."""
 def configured_zones_loop(
     settings: Settings,
     store: SnapshotStore,
-    watch: NodeWatch | None = None,
     published: "Callable[[], Published]" = lambda: None,
 ) -> "ZonesLoop":
     """Return the loop that publishes zones, placements or both, as *settings* ask.
 
-    With a *watch* of the Node, zones that went with it are back soon after it was created again.
     *published* returns what DRA drivers publish for the node.
     """
     connect, node = connection(settings.kubeconfig), settings.node_name
     zones = NodeZonesPublisher(connect, node) if settings.publish_zones else None
     placements = ObservedPlacementPublisher(connect, node) if settings.annotate_pods else None
-    loop = ZonesLoop(settings, store, zones=zones, placements=placements, published=published)
-    if watch is not None:
-        watch.subscribe(loop.note_node)
-    return loop
+    return ZonesLoop(settings, store, zones=zones, placements=placements, published=published)
 
 
 class Kubelet(Protocol):

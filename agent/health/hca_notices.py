@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.health.hca import HcaRecord, HcaRules, HcaState, said
-from agent.health.notices import Notice
+from agent.model.notice import Notice
 
 
 def hca_notices(before: HcaState, after: HcaState, rules: HcaRules) -> tuple[Notice, ...]:

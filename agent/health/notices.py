@@ -1,7 +1,6 @@
 """Notices for people: what changed from one health state to the next."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from agent.health.ledger import said, worst
 from agent.health.rules import HealthRules
@@ -9,24 +8,7 @@ from agent.health.state import GpuRecord, HealthState, NvmlRecord
 from agent.health.status import HealthClass
 from agent.health.trouble import UNRESPONSIVE
 from agent.health.xid import SILENT, xid
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """Something to report once.
-
-    Attributes:
-        reason: CamelCase, of a Kubernetes Event.
-        message: for a person.
-        gpu: the GPU; ``None`` for the node.
-        key: equal for notices that say the same about the same GPU.
-    """
-
-    reason: str
-    message: str
-    is_warning: bool
-    gpu: str | None
-    key: str
+from agent.model.notice import Notice
 
 
 def notices(before: HealthState, after: HealthState, rules: HealthRules) -> tuple[Notice, ...]:

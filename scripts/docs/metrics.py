@@ -1,9 +1,14 @@
 """The reference page of the metrics, ``docs/reference/metrics.md``, made from the families."""
 
+from typing import Any
+
 from agent.checks.catalogue import RULES
 from agent.health.xid import MAX_CODES
-from agent.publish.metrics.families import FAMILIES, series
-from agent.publish.metrics.family import MOST_SERIES, PREFIX, Family, Per
+from agent.kernel.http.families import families, series
+from agent.kernel.http.family import MOST_SERIES, PREFIX, Family, Per
+
+FAMILIES = tuple(family for _, family in families())
+"""In the order of the page."""
 
 PROCESS_SERIES = 6
 """Those of :func:`agent.publish.metrics.process.process_metrics`."""
@@ -36,7 +41,7 @@ The same address serves `/healthz` and `/readyz`:
 [runbook.md](../operate/runbook.md#readiness-and-liveness).
 Alerting rules: [alerts.md](../operate/alerts.md).
 
-`docs/reference/metrics.md` is generated from `agent/publish/metrics/families.py`.
+`docs/reference/metrics.md` is generated from the `metrics.py` of `agent/components/`.
 
 ## Metrics
 
@@ -138,7 +143,7 @@ def _series() -> str:
     )
 
 
-def _row(family: Family) -> str:
+def _row(family: Family[Any]) -> str:
     labels = ", ".join(f"`{label}`" for label in family.labels)
     most = "see below" if family.per is Per.PROBLEM else f"{family.most} per {family.per}"
     when = f"where {family.when}" if family.when else "always"

@@ -30,26 +30,29 @@ from urllib.request import urlopen
 
 import structlog
 
+from agent.components.audit.component import Audit
+from agent.components.gpus.component import Gpus
+from agent.components.gpus.offer_notices import OfferNotices
+from agent.components.labels.component import Labels
+from agent.components.zones.component import Zones
 from agent.config.settings import Settings, roots
 from agent.daemon.alignment_loop import AlignmentLoop
 from agent.daemon.audit_loop import AuditLoop
 from agent.daemon.check_terms import OverridesFile
-from agent.daemon.components import Components
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.labels_loop import LOOK_S, DesiredLabelsBuilder, LabelsLoop, NodeTiers
 from agent.daemon.loops import Heartbeats
-from agent.daemon.plugins import PluginSet
-from agent.daemon.pod_loops import PodLoops
-from agent.daemon.reconcile_loop import NoticeReporter, ReconcileLoop
+from agent.daemon.reconcile_loop import ReconcileLoop
 from agent.daemon.rejections_loop import RejectionsLoop
 from agent.daemon.scan_loop import ScanLoop
 from agent.daemon.state_files import HealthFile
-from agent.daemon.status import Status
 from agent.daemon.target import Machine, Target
 from agent.daemon.zones_loop import ZonesLoop
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.footprint import give_back
 from agent.health.rules import HealthRules
+from agent.kernel.component import Component, Kernel
+from agent.kernel.http.families import readings
 from agent.kubeapi.client import Answer, Api
 from agent.model.pod import Pod
 from agent.probes.node import NodeReader
@@ -152,16 +155,16 @@ class Soak:
         )
         self._kubelet = FakeKubelet(scratch / "kubelet")
         stack.callback(lambda: self._kubelet.stop())  # noqa: PLW0108 - it is replaced
-        plugins = PluginSet(self._settings, scratch / "kubelet", None)
-        stack.callback(plugins.stop)
-        self._components = Components(
+        self._kernel = Kernel(
             settings=self._settings,
             target=Target(machine=machine, simulated=None, socket_dir=scratch / "kubelet"),
             store=SnapshotStore(),
-            plugins=plugins,
-            overrides=OverridesFile(None),
-            health=health,
+            heartbeats=self._heartbeats,
+            wake=self._wake,
         )
+        self._gpus = Gpus(self._kernel)
+        stack.callback(self._gpus.close)
+        self._gpus.health = self._health = health
         self._objects = FakeObjects()
         self._api = FakeApi(node=NODE)
         self._pod_resources = FakePodResources()
@@ -169,49 +172,62 @@ class Soak:
         self._zone_pods: dict[str, str] = {}
         self._loops = self._new_loops()
         server = serve_metrics(
-            "127.0.0.1:0", Status(self._components).state, self._heartbeats.silence_s
+            "127.0.0.1:0",
+            lambda: readings(self._kernel),
+            self._kernel.not_ready,
+            self._heartbeats.silence_s,
         )
         self._url = server.url
         stack.callback(server.close)
+
+    def _run(self, name: str, kind: type[Component], **parts: object) -> None:
+        """Have a component of *kind* in the kernel that holds loops which this bench made."""
+        component = kind.__new__(kind)
+        for attribute, value in {"kernel": self._kernel, "name": name, **parts}.items():
+            setattr(component, attribute, value)
+        self._kernel.running.append(component)
 
     def _clock(self) -> float:
         return self.now
 
     def _new_loops(self) -> Mapping[str, Callable[[], float | None]]:
         """Make the loops; each entry is a step, which returns the seconds until the next."""
-        it, settings, store = self._components, self._settings, self._components.store
+        kernel, settings, store = self._kernel, self._settings, self._kernel.store
         connect = lambda: self._objects  # noqa: E731 - what publishers take
-        events = it.events = EventPublisher(None, NODE, clock=self._clock, now=self._time)
+        events = kernel.events = EventPublisher(None, NODE, clock=self._clock, now=self._time)
         pod_events = PodEventPublisher(None, NODE, clock=self._clock, now=self._time)
-        self._writers = (events, pod_events)
-        for writer in self._writers:
+        kernel.writers = [events, pod_events]
+        for writer in kernel.writers:
             writer._api = EventsApi()
         self._scan = ScanLoop(
-            it.target,
+            kernel.target,
             store,
-            health=it.health,
+            health=self._health,
             interval_s=lambda: settings.scan_interval_s,
             on_scan=self._take_scan,
             beat=lambda: self._heartbeats.beat("scan"),
             clock=self._clock,
         )
-        reconcile = ReconcileLoop(
-            store,
-            it.plugins,
-            health=it.health,
-            notices=NoticeReporter(events.post),
-            reload=it.overrides.notices,
-            beat=lambda: self._heartbeats.beat("reconcile"),
-            wake=self._wake,
+        self._run(
+            "gpus",
+            Gpus,
+            plugins=self._gpus.plugins,
+            health=self._health,
+            pause=None,
+            _offer_notices=OfferNotices(),
         )
-        it.labels = LabelsLoop(
+        overrides = OverridesFile(None)
+        reconcile = ReconcileLoop(
+            kernel, self._gpus.plugins, health=self._health, notices=kernel.notices
+        )
+        labels = LabelsLoop(
             settings,
             store,
             outputs=(NodeLabelPublisher(None, NODE, connect=lambda: DirectApi(self._api)),),
             desired=DesiredLabelsBuilder(lambda: settings, NodeTiers(settings), lambda _: None),
             clock=self._clock,
         )
-        it.zones = ZonesLoop(
+        zones = ZonesLoop(
             settings,
             store,
             zones=NodeZonesPublisher(connect, NODE),
@@ -230,29 +246,33 @@ class Soak:
             store,
             post=pod_events.post,
             read=lambda _: H100,
-            absences=lambda: it.plugins.absences,
+            absences=lambda: self._gpus.plugins.absences,
             clock=self._clock,
             now=self._time,
         )
-        audit = AuditLoop(settings, store, it.overrides)
-        it.pod_loops = PodLoops(
+        audit = AuditLoop(settings, store, overrides)
+        self._run("labels", Labels, loop=labels)
+        self._run("zones", Zones, loop=zones)
+        self._run(
+            "audit",
+            Audit,
+            overrides=overrides,
+            health=None,
             audit=audit,
             alignment=alignment,
             rejections=self._rejections,
             events=pod_events,
-            run_times=None,
         )
 
         def write(writer: EventPublisher | PodEventPublisher) -> float:
             writer.write_next()
             return 1.0 if writer._queue.has_events else 5.0
 
-        labels = it.labels
         return {
             "scan": self._scan.step,
             "reconcile": reconcile.step,
             "labels": lambda: min(labels.step(), LOOK_S),  # as it waits
-            "zones": it.zones.step,
+            "zones": zones.step,
             "pods": alignment.step,
             "rejections": self._rejections.step,
             "audit": audit.step,
@@ -291,7 +311,7 @@ class Soak:
             self.now = max(self.now, at)
             seconds = self.step(name)
             assert seconds is not None, f"{name} ended"
-            health = self._components.health
+            health = self._health
             if name == "scan" and health is not None and health.wants_look:
                 seconds = 5.0
             heapq.heappush(due, (self.now + max(seconds, 0.1), number, name))
@@ -303,12 +323,12 @@ class Soak:
     @property
     def events_written(self) -> int:
         """How many Events were written."""
-        return sum(writer.posted for writer in self._writers)
+        return sum(writer.posted for writer in self._kernel.writers)
 
     @property
     def registrations(self) -> int:
         """How often a kubelet took the GPUs."""
-        return sum(state.registrations for state in self._components.plugins.states.values())
+        return sum(state.registrations for state in self._gpus.plugins.states.values())
 
     def step(self, name: str) -> float | None:
         """Let one loop do what is due."""

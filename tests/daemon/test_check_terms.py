@@ -16,7 +16,7 @@ from agent.checks.rule import Severity, Verdict
 from agent.checks.waivers import NO_OVERRIDES, Overrides, Waiver
 from agent.daemon.check_terms import OverridesFile, summarize
 from agent.errors import InputError
-from agent.health.notices import Notice
+from agent.model.notice import Notice
 from tests.deviceplugin.machines import node
 
 BROKEN = node("h100x8-nvswitch-2numa-broken")

@@ -15,10 +15,10 @@ from agent.daemon.dra_loop import DraLoop
 from agent.daemon.dra_slices import AHEAD_S
 from agent.draplugin.claims import AllocatedDevice, ClaimReference
 from agent.errors import InputError
-from agent.health.notices import Notice
 from agent.health.status import GpuHealth, HealthView
 from agent.kubeapi.slices import SliceWatch
 from agent.machines.bundled import machine
+from agent.model.notice import Notice
 from tests.cluster.export.dra_machines import slices as nvidia_slices
 from tests.daemon.fake_slices import FakeSliceApi
 from tests.daemon.plugin_sets import serving_node
@@ -504,7 +504,7 @@ def test_a_lost_gpu_is_unhealthy(start: Start, api: FakeSliceApi) -> None:
     node = start()
     api.show()
     lost = replace(DGX, gpus=(replace(DGX.gpus[0], is_lost=True), *DGX.gpus[1:]))
-    node.loop._plugins._published = lost
+    node.loop._plugins._published = lost  # type: ignore[attr-defined]
     node.settle(8)
     assert node.tainted("nodetopo.io/unhealthy")
 
@@ -523,7 +523,7 @@ def test_the_counters_of_a_claimed_set_outlive_one_of_its_gpus(
 
     again = start(dra_devices="sets")
     smaller = replace(DGX, gpus=tuple(gpu for gpu in DGX.gpus if gpu.id != gone))
-    again.loop._plugins._published = smaller
+    again.loop._plugins._published = smaller  # type: ignore[attr-defined]
     again.settle(8)
     left = api.devices[name]["consumesCounters"][0]["counters"]
     assert left.keys() < consumed.keys()

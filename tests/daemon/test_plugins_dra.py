@@ -1,23 +1,23 @@
 """Which GPUs the device plugin offers beside DRA drivers, and for our own."""
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.components.gpus.offer_notices import OfferNotices
 from agent.daemon.dra_neighbours import DraNeighbours
-from agent.daemon.reconcile_loop import NoticeReporter, ReconcileLoop
+from agent.daemon.reconcile_loop import ReconcileLoop
 from agent.dra.neighbours import NOBODY, ServedByDra
 from agent.errors import ApiUnavailable, UnreadableError
 from agent.kubeapi.slices import SliceWatch
 from agent.machines.bundled import machine
-from agent.publish.events import NodeEvent
-from agent.store import SnapshotStore
+from agent.model.notice import Notice
 from tests.cluster.export.dra_machines import slices
 from tests.daemon.plugin_sets import serving_node
 from tests.deviceplugin.eventually import eventually
+from tests.kernel.running import kernel_of
 
 DGX = machine("dgx-h100")
 GPU = "nvidia.com/gpu"
@@ -91,34 +91,24 @@ def test_a_gpu_without_a_cdi_specification_cannot_be_prepared() -> None:
         served.plugins.cdi_names(["GPU-x"])
 
 
-def test_stepping_back_and_coming_back_are_reported_once() -> None:
-    posted: list[NodeEvent] = []
-    reporter = NoticeReporter(posted.append)
-    for now in (NOBODY, HALF, HALF, NOBODY, NOBODY):
-        reporter.report_dra(now)
-    assert [event.reason for event in posted] == ["GpusServedByDra", "GpusOfferedAgain"]
-    assert "gpu.nvidia.com" in posted[0].message
-
-
 class Beside:
     """The reconcile loop of a node, beside NVIDIA's driver; nothing but its steps runs."""
 
     def __init__(self, plugins: Any, directory: Path) -> None:
-        self.posted: list[NodeEvent] = []
-        self.wake = threading.Event()
-        self.store = SnapshotStore()
+        self.reported: list[Notice] = []
+        self.kernel = kernel_of(directory)
+        self.wake, self.store = self.kernel.wake, self.kernel.store
         self.watch = SliceWatch(None, "n")
         self.watch.subscribe(self.wake.set)
-        self.loop = ReconcileLoop(
-            self.store,
-            plugins,
-            health=None,
-            notices=NoticeReporter(self.posted.append),
-            reload=tuple,
-            beat=lambda: None,
-            wake=self.wake,
-            neighbours=DraNeighbours(self.watch, self.no_api, directory, tuple),
-        )
+        self.kernel.claims = DraNeighbours(self.watch, self.no_api, directory, tuple)
+        self._plugins, self._notices = plugins, OfferNotices()
+        self.loop = ReconcileLoop(self.kernel, plugins, health=None, notices=self.notices)
+
+    def notices(self) -> list[Notice]:
+        """Return what is new, and keep it."""
+        new = [*self._notices.of_dra(self._plugins.served_by_dra)]
+        self.reported += new
+        return new
 
     @staticmethod
     def no_api() -> Any:
@@ -131,8 +121,8 @@ class Beside:
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons of the Events, in their order."""
-        return [event.reason for event in self.posted]
+        """The reasons of the notices, in their order."""
+        return [notice.reason for notice in self.reported]
 
 
 def test_slices_wake_the_loop_which_withdraws_the_gpus_and_says_so(tmp_path: Path) -> None:

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from agent.daemon import plugins
-from agent.daemon.reconcile_loop import NoticeReporter
-from agent.deviceplugin.hand_over import HandOver, NodeSetup, read_setup
+from agent.deviceplugin.hand_over import NodeSetup, read_setup
 from agent.deviceplugin.settings import Strategy
 from agent.model.host import ContainerToolkit, HostSettings
-from agent.publish.events import NodeEvent
 from tests.daemon.plugin_sets import ServedNode, serving_node
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import node
@@ -146,24 +144,3 @@ def test_device_nodes_are_passed_beside_what_is_chosen_but_not_beside_cdi(tmp_pa
         toolkit(tmp_path, "")
         served.plugins.look_again()
         assert list(served.plugins.strategies) == ["envvar", "device-specs"]
-
-
-@pytest.mark.parametrize("problem", [None, "no way hands GPUs to containers"])
-def test_a_change_is_an_event_and_so_is_a_node_without_a_way(problem: str | None) -> None:
-    posted: list[NodeEvent] = []
-    notices = NoticeReporter(posted.append)
-    first = HandOver(strategy=Strategy.CDI_CRI, reason="a specification")
-    notices.report_hand_over(first)
-    notices.report_hand_over(first)
-    assert posted == []
-    notices.report_hand_over(HandOver(strategy=Strategy.ENVVAR, reason="x", problem=problem))
-    (event,) = posted
-    assert event.reason == ("HandOverChanged" if problem is None else "NoHandOver")
-    assert event.is_warning == (problem is not None)
-
-
-def test_a_node_without_a_way_is_reported_at_the_start() -> None:
-    posted: list[NodeEvent] = []
-    chosen = HandOver(strategy=Strategy.CDI_CRI, reason="x", problem="no way")
-    NoticeReporter(posted.append).report_hand_over(chosen)
-    assert [event.reason for event in posted] == ["NoHandOver"]

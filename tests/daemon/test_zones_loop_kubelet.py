@@ -1,7 +1,6 @@
 """Zones while the kubelet restarts, its pods change names, or its Node is created anew."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,9 +11,7 @@ from agent.daemon.zones_loop import (
     NEW_NODE_S,
     OFFER_LOOKS,
     START_S,
-    configured_zones_loop,
 )
-from agent.kubeapi.watch import NodeWatch
 from agent.publish.labels.pacing import RECHECK_S
 from agent.zones.node_resource_topology import fingerprint
 from agent.zones.zones import ABSENCE_S
@@ -187,20 +184,6 @@ def test_a_new_node_does_not_shorten_a_pause_that_the_api_server_asked_for(
     agent.zones.note_node({"uid": "uid-new"})
     agent.run(6)
     assert [path for _method, path in api.asked].count(ZONES) == 1
-
-
-def test_a_watch_of_the_node_is_listened_to() -> None:
-    told: list[object] = []
-
-    class Watched(NodeWatch):
-        def subscribe(self, listener: object) -> None:
-            told.append(listener)
-
-    played = SimulatedAgent(FakeObjects(), FakeKubelet())
-    found = configured_zones_loop(
-        replace(played.settings, publish_zones=True), played.store, Watched(None, "x")
-    )
-    assert told == [found.note_node]
 
 
 def test_what_the_kubelet_could_give_is_asked_for_when_pods_change_and_seldom_else(

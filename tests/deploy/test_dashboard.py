@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent.publish.metrics.families import FAMILIES
+from agent.kernel.http.families import families
+
+FAMILIES = [family for _, family in families()]
 
 FILE = Path(__file__).parents[2] / "deploy" / "helm" / "files" / "dashboard.json"
 DASHBOARD: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
@@ -91,12 +93,12 @@ def test_targets_are_named_apart_and_use_known_variables() -> None:
 def test_a_query_asks_for_metrics_that_there_are_and_for_the_nodes_chosen(
     title: str, query: str
 ) -> None:
-    families = {family.full_name: family for family in FAMILIES}
+    by_name = {family.full_name: family for family in FAMILIES}
     named = set(re.findall(r"\b(?:nodetopo|process)_[a-z_]+", query))
-    assert named <= families.keys() | OURS, title
+    assert named <= by_name.keys() | OURS, title
     assert 'node=~"$node"' in query
     assert 'cluster=~"$cluster"' in query
-    labels = {label for name in named & families.keys() for label in families[name].labels}
+    labels = {label for name in named & by_name.keys() for label in by_name[name].labels}
     legend = re.findall(r"\b(?:by|on) \(([^)]*)\)", query)
     used = {label.strip() for group in legend for label in group.split(",")}
     assert used <= labels | {"cluster", "job", "instance", "node"}, title

@@ -9,10 +9,12 @@ import yaml
 
 from agent.checks.catalogue import RULES as CHECKS
 from agent.cli.main import parser
-from agent.publish.metrics.families import FAMILIES
+from agent.kernel.http.families import families
 from scripts.docs.alerts import OBJECT, PAGE, RULES, alerts, page, prometheus_rule, recordings
 from scripts.docs.metrics import minimal_pattern
 from tests.docs.test_links import anchors
+
+FAMILIES = [family for _, family in families()]
 
 RUNBOOK = PAGE.with_name("runbook.md")
 PARTS = ["Means", "Impact", "Confirm", "Do"]

@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
-from agent.publish.metrics.families import FAMILIES
+from agent.kernel.http.families import families
 from scripts.docs.metrics import minimal_pattern, page
+
+FAMILIES = [family for _, family in families()]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

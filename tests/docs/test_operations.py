@@ -17,7 +17,7 @@ SPEAKERS = (
     "agent/daemon/dra_notices.py",
     "agent/daemon/driver_pause.py",
     "agent/daemon/alignment_loop.py",
-    "agent/daemon/reconcile_loop.py",
+    "agent/components/gpus/offer_notices.py",
     "agent/daemon/rejections_loop.py",
     "agent/daemon/reload.py",
 )
@@ -44,7 +44,12 @@ def test_every_reason_of_an_event_is_explained() -> None:
 
 
 def test_every_reason_for_not_being_ready_is_explained() -> None:
-    spoken = set(reasons_in("agent/publish/metrics/server.py")) - {"MetricsServer", "MetricsState"}
+    spoken = {
+        reason
+        for path in (ROOT / "agent/components").rglob("*.py")
+        if path.name in ("readiness.py", "component.py")
+        for reason in reasons_in(str(path))
+    }
     assert spoken == first_cells("runbook.md", "Readiness and liveness") - {"reason", "---"}
 
 

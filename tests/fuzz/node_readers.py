@@ -19,9 +19,10 @@ from agent.probes.kubelet.podresources import ALLOCATABLE, LIST, PodResources
 from agent.probes.kubelet.state import cpu_state, device_state, memory_state
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Tree
-from agent.publish.metrics.server import MetricsServer, MetricsState, serve_metrics
+from agent.publish.metrics.server import MetricsServer, serve_metrics
 from agent.zones.node_resource_topology import attributes, content
 from agent.zones.zones import zones
+from tests.kernel.readings import readings
 
 _STATES = {"cpu": cpu_state, "memory": memory_state, "devices": device_state}
 
@@ -98,7 +99,7 @@ def kubelet_configuration(text: str) -> object:
 
 @cache
 def _server() -> MetricsServer:
-    return serve_metrics("127.0.0.1:0", lambda: MetricsState(snapshot=None))
+    return serve_metrics("127.0.0.1:0", readings)
 
 
 def http_request(text: str) -> object:

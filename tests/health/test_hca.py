@@ -19,8 +19,8 @@ from agent.health.hca import (
     view,
 )
 from agent.health.hca_notices import hca_notices
-from agent.health.notices import Notice
 from agent.model.hca import Hca, HcaPort
+from agent.model.notice import Notice
 from agent.model.pci import PciAddress
 from agent.model.snapshot import Snapshot
 from agent.rdma.identity import remembered_hcas

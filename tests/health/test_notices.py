@@ -1,8 +1,9 @@
 """What a person is told: each change once, in words."""
 
-from agent.health.notices import Notice, notices
+from agent.health.notices import notices
 from agent.health.rules import HealthRules
 from agent.health.status import HealthClass
+from agent.model.notice import Notice
 from agent.model.nvml_event import NvmlTrouble
 from tests.health.gpu_history import PENDING, SOUND, A, B, Story, seen, trouble, xid
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from agent.deviceplugin.fake_kubelet import FakeKubelet
+from agent.kernel.http.families import families
+from agent.kernel.http.family import Per
 from agent.probes.capture.archive import unpack
-from agent.publish.metrics.families import FAMILIES
-from agent.publish.metrics.family import Per
 from scripts.docs.metrics import minimal_pattern, node_series
 from tests.daemon.test_app_health import NODES, Daemon, running
 from tests.generous_deadlines import use_generous_deadlines
@@ -22,6 +22,8 @@ from tests.lab.prometheus import ALERTS, DASHBOARD, Prometheus, eventually
 from tests.lab.prometheus import running as prometheus
 
 __all__ = ["use_generous_deadlines"]
+
+FAMILIES = [family for _, family in families()]
 
 pytestmark = pytest.mark.lab
 
@@ -169,10 +171,10 @@ def test_every_target_is_up_and_no_sample_is_refused(scraped: Prometheus) -> Non
 def test_every_metric_of_the_page_is_there_or_says_when_it_is(scraped: Prometheus) -> None:
     found = scraped.query('count by (__name__) ({__name__=~"nodetopo_.+",job="nodetopo/nodetopo"})')
     there = {one["metric"]["__name__"] for one in found}
-    families = {family.full_name: family for family in FAMILIES}
-    assert families.keys() - there == ABSENT
-    assert all(families[name].when for name in ABSENT)
-    assert there <= families.keys()
+    by_name = {family.full_name: family for family in FAMILIES}
+    assert by_name.keys() - there == ABSENT
+    assert all(by_name[name].when for name in ABSENT)
+    assert there <= by_name.keys()
 
 
 def test_every_rule_is_evaluated_without_an_error(scraped: Prometheus) -> None:

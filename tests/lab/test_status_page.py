@@ -5,9 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent.publish.metrics.server import MetricsState, PageAnswer, serve_metrics
+from agent.publish.metrics.server import PageAnswer, serve_metrics
 from agent.publish.page.answer import Answer, StatusPage
 from agent.publish.page.state import PageState
+from tests.kernel.readings import readings
 from tests.lab.browser import Browser, chromium
 from tests.publish.page.states import STATES, busy
 from tests.publish.page.test_answer import HOSTILE, hostile
@@ -28,7 +29,7 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def served(answer: Callable[[str], PageAnswer | None]) -> Iterator[str]:
     """Serve a page as the daemon does; yield its URL."""
-    server = serve_metrics("127.0.0.1:0", lambda: MetricsState(snapshot=None), page=answer)
+    server = serve_metrics("127.0.0.1:0", readings, page=answer)
     try:
         yield server.url.removesuffix("metrics")
     finally:

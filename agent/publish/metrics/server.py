@@ -1,7 +1,7 @@
 """The HTTP server of /metrics, /healthz and /readyz."""
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -16,42 +16,15 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from agent.errors import InputError
-from agent.formats.harmless import harmless
+from agent.kernel.http.families import KERNEL, KernelReading, metrics
 from agent.model.digits import is_digits
-from agent.model.nvml_event import NvmlStatus, NvmlTrouble
-from agent.model.snapshot import Snapshot
 from agent.publish.metrics.connections import BACKLOG, Connections, Request
-from agent.publish.metrics.families import families
-from agent.publish.metrics.process import process_metrics
-from agent.publish.metrics.state import MetricsState
-from agent.topology.presence import dead_gpus
-
-__all__ = ["MetricsServer", "MetricsState", "serve_metrics"]
 
 _FAILED = b"HTTP/1.0 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 
 STUCK_S = 300.0
 """Without a heartbeat for this long the agent is not alive. A scan waits for NVML some 20 s at
 most, and a cold start of many nodes may keep a thread from running for a minute."""
-
-PATIENCE = 3
-"""Consecutive failures to read NVML that are tolerated while devices are offered."""
-
-
-LONGEST_LINE = 1000
-"""Characters of a reason of /readyz: drivers and other plugins wrote parts of some."""
-
-
-_VERSION_MISMATCH = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH (nvml.h)
-
-
-_REASONS = {
-    NvmlTrouble.NO_ANSWER: "NvmlUnresponsive",
-    NvmlTrouble.REFUSED: "NvmlRefuses",
-    NvmlTrouble.DIED: "NvmlDied",
-    NvmlTrouble.NO_LIBRARY: "NvmlLibraryGone",
-}
-"""The reasons of the Events that report the same."""
 
 
 class PageAnswer(Protocol):
@@ -69,6 +42,9 @@ class PageAnswer(Protocol):
     def headers(self) -> Mapping[str, str]:
         """Headers beside type and length."""
 
+
+Readings = Callable[[], Mapping[str, object]]
+"""Returns what the metrics are made from, by component."""
 
 Page = Callable[[str], PageAnswer | None]
 """Answers a request for a path with its query; ``None`` where there is no such page."""
@@ -94,7 +70,8 @@ class MetricsServer:
 
 def serve_metrics(
     address: str,
-    state: Callable[[], MetricsState],
+    readings: Readings,
+    not_ready: Callable[[], str | None] = lambda: None,
     heartbeat_age_s: Callable[[], float] = lambda: 0.0,
     *,
     page: Page | None = None,
@@ -104,9 +81,9 @@ def serve_metrics(
 
     The same port of localhost serves them too, which is where ``kubectl port-forward`` connects to.
 
-    *state* is called for every scrape and by /readyz, *heartbeat_age_s*, the seconds since the
-    agent's loop last moved, by /healthz; both must be quick, open nothing, and be safe to call from
-    any thread.
+    *readings* is called for every scrape, *not_ready*, which returns why the agent is not ready, by
+    /readyz, and *heartbeat_age_s*, the seconds since the agent's loop last moved, by /healthz. All
+    must be quick, open nothing, and be safe to call from any thread.
     /healthz does not depend on the hardware, so that a dead driver does not restart the agent for
     nothing; /readyz does. *page* answers what else is asked for, where it can, of clients of
     localhost alone unless *page_everywhere* is set. Port 0 selects a free one.
@@ -129,7 +106,7 @@ def serve_metrics(
             "choose another address with --metrics-address",
         ) from error
     bound: int = listener.getsockname()[1]
-    answers = _Answers(state, heartbeat_age_s, page, page_everywhere=page_everywhere)
+    answers = _Answers(readings, not_ready, heartbeat_age_s, page, page_everywhere=page_everywhere)
     connections = Connections(
         [listener, *_on_localhost(listener)],
         answers.make,
@@ -171,14 +148,12 @@ def _on_localhost(listener: socket.socket) -> Iterator[socket.socket]:
             say("port not served on localhost", address=local, port=port, problem=str(error))
 
 
-class _StateCollector(Collector):
-    def __init__(self, state: Callable[[], MetricsState]) -> None:
-        self._state = state
+class _ReadingsCollector(Collector):
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
 
     def collect(self) -> Iterator[Metric]:
-        state = self._state()
-        yield from families(state)
-        yield from process_metrics(state.process)
+        return metrics(self._readings())
 
 
 class _Answers:
@@ -190,18 +165,20 @@ class _Answers:
 
     def __init__(
         self,
-        state: Callable[[], MetricsState],
+        readings: Readings,
+        not_ready: Callable[[], str | None],
         heartbeat_age_s: Callable[[], float],
         page: Page | None,
         *,
         page_everywhere: bool,
     ) -> None:
-        self.state = state
+        self.readings = readings
+        self.not_ready = not_ready
         self.heartbeat_age_s = heartbeat_age_s
         self.page = page
         self.page_everywhere = page_everywhere
         self.registry = CollectorRegistry()
-        self.registry.register(_StateCollector(self._counted_state))
+        self.registry.register(_ReadingsCollector(self._counted))
         self.connections: Connections | None = None
         self._problem: str | None = None
 
@@ -214,15 +191,18 @@ class _Answers:
             return _FAILED
         return answer
 
-    def _counted_state(self) -> MetricsState:
-        state = self.state()
-        if self.connections is None:
-            return state
-        return replace(
-            state,
+    def _counted(self) -> Mapping[str, object]:
+        """Return the readings, with the connections to this server."""
+        readings = self.readings()
+        kernel = readings[KERNEL]
+        if self.connections is None or not isinstance(kernel, KernelReading):
+            return readings
+        counted = replace(
+            kernel,
             connections=self.connections.count,
             connections_refused=self.connections.refused,
         )
+        return {**readings, KERNEL: counted}
 
     def _report(self, error: Exception) -> None:
         """Log a bug of ours once, however often somebody asks."""
@@ -259,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
                     f"Stuck: the loop has not moved for {age_s:.0f} s" if is_stuck else None
                 )
             case "/readyz":
-                self._answer_probe(answers.state().not_ready)
+                self._answer_probe(answers.not_ready())
             case _ if (found := self._page()) is not None:
                 self._answer(HTTPStatus.OK, found.content_type, found.body, found.headers)
             case _:
@@ -299,61 +279,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-
-def not_ready(
-    *,
-    snapshot: Snapshot | None,
-    nvml: NvmlStatus,
-    is_registered: Mapping[str, bool],
-    conflicts: Mapping[str, str],
-    refusals: Sequence[str] = (),
-    cdi_problem: str | None = None,
-    hand_over_problem: str | None = None,
-    dra_problem: str | None = None,
-    pause: str | None = None,
-) -> str | None:
-    """Return what keeps the node's GPUs from pods, a line ``Reason: sentence`` each.
-
-    ``None`` means ready; so is a node without GPUs, which has nothing to offer. An agent that is
-    not ready is alive: it is not restarted, and the kubelet goes on using its devices. The
-    Kubernetes probe asks several times before it believes a no, which tolerates what passes by
-    itself, such as a restart of the kubelet.
-
-    Args:
-        snapshot: the latest; ``None`` before the first scan has ended.
-        nvml: how the last attempt to read NVML ended.
-        is_registered: resource → whether the kubelet has it; empty while nothing is offered.
-        conflicts: resource → which competing plugin serves it, a sentence.
-        refusals: why a configured resource is not offered, a sentence each.
-        cdi_problem: why our CDI specification is not what it should be, a sentence.
-        hand_over_problem: why no way hands GPUs to containers, a sentence.
-        pause: why NVML is closed on request, a sentence.
-        dra_problem: why claims of GPUs do not reach our DRA driver, a sentence.
-    """
-    paused = [] if pause is None else [f"DriverPaused: {pause}"]
-    if snapshot is None and not paused:
-        return "NotScanned: the node has not been read yet"
-    lines = [*paused, *(f"ResourceConflict: {it}" for _, it in sorted(conflicts.items()))]
-    lines += [
-        f"NotRegistered: the kubelet does not have {resource}"
-        for resource, is_there in sorted(is_registered.items())
-        if not is_there and resource not in conflicts
-    ]
-    lines += [f"NotOffered: {text}" for text in refusals]
-    if hand_over_problem is not None and is_registered:
-        lines.append(f"NoHandOver: {hand_over_problem}")
-    if cdi_problem is not None:
-        lines.append(f"CdiNotWritten: {cdi_problem}")
-    if dra_problem is not None:
-        lines.append(f"DraNotServed: {dra_problem}")
-    if snapshot is None:
-        return "\n".join(harmless(line, LONGEST_LINE) for line in lines)
-    if not snapshot.gpus and nvml.trouble is None and (dead := dead_gpus(snapshot)):
-        lines.append(f"GpusMissing: NVML lists none of the {len(dead)} GPUs on the PCI bus")
-    is_nvml_missed = nvml.failures >= PATIENCE or not is_registered
-    if is_nvml_missed and nvml.trouble is not None and (snapshot.gpus or snapshot.pci_gpus):
-        is_mismatch = nvml.code == _VERSION_MISMATCH
-        reason = "NvmlVersionMismatch" if is_mismatch else _REASONS[nvml.trouble]
-        lines.append(f"{reason}: {nvml.cause or 'it gave no reading'}")
-    return "\n".join(harmless(line, LONGEST_LINE) for line in lines) or None

@@ -7,48 +7,12 @@ from datetime import datetime
 from agent.checks.engine import Report
 from agent.deviceplugin.allocation_log import LoggedAllocation
 from agent.health.status import HealthView
+from agent.kernel.shown import ListedPods, ResourceState
 from agent.model.nvml_event import NvmlStatus
 from agent.model.snapshot import Snapshot
 
 PATHS = ("/", "/status", "/status.json")
 """Where the page is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceState:
-    """One resource that is offered to the kubelet.
-
-    Attributes:
-        is_registered: whether the kubelet has it.
-        registrations: that the kubelet accepted since the start.
-        endpoint: file name of the socket; ``None`` while there is none.
-        problem: why the last attempt to serve or register failed; ``None`` after a success.
-        placement: policy and bandwidth model, or HCAs and mode, in words.
-        allocations: containers that were given devices since the start.
-    """
-
-    name: str
-    healthy: int
-    unhealthy: int
-    is_registered: bool
-    registrations: int
-    endpoint: str | None
-    problem: str | None
-    placement: str
-    allocations: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedPods:
-    """The node with its pods, as the kubelet listed them.
-
-    Attributes:
-        snapshot: with pods, with what the kubelet offers, and with its state files.
-        at: when, UTC.
-    """
-
-    snapshot: Snapshot = field(compare=False)
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,10 @@ from agent.checks.engine import Report, Result
 from agent.checks.rule import Area, Finding, Rule, Verdict
 from agent.deviceplugin.allocation_log import LoggedAllocation
 from agent.health.xid import xid
+from agent.kernel.shown import ListedPods
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
-from agent.publish.page.state import ListedPods, PageState
+from agent.publish.page.state import PageState
 from agent.topology.presence import missing_text
 
 MOST_FINDINGS = 5

@@ -2,7 +2,7 @@
 
 import dataclasses
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -10,11 +10,15 @@ from urllib.request import Request, urlopen
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.health.status import GpuHealth, HealthClass, HealthView
+from agent.kernel.http.families import KERNEL, KernelReading
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from agent.publish.metrics.server import MetricsServer, MetricsState, serve_metrics
+from agent.publish.metrics.server import MetricsServer, serve_metrics
+from tests.kernel.readings import readings
 
-NOTHING = MetricsState(snapshot=None)
+Readings = Mapping[str, object]
+
+NOTHING = readings()
 GPU0 = "GPU-00000140-0000-4000-8000-000000000000"
 FORGOTTEN = "GPU-99999999-0000-4000-8000-000000000000"
 BROKEN = GpuHealth(is_healthy=False, reason="Xid79", said="fell off", kind=HealthClass.REBOOT)
@@ -22,8 +26,10 @@ WORN = GpuHealth(is_degraded=True, reason="Xid63", said="worn", kind=HealthClass
 
 
 @contextmanager
-def served(state: MetricsState) -> Iterator[MetricsServer]:
-    server = serve_metrics("127.0.0.1:0", lambda: state)
+def served(state: Readings) -> Iterator[MetricsServer]:
+    kernel = state[KERNEL]
+    assert isinstance(kernel, KernelReading)
+    server = serve_metrics("127.0.0.1:0", lambda: state, lambda: kernel.not_ready)
     try:
         yield server
     finally:
@@ -46,7 +52,7 @@ def fetch(url: str, accept: str = "*/*") -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def samples(state: MetricsState, name: str) -> dict[tuple[str, ...], float]:
+def samples(state: Readings, name: str) -> dict[tuple[str, ...], float]:
     """Return the samples of *name*, by their label values in alphabetic order of names."""
     with served(state) as server:
         _, text = fetch(server.url)
@@ -58,10 +64,10 @@ def samples(state: MetricsState, name: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def of(snapshot: Snapshot) -> MetricsState:
-    return MetricsState(snapshot=snapshot)
+def of(snapshot: Snapshot) -> Readings:
+    return readings(snapshot)
 
 
-def with_health(view: HealthView) -> MetricsState:
+def with_health(view: HealthView) -> Readings:
     node = machine("l40s-pcie-4")
-    return MetricsState(snapshot=dataclasses.replace(node, gpus=node.gpus[:1]), health=view)
+    return readings(dataclasses.replace(node, gpus=node.gpus[:1]), health=view)

@@ -14,9 +14,9 @@ import pytest
 
 from agent.publish.metrics import connections as module
 from agent.publish.metrics.connections import MOST, MOST_HEAD, MOST_WAITING
-from agent.publish.metrics.server import MetricsServer, MetricsState, serve_metrics
+from agent.publish.metrics.server import MetricsServer, serve_metrics
 from tests.deviceplugin.eventually import eventually
-from tests.publish.metrics.scraped import NOTHING, connected, fetch, served
+from tests.publish.metrics.scraped import NOTHING, Readings, connected, fetch, served
 
 HALF = b"GET /metrics HTTP/1.1\r\nX: "
 SCRAPE = b"GET /metrics HTTP/1.0\r\n\r\n"
@@ -106,7 +106,7 @@ def test_a_client_that_does_not_take_its_answer_is_closed(monkeypatch: pytest.Mo
 def test_half_a_request_that_hangs_up_is_not_answered() -> None:
     asked = []
 
-    def state() -> MetricsState:
+    def state() -> Readings:
         asked.append(1)
         return NOTHING
 
@@ -132,7 +132,7 @@ def test_one_answer_at_a_time_is_made_and_shared() -> None:
     lock, making, made, most = threading.Lock(), [0], [0], [0]
     first, go_on = threading.Event(), threading.Event()
 
-    def state() -> MetricsState:
+    def state() -> Readings:
         with lock:
             making[0] += 1
             made[0] += 1
@@ -169,7 +169,7 @@ def _waiting(server: MetricsServer) -> int:
 def test_a_readyz_that_hangs_keeps_healthz_from_nobody() -> None:
     go_on = threading.Event()
 
-    def state() -> MetricsState:
+    def state() -> Readings:
         go_on.wait(TIMEOUT_S)
         return NOTHING
 
@@ -191,7 +191,7 @@ def test_headers_without_an_end_are_refused() -> None:
 
 
 def test_a_fault_of_ours_is_an_error_and_not_the_end() -> None:
-    def broken() -> MetricsState:
+    def broken() -> Readings:
         raise KeyError("of ours")
 
     server = serve_metrics("127.0.0.1:0", broken)
@@ -205,8 +205,9 @@ def test_a_fault_of_ours_is_an_error_and_not_the_end() -> None:
 
 LAST_DESCRIPTORS = """
 import os, resource, socket, sys, time
-from agent.publish.metrics.server import MetricsState, serve_metrics
-server = serve_metrics("127.0.0.1:0", lambda: MetricsState(snapshot=None))
+from agent.publish.metrics.server import serve_metrics
+from tests.kernel.readings import readings
+server = serve_metrics("127.0.0.1:0", readings)
 port = int(server.url.split("/")[2].rpartition(":")[2])
 clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
 while server._connections.count < 2:

@@ -1,10 +1,9 @@
 """Metrics of measured alignment and of rejected pods."""
 
-from agent.publish.metrics.families import ALIGNMENT_FAMILIES
-from agent.publish.metrics.state import MetricsState
+from agent.components.audit.metrics import FAMILIES, AuditReading
+from agent.kernel.http.family import Section
 
-STATE = MetricsState(
-    snapshot=None,
+STATE = AuditReading(
     pods_measured={"aligned": 3, "misaligned": 2, "unknown": 0},
     pods_misaligned={"QOS-001": 2},
     pod_errors=4,
@@ -13,8 +12,12 @@ STATE = MetricsState(
 )
 
 
-def samples(state: MetricsState) -> dict[str, dict[tuple[str, ...], float]]:
-    return {one.full_name: dict(one.samples(state)) for one in ALIGNMENT_FAMILIES}
+def samples(state: AuditReading) -> dict[str, dict[tuple[str, ...], float]]:
+    return {
+        family.full_name: dict(family.samples(state))
+        for family in FAMILIES
+        if family.section is Section.PODS
+    }
 
 
 def test_pods_are_told_by_verdict_and_the_misaligned_by_reason() -> None:
@@ -27,5 +30,5 @@ def test_pods_are_told_by_verdict_and_the_misaligned_by_reason() -> None:
 
 
 def test_what_was_not_measured_has_no_samples() -> None:
-    found = samples(MetricsState(snapshot=None))
+    found = samples(AuditReading())
     assert (found["nodetopo_pods_measured"], found["nodetopo_pods_misaligned"]) == ({}, {})

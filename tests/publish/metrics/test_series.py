@@ -6,10 +6,14 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.components.dra.metrics import DraState
+from agent.components.rdma.metrics import PORT_ERRORS
 from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.formats.harmless import harmless
 from agent.health.hca import HcaHealth
 from agent.health.rules import HealthRules
+from agent.kernel.http.families import families, series
+from agent.kernel.http.family import LONGEST_LABEL, MOST_SERIES, Per
 from agent.machines.bundled import machine, names
 from agent.model.gpu import EccErrors, Fabric, FabricState, Mig, RemappedRows
 from agent.model.hca import Hca, HcaPort
@@ -18,11 +22,9 @@ from agent.model.presence import ExpectedGpus
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.hca_probe import COUNTERS
-from agent.publish.metrics.families import FAMILIES, PORT_ERRORS, series
-from agent.publish.metrics.family import LONGEST_LABEL, MOST_SERIES, Per
-from agent.publish.metrics.state import DraState, MetricsState
 from scripts.docs.metrics import PROCESS_SERIES, node_series
-from tests.publish.metrics.scraped import BROKEN, fetch, served
+from tests.kernel.readings import readings, with_facts
+from tests.publish.metrics.scraped import BROKEN, Readings, fetch, served
 
 ERRORS = dict.fromkeys(COUNTERS, 0)
 VERDICTS = ("pass", "warn", "fail", "unknown", "waived", "skipped")
@@ -30,14 +32,14 @@ EXPECTED = ExpectedGpus(count=8, source="the machine has had")
 HOSTILE = ('a"b', "a\\b", "a\nb 1", "{}", "# EOF", "\u202e\u0000", "x" * 300)
 
 
-def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
+def full(snapshot: Snapshot, resources: int = 1) -> Readings:
     """Return *snapshot* with every GPU broken, and all that an agent may say beside it."""
     offered = [f"nvidia.com/r{number}" for number in range(resources)]
     checks = dict.fromkeys(VERDICTS, 1)
     hcas = snapshot.hcas or ()
-    return MetricsState(
+    return readings(
+        dataclasses.replace(snapshot, expected_gpus=EXPECTED),
         strategies=("cdi-cri",),
-        snapshot=dataclasses.replace(snapshot, expected_gpus=EXPECTED),
         hca_health={
             hca.name: HcaHealth(name=hca.name, is_healthy=False, reason="HcaLost") for hca in hcas
         },
@@ -66,10 +68,10 @@ def full(snapshot: Snapshot, resources: int = 1) -> MetricsState:
     )
 
 
-def counted(state: MetricsState, *, problems: bool = False) -> Mapping[str, int]:
+def counted(state: Readings, *, problems: bool = False) -> Mapping[str, int]:
     """Return the series of each family, or of those that only problems have."""
-    chosen = [family for family in FAMILIES if (family.per is Per.PROBLEM) == problems]
-    return {family.full_name: len(family.metric(state).samples) for family in chosen}
+    chosen = [item for item in families() if (item[1].per is Per.PROBLEM) == problems]
+    return {family.full_name: len(family.metric(state[name]).samples) for name, family in chosen}
 
 
 @pytest.mark.parametrize("name", names())
@@ -121,7 +123,7 @@ def test_no_count_grows_with_what_a_node_says_of_itself() -> None:
     issues = tuple(
         ProbeIssue(probe=f"probe {number}", subject="", reason="") for number in range(5000)
     )
-    state = dataclasses.replace(
+    state = with_facts(
         full(dataclasses.replace(node, hcas=many, issues=issues)),
         xid_counts={(f"GPU-{number}", number): 1 for number in range(5000)},
         pods_misaligned={f"cause {number}": 1 for number in range(5000)},
@@ -157,13 +159,13 @@ def test_a_driver_that_invents_gpus_and_xids_adds_few_series() -> None:
             for number in range(20_000)
         ]
     )
-    state = MetricsState(snapshot=None, health=health.view, xid_counts=health.counts)
+    state = readings(health=health.view, xid_counts=health.counts)
     assert 0 < max(counted(state, problems=True).values()) <= MOST_SERIES
     assert max(counted(state).values()) <= MOST_SERIES
 
 
 def test_no_label_is_of_a_pod() -> None:
-    named = {label for family in FAMILIES for label in family.labels}
+    named = {label for _, family in families() for label in family.labels}
     assert named == {
         *("version", "strategy", "probe", "report", "verdict", "code", "outcome", "name"),
         *("resource", "health", "node", "driver", "nvml", "machine"),

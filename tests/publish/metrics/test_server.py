@@ -5,7 +5,11 @@ import dataclasses
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.components.dra.metrics import DraState
+from agent.components.gpus.readiness import not_ready
 from agent.health.hca import HcaHealth
+from agent.kernel.component import joined
+from agent.kernel.http.families import families, series
 from agent.machines.bundled import machine
 from agent.model.gpu import (
     EccErrors,
@@ -18,9 +22,7 @@ from agent.model.gpu import (
 from agent.model.hca import Hca, HcaPort
 from agent.model.nvml_event import NvmlStatus
 from agent.model.probe_issue import ProbeIssue
-from agent.publish.metrics.families import FAMILIES, series
-from agent.publish.metrics.server import MetricsState, not_ready
-from agent.publish.metrics.state import DraState
+from tests.kernel.readings import readings, with_facts
 from tests.publish.metrics.scraped import (
     BROKEN,
     FORGOTTEN,
@@ -36,36 +38,36 @@ from tests.publish.metrics.scraped import (
 
 
 def test_registrations_are_counted_by_resource() -> None:
-    state = MetricsState(snapshot=None, registrations={"nvidia.com/gpu": 3})
+    state = readings(registrations={"nvidia.com/gpu": 3})
     assert samples(state, "nodetopo_registrations_total") == {("nvidia.com/gpu",): 3.0}
 
 
 def test_a_lost_registration_shows_as_zero() -> None:
-    state = MetricsState(snapshot=None, is_registered={"nvidia.com/gpu": False})
+    state = readings(is_registered={"nvidia.com/gpu": False})
     assert samples(state, "nodetopo_registered") == {("nvidia.com/gpu",): 0.0}
 
 
 def test_what_becomes_of_labels_is_counted() -> None:
-    state = MetricsState(snapshot=None, publish_writes=2, publish_errors=5, publish_refused=1)
+    state = readings(publish_writes=2, publish_errors=5, publish_refused=1)
     assert samples(state, "nodetopo_label_writes_total") == {(): 2.0}
     assert samples(state, "nodetopo_label_errors_total") == {(): 5.0}
     assert samples(state, "nodetopo_labels_refused") == {(): 1.0}
 
 
 def test_what_becomes_of_zones_is_counted() -> None:
-    state = MetricsState(snapshot=None, zone_writes=2, zone_errors=5)
+    state = readings(zone_writes=2, zone_errors=5)
     assert samples(state, "nodetopo_zone_writes_total") == {(): 2.0}
     assert samples(state, "nodetopo_zone_errors_total") == {(): 5.0}
 
 
 def test_checks_are_counted_by_report_and_verdict() -> None:
-    state = MetricsState(snapshot=None, check_counts={"audit": {"pass": 4, "fail": 1}})
+    state = readings(check_counts={"audit": {"pass": 4, "fail": 1}})
     assert samples(state, "nodetopo_checks") == {("audit", "pass"): 4.0, ("audit", "fail"): 1.0}
 
 
 def test_each_broken_check_is_named_with_its_report_and_verdict() -> None:
     broken = {"health": {}, "audit": {"KUB-003": "fail", "KRN-002": "warn"}}
-    state = MetricsState(snapshot=None, checks_broken=broken)
+    state = readings(checks_broken=broken)
     assert samples(state, "nodetopo_check_broken") == {
         ("KUB-003", "audit", "fail"): 1.0,
         ("KRN-002", "audit", "warn"): 1.0,
@@ -73,7 +75,7 @@ def test_each_broken_check_is_named_with_its_report_and_verdict() -> None:
 
 
 def test_the_generation_is_told() -> None:
-    state = MetricsState(snapshot=None, generation=7)
+    state = readings(generation=7)
     assert samples(state, "nodetopo_snapshot_generation") == {(): 7.0}
 
 
@@ -156,7 +158,7 @@ def test_a_port_has_its_state_its_rate_in_bytes_and_its_errors() -> None:
         HcaPort(number=3, state=None, rate_gbps=2.5),
     )
     node = dataclasses.replace(machine("dgx-h100"), hcas=(Hca(name="mlx5_0", ports=ports),))
-    state = dataclasses.replace(
+    state = with_facts(
         of(node), hca_counters={("mlx5_0", 1): {"link_downed": 3, "symbol_error": 0}}
     )
     one, two, three = (("mlx5_0", number) for number in "123")
@@ -169,7 +171,7 @@ def test_a_port_has_its_state_its_rate_in_bytes_and_its_errors() -> None:
 def test_an_hca_that_is_not_handed_out_has_its_reason() -> None:
     bad = HcaHealth(name="mlx5_0", is_healthy=False, reason="HcaLinkDown", said="its port is down")
     health = {"0000:18:00.0": bad, "0000:40:00.0": HcaHealth(name="mlx5_1")}
-    state = dataclasses.replace(of(machine("dgx-h100")), hca_health=health)
+    state = with_facts(of(machine("dgx-h100")), hca_health=health)
     assert samples(state, "nodetopo_hca_healthy") == {
         ("mlx5_0", "0000:18:00.0"): 0.0,
         ("mlx5_1", "0000:40:00.0"): 1.0,
@@ -198,7 +200,7 @@ def test_what_could_not_be_read_is_counted_by_probe() -> None:
 
 def test_the_kubelets_devices_are_counted_by_health() -> None:
     devices = {"nvidia.com/gpu": {"healthy": 7, "unhealthy": 1}}
-    state = MetricsState(snapshot=None, devices=devices)
+    state = readings(devices=devices)
     assert samples(state, "nodetopo_devices") == {
         ("healthy", "nvidia.com/gpu"): 7.0,
         ("unhealthy", "nvidia.com/gpu"): 1.0,
@@ -206,8 +208,7 @@ def test_the_kubelets_devices_are_counted_by_health() -> None:
 
 
 def test_the_conflict_metric_names_only_resources_in_conflict() -> None:
-    state = MetricsState(
-        snapshot=None,
+    state = readings(
         is_registered={"nvidia.com/gpu": False, "nvidia.com/mig-1g.10gb": True},
         conflicts={"nvidia.com/gpu": "another plugin serves it"},
     )
@@ -218,7 +219,7 @@ def test_the_conflict_metric_names_only_resources_in_conflict() -> None:
 
 
 def test_allocations_are_counted_by_resource() -> None:
-    state = MetricsState(snapshot=None, allocations={"nvidia.com/gpu": 12})
+    state = readings(allocations={"nvidia.com/gpu": 12})
     assert samples(state, "nodetopo_allocations_total") == {("nvidia.com/gpu",): 12.0}
 
 
@@ -264,12 +265,12 @@ def test_a_lost_gpu_has_no_number_of_nvlinks() -> None:
 
 
 def test_xids_are_counted_by_gpu_and_code() -> None:
-    state = MetricsState(snapshot=None, xid_counts={(GPU0, 79): 1, (GPU0, 13): 400})
+    state = readings(xid_counts={(GPU0, 79): 1, (GPU0, 13): 400})
     assert samples(state, "nodetopo_xid_events_total") == {(GPU0, "79"): 1.0, (GPU0, "13"): 400.0}
 
 
 def test_events_are_counted_by_what_became_of_them() -> None:
-    state = MetricsState(snapshot=None, events_posted=3, events_dropped=2)
+    state = readings(events_posted=3, events_dropped=2)
     assert samples(state, "nodetopo_kubernetes_events_total") == {
         ("posted",): 3.0,
         ("dropped",): 2.0,
@@ -277,12 +278,12 @@ def test_events_are_counted_by_what_became_of_them() -> None:
 
 
 def test_readings_that_nvml_owes_are_told() -> None:
-    state = MetricsState(snapshot=None, nvml_failures=4)
+    state = readings(nvml_failures=4)
     assert samples(state, "nodetopo_nvml_failures_in_a_row") == {(): 4.0}
 
 
 def test_the_configuration_in_force_is_named_where_something_chooses_one() -> None:
-    chosen = MetricsState(snapshot=None, config="a100", config_failures=1)
+    chosen = readings(config="a100", config_failures=1)
     assert samples(chosen, "nodetopo_config_info") == {("a100",): 1.0}
     assert samples(chosen, "nodetopo_config_reload_failures_total") == {(): 1.0}
     assert samples(NOTHING, "nodetopo_config_info") == {}
@@ -301,8 +302,8 @@ def test_every_metric_of_ours_is_prefixed_and_explained() -> None:
 
 
 def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None:
-    state = MetricsState(
-        snapshot=machine("dgx-h100"),
+    state = readings(
+        machine("dgx-h100"),
         registrations={"nvidia.com/gpu": 1},
         is_registered={"nvidia.com/gpu": True},
         devices={"nvidia.com/gpu": {"healthy": 8}},
@@ -335,7 +336,7 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
     first, *others = gpus
     first = dataclasses.replace(first, mig=Mig(is_enabled=True))
     node = dataclasses.replace(node, gpus=(first, *others))
-    with served(dataclasses.replace(state, snapshot=node)) as server:
+    with served(with_facts(state, snapshot=node)) as server:
         _, text = fetch(server.url)
     found = {
         (sample.name, frozenset(sample.labels))
@@ -343,7 +344,7 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
         for sample in family.samples
         if sample.name.startswith("nodetopo_")
     }
-    assert found == {(family.full_name, frozenset(family.labels)) for family in FAMILIES}
+    assert found == {(family.full_name, frozenset(family.labels)) for _, family in families()}
 
 
 def test_a_node_has_few_series() -> None:
@@ -355,12 +356,14 @@ def test_a_node_has_few_series() -> None:
 
 def test_a_node_on_which_no_way_hands_gpus_to_containers_is_not_ready() -> None:
     def reasons(**offered: bool) -> str | None:
-        return not_ready(
-            snapshot=machine("dgx-h100"),
-            nvml=NvmlStatus(),
-            is_registered=offered,
-            conflicts={},
-            hand_over_problem="no way",
+        return joined(
+            not_ready(
+                snapshot=machine("dgx-h100"),
+                nvml=NvmlStatus(),
+                is_registered=offered,
+                conflicts={},
+                hand_over_problem="no way",
+            )
         )
 
     assert reasons(gpu=True) == "NoHandOver: no way"

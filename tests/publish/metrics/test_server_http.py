@@ -1,6 +1,5 @@
 """The server of metrics: how it is scraped, probed, started and closed."""
 
-import dataclasses
 import http.client
 import socket
 import threading
@@ -13,14 +12,15 @@ from agent.errors import InputError
 from agent.publish.metrics.server import (
     STUCK_S,
     MetricsServer,
-    MetricsState,
     Page,
     serve_metrics,
 )
+from tests.kernel.readings import readings, with_facts
 from tests.publish.metrics.scraped import (
     BROKEN,
     GPU0,
     NOTHING,
+    Readings,
     connected,
     fetch,
     samples,
@@ -43,7 +43,7 @@ def test_the_agent_is_alive_before_the_first_scan() -> None:
 
 
 def test_nothing_of_the_hardware_makes_the_agent_dead() -> None:
-    broken = dataclasses.replace(
+    broken = with_facts(
         with_health({GPU0: BROKEN}), not_ready="NvmlUnresponsive: it hangs", nvml_failures=99
     )
     with served(broken) as server:
@@ -51,7 +51,7 @@ def test_nothing_of_the_hardware_makes_the_agent_dead() -> None:
 
 
 def test_a_fault_in_the_state_does_not_fail_healthz() -> None:
-    def broken() -> MetricsState:
+    def broken() -> Readings:
         raise AssertionError("asked for")
 
     server = serve_metrics("127.0.0.1:0", broken)
@@ -69,7 +69,7 @@ def test_a_fault_in_the_state_does_not_fail_healthz() -> None:
     ],
 )
 def test_an_agent_whose_loop_stands_still_is_dead(age_s: float, answer: tuple[int, str]) -> None:
-    server = serve_metrics("127.0.0.1:0", lambda: NOTHING, lambda: age_s)
+    server = serve_metrics("127.0.0.1:0", lambda: NOTHING, heartbeat_age_s=lambda: age_s)
     try:
         assert fetch(server.url.replace("/metrics", "/healthz")) == answer
     finally:
@@ -83,7 +83,7 @@ def test_a_ready_agent_answers_ok() -> None:
 
 
 def test_an_agent_that_is_not_ready_gives_its_reasons() -> None:
-    state = MetricsState(snapshot=None, not_ready="ResourceConflict: one — two\nNotRegistered: x")
+    state = readings(not_ready="ResourceConflict: one — two\nNotRegistered: x")
     with served(state) as server:
         answer = fetch(server.url.replace("/metrics", "/readyz"))
     assert answer == (503, "ResourceConflict: one — two\nNotRegistered: x\n")
@@ -111,7 +111,7 @@ def test_a_closed_server_frees_its_port() -> None:
 def test_an_answer_that_hangs_keeps_the_end_from_nobody() -> None:
     begun, released = threading.Event(), threading.Event()
 
-    def stuck() -> MetricsState:
+    def stuck() -> Readings:
         begun.set()
         released.wait(TIMEOUT_S)
         return NOTHING

@@ -1,14 +1,17 @@
 """Why the agent says that it is not ready."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
+from agent.components.gpus.readiness import PATIENCE
+from agent.components.gpus.readiness import not_ready as reasons_of
+from agent.kernel.component import joined
 from agent.machines.bundled import machine
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.presence import UnlistedGpu
 from agent.model.snapshot import Snapshot
-from agent.publish.metrics.server import PATIENCE, not_ready
 
 GPUS = machine("l40s-pcie-4")
 ONLY_ON_PCI = dataclasses.replace(GPUS, gpus=(), pci_gpus=tuple(g.pci for g in GPUS.gpus if g.pci))
@@ -16,6 +19,10 @@ NO_GPUS = Snapshot(pci_gpus=())
 ANSWERS = NvmlStatus()
 HAD = {"nvidia.com/gpu": True}
 LACKS = {"nvidia.com/gpu": False}
+
+
+def not_ready(**facts: Any) -> str | None:
+    return joined(reasons_of(**facts))
 
 
 def reasons(

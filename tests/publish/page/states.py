@@ -8,6 +8,7 @@ from agent.checks.catalogue import AUDIT, HEALTH
 from agent.checks.engine import evaluate
 from agent.deviceplugin.allocation_log import LoggedAllocation
 from agent.health.status import GpuHealth, HealthClass
+from agent.kernel.shown import ListedPods, ResourceState
 from agent.machines.bundled import machine
 from agent.model.gpu import Gpu, Mig, MigInstance
 from agent.model.kubelet import KubeletSettings
@@ -15,7 +16,7 @@ from agent.model.node import NodeOffer, PlacedDevice
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.pod import AssignedDevices, Container, Pod
 from agent.model.snapshot import Snapshot
-from agent.publish.page.state import ListedPods, PageState, ResourceState
+from agent.publish.page.state import PageState
 
 GPU = "nvidia.com/gpu"
 NOON = datetime(2026, 11, 23, 12, 0, 5, tzinfo=UTC)

@@ -14,10 +14,11 @@ from jsonschema import Draft202012Validator
 from agent.checks.engine import Report
 from agent.checks.rule import Finding, Severity, Verdict
 from agent.formats.harmless import clean
+from agent.kernel.shown import ListedPods
 from agent.machines.bundled import machine
 from agent.model.pod import Pod
 from agent.publish.page.answer import HEADERS, StatusPage
-from agent.publish.page.state import ListedPods, PageState
+from agent.publish.page.state import PageState
 from agent.publish.page.view import PodNumbers, View, view
 from tests.publish.page.states import BROKEN, GPU, NOON, STATES, busy, pod, state, with_kubelet
 

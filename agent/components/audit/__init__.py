@@ -1,0 +1,1 @@
+"""What is wrong: checks of the node, alignment of its pods, rejected pods."""

@@ -1,0 +1,1 @@
+"""GPUs by claim: our DRA driver, and other drivers of the node."""

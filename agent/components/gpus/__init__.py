@@ -1,0 +1,1 @@
+"""GPUs: read, offered to the kubelet, and watched."""

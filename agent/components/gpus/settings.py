@@ -1,0 +1,22 @@
+"""The GPUs' component runs in every daemon."""
+
+from agent.config.settings import Settings
+from agent.daemon.plugin_plan import load_pools, load_table
+from agent.kernel.component import Kernel, Start
+
+START = Start.AT_ONCE
+
+
+def is_wanted(_kernel: Kernel) -> bool:
+    """Return that it is: whatever is offered or published begins with a scan."""
+    return True
+
+
+def check(settings: Settings) -> None:
+    """Read the files that the settings name.
+
+    Raises:
+        InputError: one is invalid, or cannot be read.
+    """
+    load_table(settings)
+    load_pools(settings)

@@ -1,0 +1,1 @@
+"""Labels of the node, for every output."""

@@ -1,0 +1,1 @@
+"""HCAs: offered to the kubelet beside GPUs or together with them, and watched."""

@@ -1,0 +1,1 @@
+"""What each NUMA node has left, and what each pod got."""

@@ -1,0 +1,1 @@
+"""Metrics, probes and pages over HTTP."""

@@ -1,0 +1,89 @@
+"""Components on a node beside a kubelet, made as a daemon makes them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from agent.config.settings import Settings
+from agent.daemon.target import Machine, Target
+from agent.deviceplugin.fake_kubelet import FakeKubelet
+from agent.kernel.component import Component, Kernel
+from agent.kernel.components import COMPONENTS, part
+from agent.model.nvml_event import NvmlStatus
+from agent.model.snapshot import Snapshot
+from agent.store import SnapshotStore
+from tests.deviceplugin.machines import node
+from tests.generous_deadlines import generous_deadlines
+
+WHOLE = node("h100x8-nvswitch-2numa-8cx7")
+
+QUIET: dict[str, Any] = {
+    "device_list_strategy": ("cdi-cri",),  # not by this machine's files
+    "health_file": None,
+    "metrics_address": None,
+}
+"""Settings of a daemon that leaves this machine alone."""
+
+Kind = TypeVar("Kind", bound=Component)
+
+
+def kernel_of(
+    directory: Path, snapshot: Snapshot = WHOLE, *, simulated: str | None = None, **settings: Any
+) -> Kernel:
+    """Return the kernel of a daemon on *snapshot* that serves the kubelet in *directory*."""
+    machine = Machine(read=lambda: snapshot, reread=lambda: None, nvml=NvmlStatus)
+    chosen: dict[str, Any] = {
+        **QUIET,
+        "kubeconfig": directory / "none",
+        "device_plugin_dir": directory,
+        **settings,
+    }
+    return Kernel(
+        settings=Settings(node_name="gpu-1", **chosen),
+        target=Target(machine=machine, simulated=simulated, socket_dir=directory),
+        store=SnapshotStore(),
+    )
+
+
+def added(kernel: Kernel, name: str) -> Component | None:
+    """Make the component *name* for *kernel*; ``None`` where the settings do not ask for it."""
+    if not part(name, "settings").is_wanted(kernel):
+        return None
+    component: Component = getattr(part(name, "component"), COMPONENTS[name])(kernel)
+    component.name = name
+    kernel.running.append(component)
+    return component
+
+
+def component_of(kernel: Kernel, kind: type[Kind]) -> Kind:
+    """Return the component of *kernel* of this *kind*."""
+    (found,) = (component for component in kernel.running if isinstance(component, kind))
+    return found
+
+
+def with_settings(kernel: Kernel, **settings: Any) -> None:
+    """Have other *settings* in force in *kernel*."""
+    kernel.settings = replace(kernel.settings, **settings)
+
+
+@contextmanager
+def running(
+    *names: str, snapshot: Snapshot = WHOLE, simulated: str | None = None, **settings: Any
+) -> Iterator[Kernel]:
+    """Yield a kernel with the components *names* beside a kubelet, which have taken nothing yet."""
+    with (
+        generous_deadlines(),
+        TemporaryDirectory(prefix="nodetopo-") as folder,
+        FakeKubelet(Path(folder)),
+    ):
+        kernel = kernel_of(Path(folder), snapshot, simulated=simulated, **settings)
+        try:
+            for name in names:
+                added(kernel, name)
+            yield kernel
+        finally:
+            for component in kernel.running:
+                component.close()
