@@ -7,11 +7,11 @@ from pathlib import Path
 from agent.allocation.measured import BandwidthTable, bandwidth_table
 from agent.checks.rule import Severity
 from agent.checks.waivers import Overrides, Waiver
-from agent.config.document import Value
-from agent.config.document import load as load_document
 from agent.config.values import did_you_mean
 from agent.errors import DecodeError, InputError
-from agent.formats.yaml import LOADER, YAML_ERRORS, check_weight
+from agent.formats import document as documents
+from agent.formats.document import Value, read_configuration
+from agent.formats.yaml import LOADER
 from agent.labels.levels import LevelFile, level_file
 from agent.model.codec import MAX_BYTES, load_json
 
@@ -119,21 +119,15 @@ def document(text: str, cure: str) -> object:
     if len(text) > MAX_YAML_BYTES:
         cause = f"larger than {MAX_YAML_BYTES >> 10} KiB of YAML"
         raise DecodeError("", cause, "save it as JSON, which is read faster")
-    import yaml  # noqa: PLC0415 - 2 MiB that only such a file needs
-
     try:
-        check_weight(yaml.parse(text, Loader=LOADER))
-        return yaml.load(text, Loader=LOADER)  # noqa: S506 - a safe loader, in C where there is one
-    except (yaml.YAMLError, RecursionError) as error:
-        raise DecodeError("", f"not YAML: {' '.join(str(error).split())}", cure) from None
-    except YAML_ERRORS as error:
-        # What PyYAML's constructors raise where a text does not have the type of its tag.
-        problem = f"not YAML: a value that its tag does not fit ({type(error).__name__}: {error})"
-        raise DecodeError("", problem, cure) from None
+        return documents.load(text, loader=LOADER)
+    except ValueError as error:
+        problem = str(error).removeprefix("not YAML: ")
+        raise DecodeError("", f"not YAML: {problem}", cure) from None
 
 
 def _checks(path: Path, today: date, find: FindRule) -> Overrides:
-    root, _warnings = load_document(str(path), read_text(path, "a file about checks"))
+    root, _warnings = read_configuration(str(path), read_text(path, "a file about checks"))
     entries = {} if root is None else _entries(root, _CHECKS_KEYS)
     severities: dict[str, Severity] = {}
     if (section := entries.get("severities")) is not None:

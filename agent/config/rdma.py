@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from agent.config.data_files import read_text
-from agent.config.document import Value, load
 from agent.config.settings import Settings
 from agent.config.values import did_you_mean
 from agent.errors import InputError
+from agent.formats.document import Value, read_configuration
 from agent.rdma.pools import Pool, RdmaConfig, Selectors, SharingMode
 from agent.rdma.selection import LINK_TYPES
 
@@ -76,7 +76,7 @@ def parse(
     Raises:
         InputError: it is no such configuration; the message has the line and the key.
     """
-    root, warnings = load(name, text)
+    root, warnings = read_configuration(name, text)
     if root is None:
         raise InputError(f"{name} is empty", 'write {"configList": [...]}')
     reader = _Reader(list(warnings), mode, with_issm)

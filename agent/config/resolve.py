@@ -31,7 +31,7 @@ from agent.errors import InputError
 from agent.publish.labels.output import own_namespace
 
 if TYPE_CHECKING:
-    from agent.config.document import Value
+    from agent.formats.document import Value
 
 CONFIG_VARIABLE = "NODETOPO_CONFIG"
 """Names the file."""
@@ -138,9 +138,10 @@ def read(file: ConfigFile) -> FileContents:
     Raises:
         InputError: it is no such file.
     """
-    from agent.config.document import load  # noqa: PLC0415 - PyYAML, which only a file needs
+    # PyYAML, which only a file needs.
+    from agent.formats.document import read_configuration  # noqa: PLC0415
 
-    root, warnings = load(file.name, file.text)
+    root, warnings = read_configuration(file.name, file.text)
     if root is None:
         return FileContents(warnings=warnings)
     section: Value | None = root

@@ -10,12 +10,12 @@ import structlog
 from agent.checks.alignment.measure import measured
 from agent.checks.alignment.record import Alignment, PodAlignment
 from agent.config.settings import Settings
-from agent.daemon.logs import LastProblem, Outage
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import Published, RunningPods, listed_pods
 from agent.errors import UnreadableError
 from agent.kernel.shown import ListedPods
 from agent.model.snapshot import Snapshot
+from agent.outage import Outage
 from agent.publish.events import PodEvent
 from agent.store import SnapshotStore
 
@@ -86,7 +86,7 @@ class AlignmentLoop(PeriodicLoop):
         self._store = store
         self._pods = RunningPods(settings, published)
         self._read = read or self._pods.read_with_offer
-        self._bug = LastProblem()
+        self._bug = Outage()
         self._outage = Outage(OUTAGE_ATTEMPTS)
         self._suspects: frozenset[PodName] = frozenset()
         self._reported: OrderedDict[PodName, None] = OrderedDict()
@@ -112,16 +112,16 @@ class AlignmentLoop(PeriodicLoop):
             problem = bug = f"a bug of ours: {error!r}"
 
         log = structlog.get_logger()
-        is_new_bug = self._bug.is_new(bug)
+        is_new_bug = self._bug.changed(bug)
         if problem is None:
-            if self._outage.has_ended() or is_new_bug:
+            if self._outage.ended() or is_new_bug:
                 log.info("pods measured again")
             self._take(pods)
             self.listed = listed_pods(snapshot)
         else:
             self.errors += 1
             self.found = self.listed = None
-            is_lasting = bug is None and self._outage.has_failed()
+            is_lasting = bug is None and self._outage.failed()
             if is_lasting or (bug is not None and is_new_bug):
                 log.warning("pods not measured", error=problem, exc_info=bug is not None)
         return LOOK_S

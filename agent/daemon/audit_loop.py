@@ -7,12 +7,12 @@ import structlog
 
 from agent.config.settings import Settings, roots
 from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
-from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import Published, RunningPods, kubelet_issue, listed_pods
 from agent.errors import UnreadableError
 from agent.kernel.shown import ListedPods
 from agent.model.snapshot import Snapshot
+from agent.outage import Outage
 from agent.probes.discover import with_audit_facts
 from agent.store import SnapshotStore
 
@@ -55,7 +55,7 @@ class AuditLoop(PeriodicLoop):
         self._overrides = overrides
         self._pods = RunningPods(settings, published)
         self._read = read or self.with_audit_inputs
-        self._problem = LastProblem()
+        self._problem = Outage()
         self.found: CheckSummary | None = None
         self.listed: ListedPods | None = None
 
@@ -73,12 +73,12 @@ class AuditLoop(PeriodicLoop):
             found = summarize(snapshot, AUDIT, self._overrides.current())
         except Exception as error:
             self.found = self.listed = None
-            if self._problem.is_new(repr(error)):
+            if self._problem.failed(repr(error)):
                 log.exception(
                     "node not audited: a bug of ours", problem=repr(error), exc_info=error
                 )
             return AUDIT_S
-        self._problem.is_new(None)
+        self._problem.ended()
         self.found, self.listed = found, listed_pods(snapshot)
         if before is None or found.broken != before.broken:
             log.info("node audited", broken=sorted(found.broken), **dict(found.counts))

@@ -12,10 +12,10 @@ import structlog
 
 from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.config.data_files import check, load_checks
-from agent.daemon.logs import LastProblem
 from agent.errors import AgentError
 from agent.model.notice import Notice
 from agent.model.snapshot import Snapshot
+from agent.outage import Outage
 
 if TYPE_CHECKING:  # loaded once the kubelet has the devices
     from agent.checks.engine import Report
@@ -85,7 +85,7 @@ class OverridesFile:
         self._lock = threading.Lock()
         self._seen: tuple[int, ...] | None = ()  # none yet
         self._overrides = NO_OVERRIDES
-        self._reported = LastProblem()
+        self._reported = Outage()
         self._notices: deque[Notice] = deque(maxlen=1)
         if path is not None:
             check(path)
@@ -104,7 +104,7 @@ class OverridesFile:
                     self._overrides, problem = load_checks(self._path, today), None
                 except AgentError as error:
                     problem = str(error)
-                is_new = self._reported.is_new(problem)
+                is_new = self._reported.changed(problem)
                 if problem is not None and is_new:
                     self._report(problem)
                 elif problem is None and (is_new or self._overrides != before):

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import structlog
 
-from agent.daemon.logs import LastProblem
 from agent.deviceplugin import sockets
 from agent.errors import UnreadableError
 from agent.model.dra import DRIVER, ClaimedDevice
 from agent.model.node import unshared
 from agent.model.snapshot import Snapshot
+from agent.outage import Outage
 from agent.probes.kubelet.podresources import PodResources
 
 CHECKPOINT = "kubelet_internal_checkpoint"
@@ -85,7 +85,7 @@ class HeldDevices:
         self._is_answered = False
         self._due = 0.0
         self._problem: str | None = None
-        self._logged = LastProblem()
+        self._logged = Outage()
 
     @property
     def known(self) -> Holdings | None:
@@ -119,10 +119,10 @@ class HeldDevices:
                 pods = self._kubelet.held()
             except UnreadableError as error:
                 self._is_answered, self._problem = False, str(error)
-                if self._logged.is_new(self._problem):
+                if self._logged.failed(self._problem):
                     structlog.get_logger().warning("GPUs in use not known", problem=self._problem)
                 return self._known
-            self._logged.is_new(None)
+            self._logged.ended()
             self._is_answered, self._problem = True, None
             found = Holdings(
                 devices=frozenset(unshared(it.id) for pod in pods for it in pod.devices),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
+from agent.backoff import API_RETRY_S, Backoff
 from agent.config.settings import Settings
 from agent.daemon.dra_conditions import ConditionsKeeper
 from agent.daemon.dra_foreign import ForeignDevices
@@ -22,7 +23,6 @@ from agent.daemon.dra_held import TIMEOUT_S, HeldDevices
 from agent.daemon.dra_notices import DraNotices
 from agent.daemon.dra_server import ServedFields
 from agent.daemon.dra_slices import FieldsDropped, SlicePublisher, own
-from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
 from agent.dra.devices import Conditions
 from agent.dra.form import SETS, form
@@ -35,10 +35,10 @@ from agent.draplugin.server import DraServer
 from agent.draplugin.service import DeviceHealth, DeviceVerdict, DraServicer
 from agent.errors import ApiUnavailable, UnreadableError
 from agent.kubeapi.apply import connection
-from agent.kubeapi.backoff import RETRY_S, RetryPause
 from agent.model.dra import DRIVER
 from agent.model.notice import Notice
 from agent.model.snapshot import Snapshot
+from agent.outage import Outage
 from agent.probes.kubelet.podresources import PodResources
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ class DraLoop(PeriodicLoop):
         self._order: tuple[Pool, Claimed, Conditions, Sequence[Group]] | None = None
         self._published: tuple[Sequence[Group], Slices] | None = None  # what the slices agree with
         self._noted: Slices | None = None  # what says which fields are kept
-        self._pause = RetryPause(*RETRY_S, least_s=0.0)
-        self._problem = LastProblem()
+        self._pause = Backoff(*API_RETRY_S, least_s=0.0)
+        self._problem = Outage()
         watch.subscribe(self._wake.set)
 
     @property
@@ -386,7 +386,7 @@ class DraLoop(PeriodicLoop):
 
     def _report(self, problem: str | None) -> None:
         self.problem = problem
-        if self._problem.is_new(problem) and problem is not None:
+        if self._problem.changed(problem) and problem is not None:
             structlog.get_logger().warning("slices not published", problem=problem)
 
 

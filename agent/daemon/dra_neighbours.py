@@ -8,7 +8,6 @@ from typing import Any
 
 import structlog
 
-from agent.daemon.logs import LastProblem
 from agent.deviceplugin import sockets
 from agent.dra.neighbours import GPU_DRIVERS, NOBODY, ServedByDra, served_by_dra, with_claims
 from agent.errors import ApiUnavailable, UnreadableError
@@ -17,6 +16,7 @@ from agent.kubeapi.lists import list_objects
 from agent.kubeapi.slices import Slices, SliceWatch
 from agent.model.dra import API, DRIVER, ClaimedDevice, DeviceKey, PublishedDevice
 from agent.model.snapshot import Snapshot
+from agent.outage import Outage
 from agent.probes.dra import devices_of
 from agent.probes.kubelet.podresources import PodResources
 
@@ -113,7 +113,7 @@ class DraNeighbours:
         self._clock = clock
         self._classes: tuple[Mapping[str, Any], ...] = ()
         self._classes_due = 0.0
-        self._problem = LastProblem()
+        self._problem = Outage()
         self._seen: tuple[object, ...] = (None,) * 5
         self._served = NOBODY
         # Replaced as one: several threads ask for the devices.
@@ -203,7 +203,7 @@ class DraNeighbours:
         try:
             self._classes = tuple(list_objects(self._connect, CLASSES))
         except ApiUnavailable as error:
-            if self._problem.is_new(str(error)):
+            if self._problem.failed(str(error)):
                 structlog.get_logger().warning("DeviceClasses not known", problem=str(error))
         else:
-            self._problem.is_new(None)
+            self._problem.ended()

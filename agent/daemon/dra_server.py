@@ -7,10 +7,10 @@ from typing import Any
 
 import structlog
 
-from agent.daemon.logs import LastProblem
 from agent.dra.stored import LISTS, features, has_scalars
 from agent.errors import ApiUnavailable
 from agent.kubeapi.apply import Connect
+from agent.outage import Outage
 
 VERSION = "/version"
 """Every authenticated account can read it (ClusterRole system:public-info-viewer)."""
@@ -40,7 +40,7 @@ class ServedFields:
         self._dropped: frozenset[str] = frozenset()
         self._forget_at = 0.0
         self._is_first = True  # no slices were seen yet
-        self._problem = LastProblem()
+        self._problem = Outage()
 
     @property
     def is_answered(self) -> bool:
@@ -122,7 +122,7 @@ class ServedFields:
         return new
 
     def _log(self, problem: str | None) -> None:
-        if self._problem.is_new(problem) and problem is not None:
+        if self._problem.changed(problem) and problem is not None:
             log = structlog.get_logger()
             log.warning("release of the API server not known", problem=problem)
 

@@ -3,9 +3,9 @@
 import structlog
 
 from agent.config.settings import Settings
-from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
 from agent.errors import UnreadableError
+from agent.outage import Outage
 from agent.probes.kubelet.podresources import PodResources
 from agent.rdmaplugin.joint import JointPlacement
 
@@ -24,7 +24,7 @@ class JointLoop(PeriodicLoop):
         """Ask nothing yet."""
         self._pods = PodResources(settings.pod_resources_socket)
         self._joint = joint
-        self._problem = LastProblem()
+        self._problem = Outage()
 
     def step(self) -> float:
         """Decide what guesses there are; return the seconds until the next look."""
@@ -33,10 +33,10 @@ class JointLoop(PeriodicLoop):
         try:
             pods = self._pods.assigned()
         except UnreadableError as error:
-            if self._problem.is_new(str(error)):
+            if self._problem.failed(str(error)):
                 structlog.get_logger().warning("joint placement not verified", problem=str(error))
             return INTERVAL_S
-        self._problem.is_new(None)
+        self._problem.ended()
         held = [
             {(given.resource, name) for given in container.devices or () for name in given.ids}
             for pod in pods

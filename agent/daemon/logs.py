@@ -1,4 +1,4 @@
-"""The log: how a line looks, and a problem that is reported once."""
+"""The log: its format, its limits, and what else writes to standard error."""
 
 import logging
 import sys
@@ -162,39 +162,3 @@ def _write_traceback(file: TextIO, exception: structlog.typing.ExcInfo) -> None:
     if len(text) > LONGEST_TRACEBACK:
         text = f"{text[: LONGEST_TRACEBACK // 2]}…{text[-LONGEST_TRACEBACK // 2 :]}"
     file.write("\n".join(map(clean, text.split("\n"))))
-
-
-class LastProblem:
-    """The problem that something has now, so that one that lasts is reported once."""
-
-    def __init__(self) -> None:
-        self._problem: str | None = None
-
-    def is_new(self, problem: str | None) -> bool:
-        """Remember *problem*, ``None`` for none; return whether it differs from the last."""
-        before, self._problem = self._problem, problem
-        return problem != before
-
-
-class Outage:
-    """Attempts that fail: one that lasts is reported once, and so is its end.
-
-    A kubelet that restarts does not answer for some seconds, which is nobody's problem.
-
-    Args:
-        attempts: failures in a row from which on it lasts.
-    """
-
-    def __init__(self, attempts: int) -> None:
-        self._attempts = attempts
-        self._failures = 0
-
-    def has_failed(self) -> bool:
-        """Count a failure; return whether the outage is to be reported now."""
-        self._failures += 1
-        return self._failures == self._attempts
-
-    def has_ended(self) -> bool:
-        """Count a success; return whether it ends an outage that was reported."""
-        failures, self._failures = self._failures, 0
-        return failures >= self._attempts

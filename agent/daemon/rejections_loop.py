@@ -111,7 +111,7 @@ class Period(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
+class Downtime:
     """A device plugin that was down when a pod was rejected, or *may have been*."""
 
     text: str
@@ -123,10 +123,10 @@ def no_absences() -> Mapping[str, Sequence[Absence]]:
     return {}
 
 
-def explain(snapshot: Snapshot, pod: Pod, outage: Outage | None = None) -> Explanation:
+def explain(snapshot: Snapshot, pod: Pod, downtime: Downtime | None = None) -> Explanation:
     """Return why the node of *snapshot* rejects *pod*, and what would make it fit.
 
-    *outage* is that of a device plugin when the pod was rejected; ``None`` if there was none.
+    *downtime* is that of a device plugin when the pod was rejected; ``None`` if there was none.
     """
     if len(pod.containers) > MOST_CONTAINERS:
         return Explanation(text=None, missing=(f"time for {len(pod.containers)} containers",))
@@ -135,20 +135,20 @@ def explain(snapshot: Snapshot, pod: Pod, outage: Outage | None = None) -> Expla
     if result.admitted is None:
         return Explanation(text=None, missing=result.missing)
     if result.admitted:
-        cause = "what it lacked is available again" if outage is None else outage.text
+        cause = "what it lacked is available again" if downtime is None else downtime.text
         why = f"by now the kubelet would admit it: {cause}"
     else:
         why = "; ".join(result.why) or result.message or "no reason found"
-        if outage is not None and outage.is_certain:
-            why = f"{outage.text}. Now: {why}"
+        if downtime is not None and downtime.is_certain:
+            why = f"{downtime.text}. Now: {why}"
         if result.changes:
             why += f". Any one of these would make it fit: {'; '.join(result.changes)}"
     return Explanation(text=f"{pod.status_reason}: {why}")
 
 
-def outage_of(
+def downtime_of(
     pod: Pod, at: datetime | None, absences: Mapping[str, Sequence[Period]]
-) -> Outage | None:
+) -> Downtime | None:
     """Return which device plugin was down when the kubelet rejected *pod*; ``None`` if none was.
 
     The kubelet's message decides where it names the devices. The Topology Manager's is the same
@@ -163,7 +163,7 @@ def outage_of(
     message = pod.status_message or ""
     for resource in dict.fromkeys(name for one in pod.containers for name in one.limits or ()):
         periods = absences.get(resource, ())
-        down = Outage(text=f"the device plugin of {resource} was down {_WHEN}")
+        down = Downtime(text=f"the device plugin of {resource} was down {_WHEN}")
         if _NOT_REGISTERED.format(resource) in message:
             return down
         is_named = _NO_HEALTHY.format(resource) in message
@@ -174,14 +174,14 @@ def outage_of(
         is_earlier = at is None or not periods or at < periods[0].since
         if is_named and is_earlier:
             problem = "its device plugin was down, or all devices were Unhealthy"
-            return Outage(
+            return Downtime(
                 text=f"the kubelet had no healthy {resource} when it rejected the pod: {problem}"
             )
         if is_named:
-            return Outage(text=f"all {resource} were Unhealthy {_WHEN}")
+            return Downtime(text=f"all {resource} were Unhealthy {_WHEN}")
         if at is not None and is_earlier:
             problem = "its device plugin may have been down"
-            return Outage(
+            return Downtime(
                 text=f"it was rejected before this agent offered {resource}: {problem}",
                 is_certain=False,
             )
@@ -281,8 +281,8 @@ class RejectionsLoop(PeriodicLoop):
         try:
             snapshot = self._read(current.snapshot)
             is_answered = snapshot.offer is not None
-            outage = outage_of(rejected.pod, rejected.at, self._periods())
-            explanation = explain(snapshot, rejected.pod, outage)
+            downtime = downtime_of(rejected.pod, rejected.at, self._periods())
+            explanation = explain(snapshot, rejected.pod, downtime)
         except AgentError as error:
             is_answered = False
             explanation = Explanation(text=None, missing=(str(error),))

@@ -17,9 +17,9 @@ from agent.config import ConfigFile, Resolved, Settings, key, options
 from agent.config.named import Chosen, chosen, listed
 from agent.config.origin import SettingSource
 from agent.config.settings import RDMA_USUAL_PLACE
-from agent.daemon.logs import LastProblem
 from agent.errors import AgentError, InputError
 from agent.model.notice import Notice
+from agent.outage import Outage
 from agent.publish.node_config import NodeConfigWatch, SeenLabel
 
 LABEL_WAIT_S = 5.0
@@ -119,8 +119,8 @@ class Reloader:
         self._stopping = threading.Event()
         self._is_asked = threading.Event()
         self._notices: deque[Notice] = deque(maxlen=_MOST_NOTICES)
-        self._refused = LastProblem()
-        self._missing = LastProblem()
+        self._refused = Outage()
+        self._missing = Outage()
         self._pending: Mapping[str, object] = {}
         self._failures = 0
         self._config: Chosen | None = None
@@ -285,10 +285,10 @@ class Reloader:
             settings = replace(resolved.settings, **fixed)
             apply(settings)
         except AgentError as error:
-            if self._refused.is_new(str(error)):
+            if self._refused.failed(str(error)):
                 self._report_refusal(str(error))
             return
-        self._refused.is_new(None)
+        self._refused.ended()
         self._accept(replace(resolved, settings=settings), config)
 
     def _accept(self, resolved: Resolved, config: Chosen | None) -> None:
@@ -316,7 +316,7 @@ class Reloader:
     def _report_missing(self, config: Chosen | None) -> None:
         """Report, once, that the label names a config that is not there."""
         problem = None if config is None else config.problem
-        if self._missing.is_new(problem) and problem is not None and config is not None:
+        if self._missing.changed(problem) and problem is not None and config is not None:
             name = config.name or "none"
             self._report_refusal(f"{problem}; in force is {name}, by {config.why}")
 

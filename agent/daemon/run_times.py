@@ -17,12 +17,12 @@ import structlog
 from agent.allocation.remainder import NO_ENDS, Ends
 from agent.config.settings import Settings
 from agent.config.values import duration
-from agent.daemon.logs import Outage
 from agent.daemon.loops import PeriodicLoop
 from agent.errors import UnreadableError
 from agent.formats.responses import moment, part, parts, texts
 from agent.kubeapi.client import Api, Stream
 from agent.kubeapi.watch import Watch
+from agent.outage import Outage
 from agent.probes.kubelet.podresources import PodResources
 
 ANNOTATION = "nodetopo.io/expected-duration"
@@ -176,10 +176,10 @@ class RunTimesLoop(PeriodicLoop):
             held = self._kubelet.held()
         except UnreadableError as error:
             self._expect(NO_ENDS)
-            if self._outage.has_failed():
+            if self._outage.failed():
                 log.warning("run times not expected", error=str(error))
             return LOOK_S
-        if self._outage.has_ended():
+        if self._outage.ended():
             log.info("run times expected again")
         self._expect(
             {

@@ -12,12 +12,12 @@ from typing import TypeAlias
 import structlog
 
 from agent.config.settings import Settings
-from agent.daemon.logs import LastProblem
 from agent.errors import UnreadableError
 from agent.kernel.shown import ListedPods
 from agent.model.dra import PublishedDevice
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
+from agent.outage import Outage
 from agent.probes.kubelet.podresources import PodResources
 from agent.probes.kubelet.state import read_kubelet_state
 from agent.probes.pods.cgroups import with_cgroups
@@ -43,7 +43,7 @@ class RunningPods:
         self._host = settings.host_root
         self._kubelet = PodResources(settings.pod_resources_socket)
         self._offer_error: UnreadableError | None = None
-        self._offer_problem = LastProblem()
+        self._offer_problem = Outage()
 
     def read(self, snapshot: Snapshot) -> Snapshot:
         """Return *snapshot* with the node's pods, what the kubelet offers, and its state.
@@ -92,7 +92,7 @@ class RunningPods:
             self._offer_error = error
             issues = (*issues, kubelet_issue(error))
         cause = None if self._offer_error is None else self._offer_error.cause
-        if self._offer_problem.is_new(cause) and cause is not None:
+        if self._offer_problem.changed(cause) and cause is not None:
             problem = str(self._offer_error)
             structlog.get_logger().warning("kubelet's offer not read", problem=problem)
         published = self._published()

@@ -12,7 +12,6 @@ import structlog
 from agent.config.resolve import Resolved
 from agent.config.settings import key
 from agent.config.values import shown
-from agent.daemon.logs import LastProblem
 from agent.deviceplugin.host_files import MAX_BYTES, HostFile
 from agent.errors import DecodeError
 from agent.health.saved import decode, encode, verdicts
@@ -21,6 +20,7 @@ from agent.model.codec import load_json
 from agent.model.gpu import Gpu
 from agent.model.limits import MAX_GPUS, Range
 from agent.model.plain import from_plain, to_plain
+from agent.outage import Outage
 
 SCHEMA = "nodetopo-gpus/v1"
 
@@ -89,7 +89,7 @@ class HealthFile:
         self._file = HostFile(path, mode=0o600)
         self._content: bytes | None = None  # as it was read or written last
         self._is_there = False
-        self._problem = LastProblem()
+        self._problem = Outage()
 
     @property
     def is_there(self) -> bool:
@@ -130,7 +130,7 @@ class HealthFile:
             self._report("health file not written", problem)
             return False
         self._content, self._is_there = text.encode(), True
-        self._problem.is_new(None)
+        self._problem.ended()
         return True
 
     def was_damaged(self, state: HealthState) -> bool:
@@ -163,7 +163,7 @@ class HealthFile:
         return self.path.parent.is_dir()
 
     def _report(self, event: str, problem: str) -> None:
-        if self._problem.is_new(problem):
+        if self._problem.failed(problem):
             structlog.get_logger().warning(event, path=str(self.path), problem=problem)
 
 
@@ -195,7 +195,7 @@ class GpuCountFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = HostFile(path)
-        self._problem = LastProblem()
+        self._problem = Outage()
         self._known: _Count | None = None
 
     def most(self, present: int | None, machine: str | None) -> int | None:
@@ -209,7 +209,7 @@ class GpuCountFile:
         if present is not None and present > before:
             known = _Count(schema=COUNT_SCHEMA, gpus=present, machine=machine)
             problem = self._file.write(json.dumps(to_plain(known)) + "\n")
-            if self._problem.is_new(problem) and problem is not None:
+            if self._problem.changed(problem) and problem is not None:
                 structlog.get_logger().warning("number of GPUs not remembered", problem=problem)
         self._known = known
         return None if known is None else known.gpus
@@ -239,7 +239,7 @@ class KnownGpus:
     def __init__(self, path: Path, boot_id: str) -> None:
         self._file = HostFile(path)
         self._boot_id = boot_id
-        self._problem = LastProblem()
+        self._problem = Outage()
 
     def load(self) -> tuple[Gpu, ...]:
         """Return the GPUs that this boot is known to have had; none without such a file."""
@@ -272,5 +272,5 @@ class KnownGpus:
         self._report(self._file.write(json.dumps(to_plain(document), indent=1) + "\n"))
 
     def _report(self, problem: str | None) -> None:
-        if self._problem.is_new(problem) and problem is not None:
+        if self._problem.changed(problem) and problem is not None:
             structlog.get_logger().warning("GPUs not remembered", problem=problem)

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import structlog
 
+from agent.backoff import API_RETRY_S, Backoff
 from agent.config.settings import Settings
-from agent.daemon.logs import Outage
 from agent.daemon.loops import PeriodicLoop
 from agent.errors import AgentError, UnreadableError
 from agent.kubeapi.apply import connection
-from agent.kubeapi.backoff import RETRY_S, RetryPause
 from agent.model.kubelet import KubeletSettings
 from agent.model.node import NodeOffer, PodHolding
 from agent.model.snapshot import Snapshot
+from agent.outage import Outage
 from agent.probes.kubelet.podresources import PodResources
-from agent.publish.failures import Failures
 from agent.publish.labels.pacing import RECHECK_S, Clock, Spread, at_once
 from agent.publish.zones import NodeZonesPublisher, ObservedPlacementPublisher, Pod
 from agent.store import SnapshotStore
@@ -137,7 +136,7 @@ class ZonesLoop(PeriodicLoop):
             self._placement_writer = PacedWriter(
                 "placements", placements.publish, placements.republish, clock=clock, spread=spread
             )
-        self._pause = RetryPause(*KUBELET_RETRY_S, least_s=LOOK_S, spread=spread)
+        self._pause = Backoff(*KUBELET_RETRY_S, least_s=LOOK_S, spread=spread)
         self._offer = SteadyOffer()
         self._asked: tuple[NodeOffer, tuple[PodHolding, ...], object] | None = None
         self._looks_left = 0
@@ -190,11 +189,11 @@ class ZonesLoop(PeriodicLoop):
             offer = self._offered(held)
         except UnreadableError as error:
             self.kubelet_errors += 1
-            if self._outage.has_failed():
+            if self._outage.failed():
                 log.warning("pod resources not read", error=str(error))
             return self._pause.next_s(None)
         self._pause.reset()
-        if self._outage.has_ended():
+        if self._outage.ended():
             log.info("pod resources read again")
         now = self._clock()
         self._take(
@@ -291,12 +290,13 @@ class PacedWriter(Generic[Wanted]):
             clock: for pauses.
             spread: random.
         """
-        self._failures = Failures("not published", what=name)
+        self._name = name
+        self._outage = Outage()
         self._publish = publish
         self._republish = republish
         self._clock = clock
         self._spread = spread
-        self._pause = RetryPause(*RETRY_S, least_s=RETRY_S[0], spread=spread)
+        self._pause = Backoff(*API_RETRY_S, least_s=API_RETRY_S[0], spread=spread)
         self._not_before = clock() + spread(0.0, START_S)
         self._recheck_at = self._not_before
         self._asked_until = 0.0
@@ -313,12 +313,15 @@ class PacedWriter(Generic[Wanted]):
             is_kept = (self._republish if is_recheck else self._publish)(wanted)
         except AgentError as error:
             self.errors += 1
-            self._failures.failed(str(error))
+            if self._outage.failed(str(error)):
+                log = structlog.get_logger()
+                log.warning("not published", what=self._name, error=str(error))
             now, asked_s = self._clock(), getattr(error, "retry_after_s", None)
             self._asked_until = now + (asked_s or 0.0)
             self._not_before = now + self._pause.next_s(asked_s)
             return
-        self._failures.succeeded()
+        if failures := self._outage.ended():
+            structlog.get_logger().info("published again", what=self._name, failed=failures)
         self._pause.reset()
         if is_recheck:
             self._recheck_at = now + self._spread(*RECHECK_S)

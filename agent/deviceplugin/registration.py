@@ -22,6 +22,7 @@ from typing import Any
 import grpc
 from structlog.typing import FilteringBoundLogger
 
+from agent.backoff import Backoff
 from agent.deviceplugin import sockets
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
@@ -57,6 +58,10 @@ WARN_AFTER_S = 60.0
 seconds, and is none."""
 
 
+RETRY_S = (0.2, 30.0)
+"""First and longest delay after a failed attempt, without jitter: each kubelet has one client."""
+
+
 class Registration(StrEnum):
     """How a kubelet learns of a resource.
 
@@ -67,24 +72,6 @@ class Registration(StrEnum):
     SOCKET = "socket"
     WATCHER = "watcher"
     BOTH = "both"
-
-
-class Backoff:
-    """Delays between attempts, doubling from *first_s* to *last_s* seconds."""
-
-    def __init__(self, first_s: float = 0.2, last_s: float = 30.0) -> None:
-        self.last_s = last_s
-        self._first_s = first_s
-        self._next_s = first_s
-
-    def delay(self) -> float:
-        """Return the seconds to wait before the next attempt."""
-        delay, self._next_s = self._next_s, min(self._next_s * 2, self.last_s)
-        return delay
-
-    def reset(self) -> None:
-        """Start again with the shortest delay."""
-        self._next_s = self._first_s
 
 
 @dataclass(slots=True)
@@ -141,7 +128,7 @@ class Registrar(ABC):
         self._servicer = servicer
         self._log = log
         self._deadlines = deadlines
-        self._backoff = Backoff()
+        self._backoff = Backoff(*RETRY_S)
         self._server: PluginServer | None = None
         self._is_used = False  # whether a kubelet has had the current socket
         self._former: list[PluginServer] = []
@@ -232,7 +219,7 @@ class Registrar(ABC):
             self._backoff.reset()
         self._accepted = None
         self._is_used = True
-        self._next_attempt = now + self._backoff.delay()
+        self._next_attempt = now + self._backoff.next_s()
         self._note_loss("device list stream lost", held_s=round(held_s, 3))
         return True
 
@@ -325,7 +312,7 @@ class Registrar(ABC):
 
     def _failed(self, problem: str, now: float) -> None:
         self._failures += 1
-        self._next_attempt = now + self._backoff.delay()
+        self._next_attempt = now + self._backoff.next_s()
         self._note(problem)
 
     def _note(self, problem: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ApiUnavailable, UnreadableError
-from agent.formats import yaml
+from agent.formats.document import load_all
 from agent.probes.host import service_account
 
 _MAX_BYTES = 1 << 20
@@ -57,7 +57,7 @@ def plain(kubeconfig: Path, context: str | None) -> Plain | None:
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             return None
-        document, *others = yaml.load_all(content.decode())
+        document, *others = load_all(content.decode())
         if others or not isinstance(document, dict):
             return None
         chosen = _named(document, "context", context or document.get("current-context"))

@@ -15,9 +15,9 @@ from typing import Any
 
 import structlog
 
+from agent.backoff import Backoff
 from agent.errors import ApiUnavailable
 from agent.formats.responses import part, texts
-from agent.kubeapi.backoff import RetryPause
 from agent.kubeapi.client import GONE, Api, Expired, Refused, Stream
 
 NODES = "/api/v1/nodes"
@@ -71,8 +71,8 @@ class Watch(ABC):
         self._selector = selector
         self._api: Api | None = None
         self._version = _ANYTHING
-        self._pause = RetryPause(*RETRY_S, least_s=0.0)
-        self._refused_pause = RetryPause(*REFUSED_S, least_s=0.0)
+        self._pause = Backoff(*RETRY_S, least_s=0.0)
+        self._refused_pause = Backoff(*REFUSED_S, least_s=0.0)
         self._stream: Stream | None = None
         self._problem: str | None = None
 

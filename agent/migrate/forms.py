@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import yaml
 
-from agent.config.document import Value
 from agent.config.nvidia import file as nvidia_file
+from agent.formats.document import Value
 from agent.migrate import charts
 from agent.migrate.charts import Table
 from agent.migrate.nodes import below, items_of, text_of

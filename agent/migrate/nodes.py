@@ -2,7 +2,7 @@
 
 import yaml
 
-from agent.config.document import Value
+from agent.formats.document import Value
 
 _SHOWN = 60
 """Characters of a value in a line."""

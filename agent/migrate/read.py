@@ -7,14 +7,17 @@ from types import MappingProxyType
 
 import yaml
 
-from agent.config import document
-from agent.config.document import Value
 from agent.config.nvidia import file as nvidia_file
 from agent.config.nvidia.names import BY_PATH, Name, ValueKind
 from agent.config.origin import Given
 from agent.config.settings import key, options
 from agent.errors import InputError, closest
-from agent.formats.yaml import compose_all
+from agent.formats.document import (
+    MAX_CONFIGURATION_BYTES,
+    MAX_MIGRATED_NODES,
+    Value,
+    read_values,
+)
 from agent.migrate import charts
 from agent.migrate.charts import Entry, Inner, Rule, Table
 from agent.migrate.findings import LOST, Finding, Plan, Report, Verdict
@@ -46,10 +49,6 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Where a kind of object keeps the specification of its pods."""
-
-MAX_NODES = 30_000
-"""Most scalars, lists and maps of one file; the values of NVIDIA's operator have 1,000. A name is
-looked for near each key that is not known, which takes a third of a millisecond."""
 
 _SHELLS = ("sh", "bash", "ash", "dash")
 _NOTHING = "nothing is set"
@@ -98,12 +97,12 @@ class _Reader:
             line = text.count("\n", 0, found.start()) + 1
             raise InputError(f"{name}:{line}: a template of a Helm chart", RENDER)
         try:
-            nodes = compose_all(text, MAX_NODES, may_repeat=True)
+            documents = read_values(name, text, MAX_MIGRATED_NODES, may_repeat=True)
         except ValueError as error:
             cure = RENDER if "{{" in text else "correct the file, or leave it out"
             raise InputError(f"{name}: {error}", cure) from None
-        for node in nodes:
-            self._document(Value(name, "", node))
+        for document in documents:
+            self._document(document)
 
     def judge(self) -> None:
         """Judge all settings, each beside those that it takes effect with."""
@@ -209,19 +208,20 @@ class _Reader:
         is_block = value.node.style in ("|", ">")
         before = value.node.start_mark.line + is_block
         try:
-            nodes = compose_all("\n" * before + value.node.value, MAX_NODES, may_repeat=True)
+            text = "\n" * before + value.node.value
+            documents = read_values(value.file, text, MAX_MIGRATED_NODES, may_repeat=True)
         except ValueError:
             return None
-        is_one = len(nodes) == 1 and isinstance(nodes[0], yaml.MappingNode)
-        return Value(value.file, "", nodes[0]) if is_one else None
+        is_one = len(documents) == 1 and isinstance(documents[0].node, yaml.MappingNode)
+        return documents[0] if is_one else None
 
     # NVIDIA's file of ``version: v1``.
 
     def _plugin_config(self, root: Value, name: str) -> None:
         """Judge each line of one of NVIDIA's files, which is the configuration called *name*."""
         self.seen.setdefault(PLUGIN, root.file)
-        if root.node.end_mark.index - root.node.start_mark.index > document.MAX_BYTES:
-            means = f"larger than {document.MAX_BYTES >> 10} KiB, the most that nodetopo reads"
+        if root.node.end_mark.index - root.node.start_mark.index > MAX_CONFIGURATION_BYTES:
+            means = f"larger than {MAX_CONFIGURATION_BYTES >> 10} KiB, the most that nodetopo reads"
             self._add(root, name, Verdict.NOT_SUPPORTED, means, program=PLUGIN)
             return
         settings: list[Setting] = []

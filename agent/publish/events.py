@@ -21,10 +21,10 @@ from urllib.parse import quote
 
 import structlog
 
+from agent.backoff import API_RETRY_S, Backoff
 from agent.errors import ApiUnavailable
 from agent.formats.harmless import harmless
 from agent.formats.responses import part, parts
-from agent.kubeapi.backoff import RETRY_S, RetryPause
 from agent.kubeapi.client import Answer, Api
 
 COMPONENT = "nodetopo"
@@ -132,7 +132,7 @@ class EventWriter(ABC):
         self._queue = EventQueue(clock)
         self._api: Api | None = None
         self._posted = 0
-        self._pause = RetryPause(*RETRY_S, least_s=RETRY_S[0])
+        self._pause = Backoff(*API_RETRY_S, least_s=API_RETRY_S[0])
         self._silent_until = float("-inf")
 
     @property

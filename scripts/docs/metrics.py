@@ -11,7 +11,7 @@ FAMILIES = tuple(family for _, family in families())
 """In the order of the page."""
 
 PROCESS_SERIES = 6
-"""Those of :func:`agent.publish.metrics.process.process_metrics`."""
+"""Those of `prometheus_client.PROCESS_COLLECTOR`."""
 
 NODES = (
     ("8 GPUs, 8 HCAs", {"gpus": 8, "hcas": 8}),
@@ -26,16 +26,15 @@ _INTRODUCTION = """\
 # Metrics
 
 Served on `--metrics-address` below `/metrics`, as Prometheus text or OpenMetrics. A scrape reads
-what is in memory: it asks neither NVML nor the API server, opens no file and looks at none.
-Counters start at 0 with the process.
+what is in memory: it asks neither NVML nor the API server, and opens no files but the three of
+`/proc/self` that `process_*` come from. Counters start at 0 with the process.
 
 - A fact that is unknown has no sample. Before the first scan, neither the node nor its GPUs have.
 - `gpu` is NVML's index, `uuid` the name that the GPU keeps; `nodetopo_gpu_info` joins the two, and
   `nodetopo_node_info` has the name of the node: `nodetopo_gpu_healthy * on (cluster, job, instance)
   group_left (node) nodetopo_node_info`.
 - No pod is named.
-- `process_*` have the names and meanings of the Prometheus client libraries: CPU, memory, open
-  files, start time. All but the CPU time are read every five seconds.
+- `process_*` are those of the Prometheus client library: CPU, memory, open files, start time.
 
 The same address serves `/healthz` and `/readyz`:
 [runbook.md](../operate/runbook.md#readiness-and-liveness).

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kubeapi.backoff import RETRY_S
+from agent.backoff import API_RETRY_S
 from agent.model.snapshot import Kernel, Snapshot
 from agent.publish.labels.nfd import NfdFile
 from agent.publish.labels.pacing import CORRECTION_S, FOLLOWED_S, GAP_S, RECHECK_S, START_S
@@ -148,7 +148,7 @@ def test_ten_minutes_without_an_api_server_cost_few_requests_and_lose_nothing(
     asked = len(api.reads)
     assert asked == 10  # 5 s after the start, then after 1, 2, 4, … and 256 s
     api.fail_with = None
-    agent.run(RETRY_S[1])
+    agent.run(API_RETRY_S[1])
     assert (api.labels["a.io/extra"], api.writes) == ("v9", 1)
 
 
@@ -167,7 +167,7 @@ def test_a_storm_of_429_is_answered_by_the_pauses_that_were_asked_for(api: FakeA
         api.fail_with = (429, {"Retry-After": str(asked_s)})
         agent.run(0)
         api.reads.clear()
-        agent.run(asked_s + RETRY_S[0] - 0.1)
+        agent.run(asked_s + API_RETRY_S[0] - 0.1)
         assert api.reads == []
         agent.now += 0.1
     api.fail_with = None
@@ -181,13 +181,13 @@ def test_a_success_ends_the_back_off(api: FakeApi) -> None:
     agent.scan()
     agent.run(600)
     api.fail_with = None
-    agent.run(RETRY_S[1])
+    agent.run(API_RETRY_S[1])
     api.fail_with = (503, {})
     agent.extra = {"a.io/extra": "y"}
     agent.scan()
     agent.run(0)
     api.fail_with = None
-    agent.run(RETRY_S[0])
+    agent.run(API_RETRY_S[0])
     assert api.labels["a.io/extra"] == "y"
 
 

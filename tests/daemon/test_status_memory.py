@@ -1,4 +1,4 @@
-"""Metrics and probes are answered from memory: what a whole daemon opens while it answers."""
+"""Metrics and probes are answered from memory: files that a whole daemon opens while it answers."""
 
 import json
 import os
@@ -26,6 +26,16 @@ TIMEOUT_S = 120.0
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 IN_MEMORY = {"_io.BytesIO", "_io.StringIO"}
 """What a handler may call methods of, beside those of the client's socket."""
+
+PROCESS_FILES = {
+    "open '/proc/self/stat'",
+    "open '/proc/self/limits'",
+    "os.listdir '/proc/self/fd'",
+}
+"""Where a scrape reads ``process_*``."""
+
+READING = {"fspath", "open", "listdir", "_io.BufferedReader"}
+"""Functions and the type by which it reads them; the audit shows the path of each call."""
 
 OBSERVED = """
 import os, sys, threading
@@ -131,13 +141,13 @@ def observed_daemon(directory: Path) -> Iterator[tuple[str, Path]]:
 
 
 @pytest.mark.usefixtures("use_generous_deadlines")
-def test_neither_a_scrape_nor_a_probe_opens_anything(tmp_path: Path) -> None:
+def test_a_probe_opens_nothing_and_a_scrape_only_the_files_of_its_process(tmp_path: Path) -> None:
     with observed_daemon(tmp_path) as (url, opened):
         for accept in ("*/*", OPENMETRICS):  # also the first scrapes
             assert fetch(url, accept)[0] == 200
         for path in ("/healthz", "/readyz", "/touch"):
             fetch(url.replace("/metrics", path))
-        # Once every loop has found something: the checks, the audit and the process.
+        # Once the loops of the checks and of the audit have results.
         reports = ('nodetopo_checks{report="health"', 'nodetopo_checks{report="audit"')
         page = eventually(
             lambda: text if all(one in (text := fetch(url)[1]) for one in reports) else ""
@@ -149,7 +159,11 @@ def test_neither_a_scrape_nor_a_probe_opens_anything(tmp_path: Path) -> None:
     touched = [line for line in seen if line.startswith("/touch")]
     assert any(line.endswith(" stat") for line in touched)
     assert any("open '/dev/null'" in line for line in touched)
-    calls = [line.split() for line in seen if not line.startswith("/touch")]
-    assert [words for words in calls if words[1] != "call" or words[2] not in IN_MEMORY] == []
+    lines = {tuple(line.split(" ", 1)) for line in seen if not line.startswith("/touch")}
+    audited = {(path, text) for path, text in lines if not text.startswith("call ")}
+    assert audited == {("/metrics", text) for text in PROCESS_FILES}
+    calls = [(path, *text.split()[1:]) for path, text in lines if text.startswith("call ")]
+    others = [words for words in calls if words[1] not in IN_MEMORY]
+    assert [words for words in others if words[0] != "/metrics" or not READING & {*words}] == []
     for name in ("resident_memory_bytes", "cpu_seconds_total", "open_fds", "start_time_seconds"):
         assert f"\nprocess_{name} " in page

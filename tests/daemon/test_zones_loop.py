@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from agent.backoff import API_RETRY_S
 from agent.daemon.zones_loop import GAP_S, KUBELET_RETRY_S, LOOK_S, START_S
-from agent.kubeapi.backoff import RETRY_S
 from agent.model.dra import ClaimedDevice, PublishedDevice
 from agent.model.gpu import Gpu
 from agent.publish.labels.pacing import RECHECK_S
@@ -201,7 +201,7 @@ def test_ten_minutes_without_an_api_server_cost_few_requests_and_lose_nothing(
     assert len(api.asked) <= 24  # two things to publish; after 1, 2, 4, … and 256 s, each and 7
     assert agent.zones.errors == len(api.asked)
     api.fail_with = None
-    agent.run(RETRY_S[1] + 7)
+    agent.run(API_RETRY_S[1] + 7)
     assert (free_gpus(api), agent.zones.writes) == ([0, 2], 2)
     api.fail_with = 503
     api.asked.clear()

@@ -7,25 +7,13 @@ import pytest
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration import Backoff, RegistrationClient, RegistrationError
+from agent.deviceplugin.registration import RegistrationClient, RegistrationError
 from agent.errors import UnreadableError
 from tests.generous_deadlines import PATIENCE_S
 
 
 def client(socket_dir: Path) -> RegistrationClient:
     return RegistrationClient(socket_dir / "kubelet.sock", PATIENCE_S)
-
-
-def test_delays_double_up_to_the_longest() -> None:
-    backoff = Backoff(first_s=1, last_s=5)
-    assert [backoff.delay() for _ in range(5)] == [1, 2, 4, 5, 5]
-
-
-def test_a_reset_returns_to_the_shortest_delay() -> None:
-    backoff = Backoff(first_s=1, last_s=5)
-    backoff.delay()
-    backoff.reset()
-    assert backoff.delay() == 1
 
 
 def test_a_missing_kubelet_is_an_error(socket_dir: Path) -> None:

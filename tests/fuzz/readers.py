@@ -21,7 +21,8 @@ from agent.config.origin import ConfigFile
 from agent.config.resolve import Resolved
 from agent.errors import AgentError
 from agent.formats import json as bounded_json
-from agent.formats import toml, yaml
+from agent.formats import toml
+from agent.formats.document import load_all
 from agent.formats.loader_cache import cached_libraries
 from agent.health.saved import decode as decode_health
 from agent.model.codec import decode, encode
@@ -236,7 +237,7 @@ READERS: Mapping[str, Reader] = {
     "metrics": _function(metrics_from_text, ValueError),
     "health": _function(decode_health),
     "json": _function(bounded_json.load, ValueError),
-    "yaml": _function(yaml.load_all, ValueError),
+    "yaml": _function(load_all, ValueError),
     "toml": _function(toml.load, ValueError),
     "loader-cache": _function(_loader_cache),
     "kernel-log": _function(_kernel_log),

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from agent.errors import InputError
+from agent.formats.document import MAX_MIGRATED_NODES
 from agent.migrate.findings import Finding, Verdict
 from agent.migrate.forms import Form
-from agent.migrate.read import MAX_NODES, report
+from agent.migrate.read import report
 from tests.migrate.documents import (
     NFD_KEYS,
     NFD_WORKER_KEYS,
@@ -161,9 +162,9 @@ def test_a_hostile_document_is_refused_with_a_cure(text: str) -> None:
 
 
 def test_many_unknown_keys_are_refused_before_they_are_compared() -> None:
-    text = "migStrategy: none\n" + "".join(f"k{number}: 1\n" for number in range(MAX_NODES))
+    keys = "".join(f"k{number}: 1\n" for number in range(MAX_MIGRATED_NODES))
     with pytest.raises(InputError, match="more than"):
-        _judged(text)
+        _judged(f"migStrategy: none\n{keys}")
 
 
 def test_a_configuration_larger_than_the_daemon_reads_is_not_supported() -> None:

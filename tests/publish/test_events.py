@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from agent.kubeapi.backoff import RETRY_S
+from agent.backoff import API_RETRY_S
 from agent.publish.events import EXPIRY_S, QUIET_S, EventPublisher, NodeEvent
 from tests.kubeapi.fake_api_server import kubeconfig
 from tests.kubeapi.fake_events import FakeEvents, bound, serving
@@ -149,7 +149,7 @@ def test_a_refused_request_is_made_again_after_the_pause_that_the_server_asked_f
         clock.seconds += 7
         ours.write_next()
         assert len(events.writes) == 1  # a bit more, so that not all nodes come at once
-        clock.seconds += RETRY_S[0]
+        clock.seconds += API_RETRY_S[0]
         ours.write_next()
     assert (only(events)["count"], ours.posted) == (1, 1)
 
@@ -180,7 +180,7 @@ def test_an_event_that_the_server_calls_invalid_is_not_sent_again(tmp_path: Path
     events, clock = FakeEvents(answer_with=(422, {})), Clock()
     with publisher(events, tmp_path, clock) as ours:
         tell(ours, LOST)
-        clock.seconds += RETRY_S[1]
+        clock.seconds += API_RETRY_S[1]
         ours.write_next()
         assert (len(events.writes), ours.dropped) == (1, 1)
 
@@ -194,7 +194,7 @@ def test_a_server_that_is_away_keeps_events_waiting(tmp_path: Path) -> None:
     tell(ours, LOST, LOST)
     assert events.writes == []
     with serving(events, tmp_path, server):
-        clock.seconds += RETRY_S[0]
+        clock.seconds += API_RETRY_S[0]
         ours.write_next()
     assert only(events)["count"] == 2
 

@@ -4,8 +4,8 @@ import structlog
 
 from agent.checks.waivers import Overrides
 from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
-from agent.daemon.logs import LastProblem
 from agent.daemon.loops import PeriodicLoop
+from agent.outage import Outage
 from agent.store import SnapshotStore
 
 LOOK_S = 5.0
@@ -24,7 +24,7 @@ class HealthLoop(PeriodicLoop):
         self._store = store
         self._overrides = overrides
         self._evaluated: tuple[int, Overrides] | None = None
-        self._problem = LastProblem()
+        self._problem = Outage()
         self.found: CheckSummary | None = None
 
     def step(self) -> float:
@@ -33,12 +33,12 @@ class HealthLoop(PeriodicLoop):
             self._evaluate()
         except Exception as error:  # noqa: BLE001 - a fault in a rule must not end the daemon
             self.found = None
-            if self._problem.is_new(repr(error)):
+            if self._problem.failed(repr(error)):
                 structlog.get_logger().exception(
                     "health not checked: a bug of ours", problem=repr(error), exc_info=error
                 )
         else:
-            self._problem.is_new(None)
+            self._problem.ended()
         return LOOK_S
 
     def _evaluate(self) -> None:

@@ -21,7 +21,7 @@ from agent.labels.label import DNS_NAME
 from agent.model.kubernetes import go_bool
 
 if TYPE_CHECKING:
-    from agent.config.document import Value
+    from agent.formats.document import Value
 
 VERSION = "v1"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from agent.formats import yaml
+from agent.formats import document as documents
 from agent.formats.fields import mappings, text
 from agent.model.cdi import DIRECTORIES, CdiSpec, directory
 from agent.model.host import ContainerToolkit, RuntimeConfig
@@ -90,7 +90,7 @@ def _spec(files: Files, path: str, paths: HostPaths) -> CdiSpec:
 
     value = None
     try:
-        value = yaml.load(content)
+        value = documents.load(content)
         document = cdi.read(value)
     except ValueError as error:
         files.report(path, f"CDI ignores it: {error}")

@@ -8,10 +8,7 @@ from errno import EISDIR, ENOTSUP, ESTALE
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from agent.formats import yaml as bounded_yaml
-from agent.formats.yaml import LOADER
+from agent.formats.document import MAX_KUBELET_NODES, load, read_values
 from agent.model.kubelet_keys import KEYS, SINCE, Keys, OddKey, is_empty, spelled
 from agent.probes.kubelet.fields import API_VERSION, KIND, Document
 from agent.probes.sysfs.tree import Tree
@@ -19,14 +16,8 @@ from agent.probes.sysfs.tree import Tree
 MAX_BYTES = 1 << 20
 """Largest file read; real ones are under 10 KiB."""
 
-MAX_NODES = 10_000
-"""Most values in a file; a configuration that states every field and gate has 500."""
-
 MAX_LENGTH = 100
 """Most characters kept of a key; the longest that a kubelet knows has 41."""
-
-_MERGE = "<<"
-"""YAML's merge key, which a map may have several times."""
 
 
 class UnusableError(Exception):
@@ -69,7 +60,7 @@ def read_document(host: Tree, path: Path) -> Any:
         UnusableError: it cannot be read, or is neither.
     """
     try:
-        return bounded_yaml.load(read_text(host, path), MAX_NODES, may_repeat=True)
+        return load(read_text(host, path), MAX_KUBELET_NODES, may_repeat=True)
     except ValueError as error:
         raise UnusableError(str(path), str(error)) from None
 
@@ -139,7 +130,8 @@ def repeated_keys(text: str, file: str) -> Iterator[OddKey]:
     try:
         repeated = _repeated(json.loads(text, object_pairs_hook=_Pairs), "")
     except ValueError:
-        repeated = _repeated_nodes(yaml.compose(text, Loader=LOADER), "", set())
+        documents = read_values(file, text, may_repeat=True)
+        repeated = (pair for document in documents for pair in document.repeated_below())
     for within, key in repeated:
         yield OddKey(key=shortened(key), within=shortened(within), file=file, is_repeated=True)
 
@@ -164,21 +156,6 @@ def _repeated(value: Any, at: str) -> Iterator[tuple[str, str]]:
         yield from ((at, key) for key in value.repeated)
         for key, inner in value.items():
             yield from _repeated(inner, f"{at}.{key}" if at else key)
-
-
-def _repeated_nodes(node: Any, at: str, seen: set[int]) -> Iterator[tuple[str, str]]:
-    """As :func:`_repeated`, of YAML before it is built; an alias is followed once."""
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for position, item in enumerate(node.value):
-            yield from _repeated_nodes(item, f"{at}[{position}]", seen)
-    if isinstance(node, yaml.MappingNode):
-        named = [(key.value, item) for key, item in node.value if isinstance(key.value, str)]
-        yield from ((at, key) for key in _twice(key for key, _ in named) if key != _MERGE)
-        for key, item in named:
-            yield from _repeated_nodes(item, f"{at}.{key}" if at else key, seen)
 
 
 def shortened(text: str) -> str:

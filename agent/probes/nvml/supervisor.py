@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from agent.backoff import Backoff
 from agent.errors import NvmlUnavailable
 from agent.model.nvml_event import NvmlEvent, NvmlStatus, NvmlTrouble
 from agent.model.plain import from_plain
@@ -445,7 +446,7 @@ class Attempts:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._delay_s = FIRST_DELAY_S
+        self._backoff = Backoff(FIRST_DELAY_S, MAX_DELAY_S)
         self._not_before = float("-inf")
         self._last: NvmlUnavailable | None = None
         self.status = NvmlStatus()
@@ -462,7 +463,7 @@ class Attempts:
 
     def succeeded(self) -> None:
         """Reset failures and delay."""
-        self._delay_s = FIRST_DELAY_S
+        self._backoff.reset()
         self.status = NvmlStatus()
 
     def refused(self, error: NvmlUnavailable) -> NvmlUnavailable:
@@ -478,8 +479,7 @@ class Attempts:
         """Count a failure, delay the next attempt, return *error*."""
         self.missed(trouble, error)
         self._last = error
-        self._not_before = self._clock() + self._delay_s
-        self._delay_s = min(MAX_DELAY_S, self._delay_s * 2)
+        self._not_before = self._clock() + self._backoff.next_s()
         return error
 
     def missed(self, trouble: NvmlTrouble, error: NvmlUnavailable) -> NvmlUnavailable:

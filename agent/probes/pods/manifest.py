@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.errors import DecodeError, InputError, closest
+from agent.formats.document import load_all
 from agent.formats.fields import (
     Object,
     count_at,
@@ -17,7 +18,6 @@ from agent.formats.fields import (
     text,
     unexpected,
 )
-from agent.formats.yaml import load_all
 from agent.model.kubernetes import Release
 from agent.model.pod import Pod
 from agent.probes.pods.checked import Kind, check_object, check_spec, check_template, kind_of

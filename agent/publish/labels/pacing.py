@@ -8,9 +8,9 @@ from typing import Any
 
 import structlog
 
+from agent.backoff import API_RETRY_S, Backoff
 from agent.errors import AgentError
-from agent.kubeapi.backoff import RETRY_S, RetryPause
-from agent.publish.failures import Failures
+from agent.outage import Outage
 from agent.publish.labels.output import DesiredLabels, LabelOutput
 
 RECHECK_S = (300.0, 360.0)
@@ -63,7 +63,7 @@ class OutputSchedule:
         self._is_followed = is_followed
         self._not_before = clock() + spread(0.0, START_S)
         self._recheck_at = self._not_before
-        self._pause = RetryPause(*RETRY_S, least_s=RETRY_S[0], spread=spread)
+        self._pause = Backoff(*API_RETRY_S, least_s=API_RETRY_S[0], spread=spread)
         self._gap_s = GAP_S
         self._seen: Mapping[str, Any] | None = None
         self._examined: Mapping[str, Any] | None = None
@@ -72,7 +72,7 @@ class OutputSchedule:
         self._published: DesiredLabels | None = None
         self._is_first = True
         self._has_kept = False
-        self._failures = Failures("labels not published", output=output.name)
+        self._outage = Outage()
         self.writes = 0
         self.errors = 0
 
@@ -119,7 +119,9 @@ class OutputSchedule:
             self._publish(desired, is_proven=is_proven)
         except AgentError as error:
             self.errors += 1
-            self._failures.failed(str(error))
+            if self._outage.failed(str(error)):
+                log = structlog.get_logger()
+                log.warning("labels not published", output=self._output.name, error=str(error))
             pause_s = self._pause.next_s(getattr(error, "retry_after_s", None))
             self._not_before = self._recheck_at = self._clock() + pause_s
         return max(0.0, self._wait_s(desired, is_proven=is_proven))
@@ -142,14 +144,16 @@ class OutputSchedule:
                 return
         if changes is None or changes:
             changes = self._output.publish(desired, complete=is_proven)
-        self._failures.succeeded()
+        log = structlog.get_logger()
+        if failures := self._outage.ended():
+            log.info("published again", output=self._output.name, failed=failures)
 
         now, is_new = self._clock(), desired != self._published
         if changes:
             is_reassertion = not is_new and bool(changes.added or changes.changed)
             self.writes += 1
             self._gap_s = min(self._gap_s * 2, RECHECK_S[0]) if is_reassertion else GAP_S
-            structlog.get_logger().info(
+            log.info(
                 "labels published",
                 output=self._output.name,
                 place=self._output.place,

@@ -11,7 +11,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 import structlog
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -83,10 +83,10 @@ def serve_metrics(
 
     *readings* is called for every scrape, *not_ready*, which returns why the agent is not ready, by
     /readyz, and *heartbeat_age_s*, the seconds since the agent's loop last moved, by /healthz. All
-    must be quick, open nothing, and be safe to call from any thread.
-    /healthz does not depend on the hardware, so that a dead driver does not restart the agent for
-    nothing; /readyz does. *page* answers what else is asked for, where it can, of clients of
-    localhost alone unless *page_everywhere* is set. Port 0 selects a free one.
+    must be quick, open nothing, and be safe to call from any thread. /healthz does not depend on
+    the hardware, so that a dead driver does not restart the agent for nothing; /readyz does. *page*
+    answers every other path it knows, to clients of localhost alone unless *page_everywhere* is
+    set. Port 0 selects a free port.
 
     Raises:
         InputError: *address* is malformed or cannot be listened on.
@@ -179,6 +179,7 @@ class _Answers:
         self.page_everywhere = page_everywhere
         self.registry = CollectorRegistry()
         self.registry.register(_ReadingsCollector(self._counted))
+        self.registry.register(PROCESS_COLLECTOR)  # reads three files of /proc/self per scrape
         self.connections: Connections | None = None
         self._problem: str | None = None
 

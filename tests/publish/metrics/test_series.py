@@ -22,7 +22,7 @@ from agent.model.presence import ExpectedGpus
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.hca_probe import COUNTERS
-from scripts.docs.metrics import PROCESS_SERIES, node_series
+from scripts.docs.metrics import node_series
 from tests.kernel.readings import readings, with_facts
 from tests.publish.metrics.scraped import BROKEN, Readings, fetch, served
 
@@ -108,10 +108,10 @@ def test_a_node_of_which_everything_is_known_has_as_many_series_as_documented() 
     state = full(dataclasses.replace(node, gpus=gpus))
     hcas = len(node.hcas or ())
     assert sum(counted(state).values()) == series(gpus=8, hcas=hcas)
-    with served(state) as server:  # without a sample of the process, which has its CPU time alone
+    with served(state) as server:
         text = fetch(server.url)[1]
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    assert len(lines) == node_series(gpus=8, hcas=hcas) - (PROCESS_SERIES - 1)
+    assert len(lines) == node_series(gpus=8, hcas=hcas)
 
 
 def test_no_count_grows_with_what_a_node_says_of_itself() -> None:

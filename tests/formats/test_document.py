@@ -1,6 +1,7 @@
-"""A configuration file is read with places, or refused in one line whatever it holds."""
+"""Documents are read as values, with or without places, or refused in one line."""
 
 import gc
+import re
 import weakref
 from datetime import date
 from typing import Any
@@ -10,8 +11,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config.document import MAX_ALIASES, MAX_BYTES, Value, load
 from agent.errors import InputError
+from agent.formats.document import (
+    MAX_CHARACTERS,
+    MAX_CONFIGURATION_ALIASES,
+    MAX_CONFIGURATION_BYTES,
+    Value,
+    load,
+    load_all,
+    read_configuration,
+    read_values,
+)
 from tests.config.resolving import resolve
 
 SCALARS = st.one_of(
@@ -38,7 +48,7 @@ DOCUMENTS = st.recursive(
 
 def root(text: str) -> Value:
     """Return the document *text*, which is one."""
-    found, _warnings = load("n.yaml", text)
+    found, _warnings = read_configuration("n.yaml", text)
     assert found is not None
     return found
 
@@ -78,11 +88,11 @@ def test_plain_values_are_those_of_yaml(values: list[Any]) -> None:
         ("a: *b", "n.yaml:1:4: not YAML: found undefined alias 'b'"),
         ("\x00", "n.yaml: not YAML"),
         ("[" * 5000, "nested too deeply"),
-        ("x" * (MAX_BYTES + 1), "n.yaml is larger than 64 KiB"),
+        ("x" * (MAX_CONFIGURATION_BYTES + 1), "n.yaml is larger than 64 KiB"),
         ("? [a]\n: b", "n.yaml:1:3: a key that is not one word"),
         ("<<: 5", "n.yaml:1:5: expected a mapping to merge, found 5"),
         ("&a {<<: *a}", "`<<` merges a mapping into itself"),
-        (f"a: &a 1\nb: [{'*a,' * (MAX_ALIASES + 1)}]", f"more than {MAX_ALIASES} aliases"),
+        (f"a: &a 1\nb: [{'*a,' * 101}]", f"more than {MAX_CONFIGURATION_ALIASES} aliases"),
         (f"once: {'9' * 5000}", "once: expected a number, found 9999"),
         ("once: .inf", "expected a finite number, found .inf"),
         ("once: 0x_", "expected a number, found 0x_"),
@@ -131,7 +141,7 @@ def test_only_the_first_document_counts_and_that_is_said() -> None:
 
 
 def test_a_value_that_was_read_keeps_nothing_of_its_file_in_memory() -> None:
-    root, _warnings = load("f", "key: 5")
+    root, _warnings = read_configuration("f", "key: 5")
     assert root is not None
     value = root.entries()["key"]
     assert value.scalar() == 5
@@ -139,3 +149,80 @@ def test_a_value_that_was_read_keeps_nothing_of_its_file_in_memory() -> None:
     del root, value
     gc.collect()
     assert node() is None
+
+
+def test_aliases_and_merges_are_resolved() -> None:
+    text = "a: &x {k: 1}\nb: *x\nc: {<<: *x, m: 2}\n"
+    assert load(text) == {"a": {"k": 1}, "b": {"k": 1}, "c": {"k": 1, "m": 2}}
+
+
+def test_documents_come_in_order() -> None:
+    assert load_all("a: 1\n---\n---\n- b\n") == [{"a": 1}, None, ["b"]]
+    assert load_all("") == []
+    assert load("") is None
+
+
+def test_several_documents_are_not_one() -> None:
+    with pytest.raises(ValueError, match="2 documents where one is expected"):
+        load("a: 1\n---\nb: 2\n")
+
+
+def test_json_that_tabs_indent_is_read() -> None:
+    assert load('\n{\n\t"a": [1]\n}') == {"a": [1]}
+
+
+BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (BOMB, "more than 100000 nodes, aliases resolved in line 5"),
+        ("[" + "a," * 150_000 + "]", "more than 100000 nodes, aliases resolved in line 1"),
+        ("[" * 65 + "]" * 65, "nested more than 64 deep in line 1"),
+        ("- " * 65 + "a", "nested more than 64 deep in line 1"),
+        ("a: &a\n- *a", "an alias inside what it stands for in line 2"),
+        ("a: *b", "not YAML: found undefined alias in line 1"),
+        ("#" * (MAX_CHARACTERS + 1), "larger than 2 Mi characters"),
+        ("a: b\n\tc: d", "not YAML: found a tab character that violates indentation in line 2"),
+        ("a: 1\nb: @", "not YAML: found character that cannot start any token in line 2"),
+        ("a: !!int one", "not YAML: not a whole number in line 1"),
+        ("a: !!bool perhaps", "not YAML: not a boolean in line 1"),
+        ("a: .inf", "not YAML: not a number that JSON has in line 1"),
+        ("a: !!binary aGk=", "not YAML: could not determine a constructor for the tag"),
+        ("a: !!python/object:os.system x", "not YAML: could not determine a constructor"),
+        ("? [1]\n: 2", "not YAML: a key that is list in line 1"),
+        ("a: !!map b", "not YAML: not a map in line 1"),
+        ("~: 1", "not YAML: a key that is NoneType in line 1"),
+        ("a: \x00", "not YAML: unacceptable character"),
+    ],
+    ids=range(18),
+)
+def test_hostile_yaml_is_refused_with_its_line(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(reason)}"):
+        load_all(text)
+
+
+def test_json_that_nests_too_deeply_is_refused_too() -> None:
+    with pytest.raises(ValueError, match="nested more than 64 deep in line 1"):
+        load('{"a": ' + "[" * 100 + "]" * 100 + "}")
+
+
+def test_values_know_their_lines_in_every_document() -> None:
+    first, empty, second = read_values("f.yaml", "a: 1\n---\n---\nb:\n- {c: d}\n")
+    assert empty.is_null()
+    assert first.entries()["a"].where == "f.yaml:1:4: a"
+    assert second.entries()["b"].items()[0].entries()["c"].where == "f.yaml:5:7: b[0].c"
+
+
+def test_hostile_yaml_makes_no_values() -> None:
+    with pytest.raises(ValueError, match=r"^more than 100000 nodes, aliases resolved in line 5"):
+        read_values("f.yaml", BOMB)
+
+
+def test_repeated_keys_are_found_at_any_depth_and_once_for_each_alias() -> None:
+    text = "a: 1\na: 2\nb: &b [{c: 1, c: 2, c: 3}]\nd: *b\ne: {<<: {}, <<: {}}\n"
+    (document,) = read_values("f.yaml", text, may_repeat=True)
+    assert list(document.repeated_below()) == [("", "a"), ("b[0]", "c")]
