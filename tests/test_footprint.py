@@ -52,17 +52,30 @@ DAEMON_STANDARD = CHILD_STANDARD | {
 """What they name, and what that imports in the running version of Python."""
 
 DAEMON_PACKAGES = {
-    *("admission", "allocation", "checks", "cli", "config", "daemon", "deviceplugin", "dra"),
+    *(
+        "admission",
+        "allocation",
+        "backoff",
+        "checks",
+        "cli",
+        "components",
+        "config",
+        "daemon",
+        "deviceplugin",
+        "dra",
+    ),
     *(
         "errors",
         "footprint",
         "formats",
         "health",
+        "kernel",
         "kubeapi",
         "labels",
         "machines",
         "model",
         "nccl",
+        "outage",
         "probes",
     ),
     *("publish", "rdma", "rdmaplugin", "store", "topology", "zones"),

@@ -33,6 +33,7 @@ from agent.errors import UnreadableError
 from agent.formats.harmless import clean, harmless
 from agent.health.status import GpuHealth
 from agent.kernel.component import joined
+from agent.kernel.http.server import _ReadingsCollector
 from agent.labels.label import PART, label_value, marked
 from agent.labels.rules import LabelRules
 from agent.machines.bundled import machine
@@ -42,7 +43,6 @@ from agent.model.nvml_event import NvmlStatus, NvmlTrouble
 from agent.model.snapshot import Snapshot
 from agent.nccl.container import container_xml
 from agent.publish.events import EventPublisher, NodeEvent, PodEvent, Waiting, event_name
-from agent.publish.metrics.server import _ReadingsCollector
 from agent.zones.node_resource_topology import attributes, content
 from tests.kernel.readings import readings
 

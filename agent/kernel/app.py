@@ -30,7 +30,7 @@ from agent.kubeapi.watch import NodeWatch
 from agent.store import SnapshotStore
 
 if TYPE_CHECKING:  # loaded once the kubelet has the devices
-    from agent.publish.metrics.server import MetricsServer
+    from agent.kernel.http.server import MetricsServer
 
 Report: TypeAlias = Callable[[Kernel, threading.Event], bool]
 """Waits until the kubelet has the devices, and shows that to a person. Returns whether it did: not
@@ -213,7 +213,7 @@ class Daemon:
     def _serve(self, address: str) -> None:
         """Serve metrics, unless the address cannot be used."""
         from agent.kernel.http.families import families, readings  # noqa: PLC0415 - see _run_publishers
-        from agent.publish.metrics.server import serve_metrics  # noqa: PLC0415 - same
+        from agent.kernel.http.server import serve_metrics  # noqa: PLC0415 - same
 
         kernel, log = self.kernel, structlog.get_logger()
         families()  # imports what a scrape must not

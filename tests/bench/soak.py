@@ -53,12 +53,12 @@ from agent.footprint import give_back
 from agent.health.rules import HealthRules
 from agent.kernel.component import Component, Kernel
 from agent.kernel.http.families import readings
+from agent.kernel.http.server import serve_metrics
 from agent.kubeapi.client import Answer, Api
 from agent.model.pod import Pod
 from agent.probes.node import NodeReader
 from agent.publish.events import EventPublisher, PodEventPublisher
 from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.metrics.server import serve_metrics
 from agent.publish.zones import NodeZonesPublisher, ObservedPlacementPublisher
 from agent.store import SnapshotStore
 from tests.checks.alignment.alignment_nodes import GIB, NONE, node, worker

@@ -289,10 +289,11 @@ def test_non_critical_modules_are_loaded_after_the_registration() -> None:
     late = (
         "agent.checks.catalogue",
         "agent.admission.admit",
-        "agent.daemon.pod_loops",
+        *(f"agent.components.{name}.component" for name in ("audit", "labels", "zones", "page")),
         "kubernetes",
     )
-    program = f"import sys, agent.daemon.app; print([m for m in {late} if m in sys.modules])"
+    early = "agent.kernel.app, agent.components.gpus.component"
+    program = f"import sys, {early}; print([m for m in {late} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from tests.daemon.test_app import COMMAND, TIMEOUT_S, environment
 from tests.generous_deadlines import use_generous_deadlines
-from tests.publish.metrics.scraped import fetch
+from tests.kernel.http.scraped import fetch
 
 __all__ = ["use_generous_deadlines"]
 

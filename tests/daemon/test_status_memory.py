@@ -16,8 +16,8 @@ from tests.daemon.test_app_health import eventually
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.generous_deadlines import use_generous_deadlines
+from tests.kernel.http.scraped import fetch
 from tests.lab.go_program import user_cache
-from tests.publish.metrics.scraped import fetch
 from tests.test_footprint import EVERYTHING, MACHINE, environment
 
 __all__ = ["use_generous_deadlines"]
@@ -68,7 +68,7 @@ def profiled(frame, event, function):
 
 from agent.probes.host import service_account
 service_account.DIRECTORY = service_account_directory
-from agent.publish.metrics.server import _Handler
+from agent.kernel.http.server import _Handler
 
 def observed(handler):
     answering.path = handler.path

@@ -10,6 +10,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from agent.formats import json as bounded_json
+from agent.kernel.http.server import MetricsServer, serve_metrics
 from agent.machines.bundled import machine
 from agent.probes.host.cdi import cdi_specs
 from agent.probes.host.paths import HostPaths
@@ -19,7 +20,6 @@ from agent.probes.kubelet.podresources import ALLOCATABLE, LIST, PodResources
 from agent.probes.kubelet.state import cpu_state, device_state, memory_state
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Tree
-from agent.publish.metrics.server import MetricsServer, serve_metrics
 from agent.zones.node_resource_topology import attributes, content
 from agent.zones.zones import zones
 from tests.kernel.readings import readings

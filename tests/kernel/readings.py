@@ -10,7 +10,7 @@ from agent.model.snapshot import Snapshot
 
 
 def readings(snapshot: Snapshot | None = None, **facts: Any) -> Mapping[str, object]:
-    """Return what a daemon on *snapshot* reads; each of *facts* goes to who has that field."""
+    """Return what a daemon on *snapshot* reads; each of *facts* goes to those that have it."""
     made: dict[str, Any] = {KERNEL: KernelReading(snapshot=snapshot)}
     for name in COMPONENTS:
         if has_part(name, "metrics"):
@@ -20,11 +20,15 @@ def readings(snapshot: Snapshot | None = None, **facts: Any) -> Mapping[str, obj
 
 def with_facts(made: Mapping[str, Any], **facts: Any) -> Mapping[str, object]:
     """Return *made* with other *facts*."""
-    left = dict(facts)
-    changed = {}
-    for name, reading in made.items():
-        fields = {field.name for field in dataclasses.fields(reading)}
-        own = {key: left.pop(key) for key in fields & left.keys()}
-        changed[name] = dataclasses.replace(reading, **own)
-    assert not left, f"no component has {sorted(left)}"
-    return changed
+    fields = {
+        name: {field.name for field in dataclasses.fields(reading)}
+        for name, reading in made.items()
+    }
+    unknown = facts.keys() - set().union(*fields.values())
+    assert not unknown, f"no component has {sorted(unknown)}"
+    return {
+        name: dataclasses.replace(
+            reading, **{key: value for key, value in facts.items() if key in fields[name]}
+        )
+        for name, reading in made.items()
+    }

@@ -85,13 +85,13 @@ def test_publishers_wait_for_the_registration_however_long_it_takes(daemon: Daem
     early = Stopping(at=20)
     daemon._run_publishers(early)
     assert early.waits[:20] == [STEP_S] * 20
-    assert names(daemon) == ["gpus", "rdma"]
+    assert names(daemon) == ["gpus", "rdma", "dra"]
     plugins(daemon).take(WHOLE)
     assert eventually(lambda: plugins(daemon).is_registered)
     late = Stopping(at=2)
     daemon._run_publishers(late)
     assert late.waits[:2] == [0, QUIET_S]
-    assert names(daemon) == ["gpus", "rdma", "labels"]
+    assert names(daemon) == ["gpus", "rdma", "dra", "labels"]
 
 
 def test_publishers_start_where_nvml_gives_no_reading(daemon: Daemon) -> None:
@@ -116,9 +116,9 @@ def test_publishers_start_where_no_kubelet_runs() -> None:
 def test_the_daemon_waits_for_its_own_kubelet(daemon: Daemon) -> None:
     early, late = Stopping(at=2), Stopping(at=2)
     daemon._run_registered(early)
-    assert (early.waits[:2], names(daemon)) == ([STEP_S] * 2, ["gpus", "rdma"])
+    assert (early.waits[:2], names(daemon)) == ([STEP_S] * 2, ["gpus", "rdma", "dra"])
     plugins(daemon).take(WHOLE)
     assert eventually(lambda: plugins(daemon).is_registered)
     daemon._run_registered(late)
     assert late.waits[0] == QUIET_S
-    assert names(daemon) == ["gpus", "rdma", "audit"]
+    assert names(daemon) == ["gpus", "rdma", "dra", "audit"]

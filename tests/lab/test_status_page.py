@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent.publish.metrics.server import PageAnswer, serve_metrics
+from agent.kernel.http.server import PageAnswer, serve_metrics
 from agent.publish.page.answer import Answer, StatusPage
 from agent.publish.page.state import PageState
 from tests.kernel.readings import readings

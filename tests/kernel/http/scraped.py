@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.health.status import GpuHealth, HealthClass, HealthView
 from agent.kernel.http.families import KERNEL, KernelReading
+from agent.kernel.http.server import MetricsServer, serve_metrics
 from agent.machines.bundled import machine
 from agent.model.snapshot import Snapshot
-from agent.publish.metrics.server import MetricsServer, serve_metrics
 from tests.kernel.readings import readings
 
 Readings = Mapping[str, object]

@@ -16,9 +16,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from agent.errors import InputError
+from agent.kernel.http.connections import BACKLOG, Connections, Request
 from agent.kernel.http.families import KERNEL, KernelReading, metrics
 from agent.model.digits import is_digits
-from agent.publish.metrics.connections import BACKLOG, Connections, Request
 
 _FAILED = b"HTTP/1.0 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 

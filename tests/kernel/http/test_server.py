@@ -22,8 +22,7 @@ from agent.model.gpu import (
 from agent.model.hca import Hca, HcaPort
 from agent.model.nvml_event import NvmlStatus
 from agent.model.probe_issue import ProbeIssue
-from tests.kernel.readings import readings, with_facts
-from tests.publish.metrics.scraped import (
+from tests.kernel.http.scraped import (
     BROKEN,
     FORGOTTEN,
     GPU0,
@@ -35,6 +34,7 @@ from tests.publish.metrics.scraped import (
     served,
     with_health,
 )
+from tests.kernel.readings import readings, with_facts
 
 
 def test_registrations_are_counted_by_resource() -> None:

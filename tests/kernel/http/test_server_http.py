@@ -9,14 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import InputError
-from agent.publish.metrics.server import (
+from agent.kernel.http.server import (
     STUCK_S,
     MetricsServer,
     Page,
     serve_metrics,
 )
-from tests.kernel.readings import readings, with_facts
-from tests.publish.metrics.scraped import (
+from tests.kernel.http.scraped import (
     BROKEN,
     GPU0,
     NOTHING,
@@ -27,6 +26,7 @@ from tests.publish.metrics.scraped import (
     served,
     with_health,
 )
+from tests.kernel.readings import readings, with_facts
 
 TIMEOUT_S = 60.0
 

@@ -23,8 +23,8 @@ from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.hca_probe import COUNTERS
 from scripts.docs.metrics import node_series
+from tests.kernel.http.scraped import BROKEN, Readings, fetch, served
 from tests.kernel.readings import readings, with_facts
-from tests.publish.metrics.scraped import BROKEN, Readings, fetch, served
 
 ERRORS = dict.fromkeys(COUNTERS, 0)
 VERDICTS = ("pass", "warn", "fail", "unknown", "waived", "skipped")

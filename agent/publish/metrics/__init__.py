@@ -1,1 +1,0 @@
-"""Prometheus metrics and readiness over HTTP."""
