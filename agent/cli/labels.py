@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import replace
 
 from agent.cli import output
 from agent.cli.output import Answer, emit, warn
@@ -47,7 +46,7 @@ def run(args: Namespace) -> int:
 
         node = str(given(args).get("node_name") or snapshot.node or wanted.node_name)
         # Labels of other programs are not known here: only what the file says gives tiers.
-        place = NodeTiers(replace(wanted, node_name=node, topology_levels="off"))
+        place = NodeTiers(wanted.but(node_name=node, topology_levels="off"))
         tiers = place.tiers() or {}
     rules = label_rules(wanted, tiers)
     result = labels(snapshot, rules)

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from agent.cli.output import progress
-from agent.config import Settings
-from agent.config.settings import roots
+from agent.components.gpus.settings import GpuSettings
 from agent.daemon.expected_gpus import expected_here
 from agent.daemon.gpu_health import health_file
 from agent.errors import AgentError, NvmlUnavailable
+from agent.kernel.settings.own import roots
 from agent.model.kubelet import KubeletSettings
 from agent.model.node import NodeStatus
 from agent.model.pod import Pod
@@ -40,7 +40,7 @@ class Reading:
     unread: tuple[tuple[str, str], ...] = ()
 
 
-def read(settings: Settings, *, in_full: bool, pods: bool) -> Reading:
+def read(settings: GpuSettings, *, in_full: bool, pods: bool) -> Reading:
     """Return the node as it is now; with *pods* also what the kubelet and the API know of pods.
 
     *in_full* reads what only checks and captures need: error counters of HCAs, settings of the
@@ -82,7 +82,7 @@ def read(settings: Settings, *, in_full: bool, pods: bool) -> Reading:
     return Reading(snapshot=complete, nvml_failure=failure, unread=tuple(reasons))
 
 
-def read_raw(settings: Settings) -> RawCapture:
+def read_raw(settings: GpuSettings) -> RawCapture:
     """Return the node as texts from which it can be replayed."""
     supervisor = NvmlSupervisor(settings.nvml_library)
     try:
@@ -98,7 +98,7 @@ def _now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def with_pods(snapshot: Snapshot, settings: Settings) -> Snapshot:
+def with_pods(snapshot: Snapshot, settings: GpuSettings) -> Snapshot:
     """Return *snapshot* with pods and their cgroups, what is on offer, and the kubelet's answers.
 
     Each question that fails is an issue, of the probes ``podresources``, ``pods``, ``slices``,

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import cast
 
+from agent.components.labels.settings import LabelSettings
 from agent.config.policies import TimeSlicing
-from agent.config.settings import Settings
 from agent.labels.rules import LabelRules, MigLabelling, SharedLabel
 
 _NO_LEVELS: Mapping[str, str] = MappingProxyType({})
 
 
-def label_rules(settings: Settings, levels: Mapping[str, str] = _NO_LEVELS) -> LabelRules:
+def label_rules(settings: LabelSettings, levels: Mapping[str, str] = _NO_LEVELS) -> LabelRules:
     """Return the rules of *settings* for a node that stands at *levels*, value by tier."""
     slicing = settings.time_slicing or TimeSlicing()
     shared = {}

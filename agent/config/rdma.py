@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from agent.components.rdma.settings import HcaSettings
 from agent.config.data_files import read_text
-from agent.config.settings import Settings
 from agent.config.values import did_you_mean
 from agent.errors import InputError
 from agent.formats.document import Value, read_configuration
@@ -45,7 +45,7 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _PCI_ID = re.compile(r"[0-9a-fA-F]{4}", re.ASCII)
 
 
-def load_rdma(settings: Settings) -> RdmaConfig | None:
+def load_rdma(settings: HcaSettings) -> RdmaConfig | None:
     """Return the pools that *settings* name a file of; ``None`` where they name none.
 
     Raises:

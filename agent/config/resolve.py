@@ -8,27 +8,20 @@ import os
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from agent.allocation.rules import Model
 from agent.config.nvidia import effects
 from agent.config.nvidia import file as nvidia_file
 from agent.config.origin import ConfigFile, FileContents, Given, SettingSource
-from agent.config.settings import (
-    PREFIX,
-    RDMA_USUAL_PLACE,
-    Settings,
-    key,
-    option,
-    options,
-    variable,
-)
+from agent.config.settings import PREFIX, Settings, key, option, options, variable
 from agent.config.values import did_you_mean
 from agent.deviceplugin.cdi import KIND, written_kind
 from agent.deviceplugin.settings import PluginSettings, Strategy, start_warnings
 from agent.errors import InputError
-from agent.publish.labels.output import own_namespace
+from agent.kernel.components import COMPONENTS, part
+from agent.kernel.settings.own import IN_CLUSTER
 
 if TYPE_CHECKING:
     from agent.formats.document import Value
@@ -122,8 +115,7 @@ class Resolved:
         return cls(
             settings=Settings(**{name: value.value for name, value in chosen.items()}),
             origins={
-                setting.name: chosen[setting.name].origin if setting.name in chosen else "default"
-                for setting in fields(Settings)
+                name: chosen[name].origin if name in chosen else "default" for name in options()
             },
             nvidia=nvidia,
             warnings=tuple(dict.fromkeys(warnings)),
@@ -210,7 +202,7 @@ def _with_derived(given: Mapping[str, Given], environment: Mapping[str, str]) ->
     """Return *given* and the settings whose default depends on where the daemon runs."""
     # The kubelet lower-cases the host name to name its Node (pkg/util/node GetHostname).
     node = environment.get("NODE_NAME")
-    is_in_cluster = "KUBERNETES_SERVICE_HOST" in environment
+    is_in_cluster = IN_CLUSTER in environment
     kubeconfig = given.get("kubeconfig")
     derived: dict[str, tuple[object, str]] = {
         "node_name": (
@@ -222,18 +214,16 @@ def _with_derived(given: Mapping[str, Given], environment: Mapping[str, str]) ->
             "default, in a cluster" if is_in_cluster else "default",
         ),
     }
-    if pod := environment.get("POD_NAME"):
-        derived["pod_name"] = pod, "environment POD_NAME"
-    if is_in_cluster and (namespace := own_namespace()) is not None:
-        derived["namespace"] = namespace, "default, of the pod"
-    if RDMA_USUAL_PLACE.is_file():
-        derived["rdma_config"] = RDMA_USUAL_PLACE, "default, as that file is there"
+    for name in COMPONENTS:
+        if (of_component := getattr(part(name, "settings"), "derived", None)) is not None:
+            derived |= of_component(environment)
     labels = given.get("publish_labels")
     publishes = derived["publish_labels"][0] if labels is None else labels.value
     derived["publish_events"] = publishes, "default, as publish-labels"
     defaults = {
         name: Given(value=value, origin=origin, place=SettingSource.DEFAULT)
         for name, (value, origin) in derived.items()
+        if name in options()
     }
     return {**defaults, **given}
 

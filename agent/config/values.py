@@ -40,6 +40,7 @@ class Option:
         group: the title of the group it belongs to, for ``run --help``.
         choices: empty where any value is accepted.
         is_live: the running daemon takes up a changed value.
+        before: the setting that follows this one in the help; empty for none.
     """
 
     read: Callable[[Any], Any]
@@ -48,6 +49,7 @@ class Option:
     group: str
     choices: tuple[str, ...] = ()
     is_live: bool = False
+    before: str = ""
 
 
 def shown(value: object) -> str:

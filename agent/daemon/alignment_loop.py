@@ -9,10 +9,10 @@ import structlog
 
 from agent.checks.alignment.measure import measured
 from agent.checks.alignment.record import Alignment, PodAlignment
-from agent.config.settings import Settings
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import Published, RunningPods, listed_pods
 from agent.errors import UnreadableError
+from agent.kernel.settings.own import KernelSettings
 from agent.kernel.shown import ListedPods
 from agent.model.snapshot import Snapshot
 from agent.outage import Outage
@@ -67,7 +67,7 @@ class AlignmentLoop(PeriodicLoop):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: KernelSettings,
         store: SnapshotStore,
         *,
         post: Post | None,

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import structlog
 
-from agent.config.settings import Settings, roots
 from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import Published, RunningPods, kubelet_issue, listed_pods
 from agent.errors import UnreadableError
+from agent.kernel.settings.own import KernelSettings, roots
 from agent.kernel.shown import ListedPods
 from agent.model.snapshot import Snapshot
 from agent.outage import Outage
@@ -34,7 +34,7 @@ class AuditLoop(PeriodicLoop):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: KernelSettings,
         store: SnapshotStore,
         overrides: OverridesFile,
         *,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 
 from agent.backoff import API_RETRY_S, Backoff
-from agent.config.settings import Settings
+from agent.components.dra.settings import DraSettings
 from agent.daemon.dra_conditions import ConditionsKeeper
 from agent.daemon.dra_foreign import ForeignDevices
 from agent.daemon.dra_held import TIMEOUT_S, HeldDevices
@@ -71,7 +71,7 @@ class DraLoop(PeriodicLoop):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: DraSettings,
         plugins: OfferedGpus,
         health: Verdicts | None,
         watch: SliceWatch,

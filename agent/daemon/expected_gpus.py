@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from agent.config.settings import Settings
+from agent.components.gpus.settings import GpuSettings
 from agent.daemon.state_files import COUNT_FILE, GpuCountFile
 from agent.model.operator_labels import INSTANCE_TYPE
 from agent.model.presence import ExpectedGpus
@@ -20,7 +20,7 @@ class ExpectedGpuCount:
             ``None`` keeps it in memory.
     """
 
-    def __init__(self, settings: Settings, state: Path | None) -> None:
+    def __init__(self, settings: GpuSettings, state: Path | None) -> None:
         self._setting = settings.expect_gpus
         path = _count_file(settings, state)
         self._file = None if path is None else GpuCountFile(path)
@@ -57,7 +57,7 @@ def expected_by_history(most: int | None) -> ExpectedGpus | None:
     return ExpectedGpus(count=most, source="the machine has had") if most else None
 
 
-def expected_here(settings: Settings, state: Path | None) -> ExpectedGpus | None:
+def expected_here(settings: GpuSettings, state: Path | None) -> ExpectedGpus | None:
     """Return what the setting or the daemon's file says; it writes nothing."""
     if settings.expect_gpus is not None:
         return expected_by_setting(settings.expect_gpus)
@@ -66,7 +66,7 @@ def expected_here(settings: Settings, state: Path | None) -> ExpectedGpus | None
     return None if known is None else expected_by_history(known.gpus)
 
 
-def _count_file(settings: Settings, state: Path | None) -> Path | None:
+def _count_file(settings: GpuSettings, state: Path | None) -> Path | None:
     """Return where the number of GPUs is kept; ``None`` for nowhere, as with simulated GPUs."""
     if state is None:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent.config.settings import Settings
+from agent.components.gpus.settings import GpuSettings
 from agent.daemon.state_files import HealthFile, KnownGpus
 from agent.health.ledger import after_events, after_look, after_time, view
 from agent.health.notices import notices
@@ -17,6 +17,7 @@ from agent.health.seen import is_over
 from agent.health.state import MAX_GPUS, HealthState
 from agent.health.status import HealthView
 from agent.health.xid import MAX_CODES, RECOVERY_CHANGED, counted_code
+from agent.kernel.settings.own import KernelSettings
 from agent.model.notice import Notice
 from agent.model.nvml_event import EventKind, NvmlEvent, NvmlStatus
 from agent.model.snapshot import Snapshot
@@ -40,7 +41,7 @@ _NOTHING = HealthState()
 
 
 def configured_health(
-    settings: Settings, boot_id: str | None, on_change: Callable[[], None]
+    settings: GpuSettings, boot_id: str | None, on_change: Callable[[], None]
 ) -> "GpuHealthMonitor | None":
     """Return the health of the GPUs; ``None`` where *settings* switch it off."""
     if not settings.health_checks:
@@ -54,7 +55,7 @@ def configured_health(
     )
 
 
-def configured_gpus(settings: Settings, boot_id: str | None) -> KnownGpus | None:
+def configured_gpus(settings: GpuSettings, boot_id: str | None) -> KnownGpus | None:
     """Return what remembers GPUs; ``None`` where nothing may, or the boot is not known."""
     path = health_file(settings)
     if path is None or boot_id is None:
@@ -62,7 +63,7 @@ def configured_gpus(settings: Settings, boot_id: str | None) -> KnownGpus | None
     return KnownGpus(path.with_name(GPUS_FILE), boot_id)
 
 
-def health_file(settings: Settings) -> Path | None:
+def health_file(settings: KernelSettings) -> Path | None:
     """Return the file that outlives the process; ``None`` for GPUs that are simulated."""
     is_simulated = settings.machine is not None or settings.snapshot is not None
     return None if is_simulated or settings.or_simulate else settings.health_file

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from agent.config.settings import Settings, roots
 from agent.daemon.gpu_health import MAX_NOTICES
 from agent.daemon.loops import PeriodicLoop
 from agent.health.hca import (
@@ -20,6 +19,7 @@ from agent.health.hca import (
     view,
 )
 from agent.health.hca_notices import hca_notices
+from agent.kernel.settings.own import KernelSettings, roots
 from agent.model.notice import Notice
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.hca_probe import HcaProbe, PortCounters
@@ -45,7 +45,7 @@ SCAN_PAUSE_S = 30.0
 
 
 def configured_hca_health(
-    settings: Settings, on_change: Callable[[], None]
+    settings: KernelSettings, on_change: Callable[[], None]
 ) -> "HcaHealthMonitor | None":
     """Return the health of the HCAs; ``None`` where *settings* switch it off."""
     if not settings.health_checks:

@@ -2,9 +2,9 @@
 
 import structlog
 
-from agent.config.settings import Settings
 from agent.daemon.loops import PeriodicLoop
 from agent.errors import UnreadableError
+from agent.kernel.settings.own import KernelSettings
 from agent.outage import Outage
 from agent.probes.kubelet.podresources import PodResources
 from agent.rdmaplugin.joint import JointPlacement
@@ -20,7 +20,7 @@ pod is admitted, which takes milliseconds from there."""
 class JointLoop(PeriodicLoop):
     """Asks the kubelet for what its containers hold, and has the guesses decided by it."""
 
-    def __init__(self, settings: Settings, joint: JointPlacement) -> None:
+    def __init__(self, settings: KernelSettings, joint: JointPlacement) -> None:
         """Ask nothing yet."""
         self._pods = PodResources(settings.pod_resources_socket)
         self._joint = joint

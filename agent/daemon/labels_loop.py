@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from agent.components.labels.settings import ANY, OFF, LabelSettings
 from agent.config import data_files
 from agent.config.label_rules import label_rules
-from agent.config.settings import ANY, OFF, Settings
 from agent.daemon.loops import PeriodicLoop
 from agent.errors import InputError
 from agent.kubeapi.watch import NodeWatch
@@ -52,7 +52,7 @@ class LabelsLoop(PeriodicLoop):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: LabelSettings,
         store: SnapshotStore,
         *,
         outputs: Sequence[LabelOutput],
@@ -206,12 +206,12 @@ class DesiredLabelsBuilder:
     """
 
     def __init__(
-        self, settings: Callable[[], Settings], tiers: "NodeTiers", tell: Callable[[str], None]
+        self, settings: Callable[[], LabelSettings], tiers: "NodeTiers", tell: Callable[[str], None]
     ) -> None:
         self._settings = settings
         self._tiers = tiers
         self._report = tell
-        self._last: tuple[Snapshot, Settings, Tiers] | None = None
+        self._last: tuple[Snapshot, LabelSettings, Tiers] | None = None
         self._remarks: frozenset[str] = frozenset()
 
     @property
@@ -272,7 +272,7 @@ class NodeTiers:
         InputError: the file of levels cannot be used.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: LabelSettings) -> None:
         path = settings.topology_levels_file
         self._node = settings.node_name
         self._file = None if path is None else data_files.load_levels(path)
@@ -316,7 +316,7 @@ class NodeTiers:
 
 
 def configured_outputs(
-    settings: Settings, names: Sequence[str] | None = None
+    settings: LabelSettings, names: Sequence[str] | None = None
 ) -> tuple[LabelOutput, ...]:
     """Return the outputs *names*, or else those of *settings*, for the Node of *settings*."""
     is_shared = settings.publish_clique == "auto"

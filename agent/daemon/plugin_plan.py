@@ -8,9 +8,10 @@ from typing import Self
 
 from agent.allocation.measured import BandwidthTable
 from agent.allocation.rules import Model, Policy
+from agent.components.gpus.settings import GpuSettings
+from agent.components.rdma.settings import HcaSettings
 from agent.config.data_files import load
 from agent.config.policies import TimeSlicing
-from agent.config.settings import HOST_PLUGINS_REGISTRY, Settings
 from agent.daemon.rdma_plugins import RdmaPlan
 from agent.deviceplugin.cdi_writer import CdiSettings, CdiWriter
 from agent.deviceplugin.devices import Minors, read_minors
@@ -20,10 +21,11 @@ from agent.deviceplugin.registration import Registration
 from agent.deviceplugin.resources import MigStrategy, Resource, Rules, Shared
 from agent.deviceplugin.settings import Feature, NumaReport, PluginSettings, Strategy
 from agent.errors import InputError, UnreadableError
+from agent.kernel.settings.own import HOST_PLUGINS_REGISTRY
 from agent.rdma.pools import RdmaConfig
 
 
-def load_table(settings: Settings) -> BandwidthTable | None:
+def load_table(settings: GpuSettings) -> BandwidthTable | None:
     """Return the measured bandwidths that *settings* name; ``None`` for none.
 
     Raises:
@@ -33,7 +35,7 @@ def load_table(settings: Settings) -> BandwidthTable | None:
     return None if path is None else load(path)
 
 
-def load_pools(settings: Settings) -> RdmaConfig | None:
+def load_pools(settings: HcaSettings) -> RdmaConfig | None:
     """Return the pools of HCAs that *settings* name a file of; ``None`` for none.
 
     Raises:
@@ -63,7 +65,7 @@ class PluginPlan:
         is_simulated: the GPUs do not exist.
     """
 
-    settings: Settings
+    settings: HcaSettings
     table: BandwidthTable | None
     rules: Rules
     plugin: PluginSettings
@@ -77,7 +79,7 @@ class PluginPlan:
     @classmethod
     def of(
         cls,
-        settings: Settings,
+        settings: HcaSettings,
         table: BandwidthTable | None,
         rdma: RdmaConfig | None = None,
         *,
@@ -200,7 +202,7 @@ class PluginPlan:
         return {*self.settings.placement_policy.special, *slicing.replicas}
 
 
-def _missing_channels(settings: Settings, plugin: PluginSettings) -> tuple[str, ...]:
+def _missing_channels(settings: HcaSettings, plugin: PluginSettings) -> tuple[str, ...]:
     """Return a sentence for each IMEX channel that containers do not get.
 
     Raises:

@@ -13,7 +13,7 @@ import structlog
 from agent.allocation.measured import BandwidthTable
 from agent.allocation.remainder import Ends
 from agent.allocation.rules import Rules as PlacementRules
-from agent.config.settings import Settings
+from agent.components.rdma.settings import HcaSettings
 from agent.daemon.placement import Placement, placement_rules
 from agent.daemon.plugin_plan import PluginPlan
 from agent.daemon.rdma_plugins import HcaPlugins, ServedPool
@@ -68,7 +68,7 @@ class PluginSet:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: HcaSettings,
         socket_dir: Path,
         table: BandwidthTable | None,
         rdma: RdmaConfig | None = None,
@@ -283,7 +283,7 @@ class PluginSet:
                     self._apply(self._taken)
 
     def reconfigure(
-        self, settings: Settings, table: BandwidthTable | None, rdma: RdmaConfig | None = None
+        self, settings: HcaSettings, table: BandwidthTable | None, rdma: RdmaConfig | None = None
     ) -> None:
         """Offer what the snapshot has as *settings* say, from now on.
 
@@ -324,7 +324,7 @@ class PluginSet:
         yield from ((pool.resource.name, pool.plugin) for pool in self._hcas.served)
 
     def _new_plan(
-        self, settings: Settings, table: BandwidthTable | None, rdma: RdmaConfig | None
+        self, settings: HcaSettings, table: BandwidthTable | None, rdma: RdmaConfig | None
     ) -> PluginPlan:
         plan = PluginPlan.of(settings, table, rdma, is_simulated=self._is_simulated)
         sockets.check_path_lengths(settings.resource_name, plan.directories(self._socket_dir))

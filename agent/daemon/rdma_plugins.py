@@ -8,7 +8,7 @@ from typing import Self
 
 import structlog
 
-from agent.config.settings import Settings
+from agent.components.rdma.settings import HcaSettings
 from agent.deviceplugin import sockets
 from agent.deviceplugin.allocation_log import Asked
 from agent.deviceplugin.cdi_spec import nodes_spec
@@ -61,7 +61,7 @@ class RdmaPlan:
     cdi_dir: Path | None
 
     @classmethod
-    def of(cls, settings: Settings, config: RdmaConfig | None, *, is_simulated: bool) -> Self:
+    def of(cls, settings: HcaSettings, config: RdmaConfig | None, *, is_simulated: bool) -> Self:
         """Return the plan; for a simulated machine no host file is used."""
         return cls(
             config=config,

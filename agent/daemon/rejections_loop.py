@@ -13,12 +13,12 @@ import structlog
 from agent.admission.admit import admit
 from agent.admission.errors import TOPOLOGY_AFFINITY_ERROR
 from agent.admission.suggestions import with_changes
-from agent.config.settings import Settings
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.running_pods import RunningPods
 from agent.deviceplugin.plugin import Absence
 from agent.errors import AgentError, DecodeError
 from agent.formats.responses import moment
+from agent.kernel.settings.own import KernelSettings
 from agent.kubeapi.pods import joined, pods_of_node
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
@@ -199,7 +199,7 @@ class RejectionsLoop(PeriodicLoop):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: KernelSettings,
         store: SnapshotStore,
         *,
         post: Post,

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from agent.config import ConfigFile, Resolved, Settings, key, options
 from agent.config.named import Chosen, chosen, listed
 from agent.config.origin import SettingSource
-from agent.config.settings import RDMA_USUAL_PLACE
+from agent.config.settings import files
 from agent.errors import AgentError, InputError
 from agent.model.notice import Notice
 from agent.outage import Outage
@@ -82,9 +82,7 @@ class Sources:
         another inode.
         """
         paths = [] if self.file is None else [Path(self.file)]
-        if settings.bandwidth_table is not None:
-            paths.append(settings.bandwidth_table)
-        paths.append(settings.rdma_config or RDMA_USUAL_PLACE)
+        paths += files(settings)
         if settings.config_dir is not None:
             with suppress(InputError):  # missing for a while, or for good: reading reports it
                 paths += listed(settings.config_dir).values()
@@ -294,16 +292,16 @@ class Reloader:
     def _accept(self, resolved: Resolved, config: Chosen | None) -> None:
         before, self._current = self._current, resolved
         config_before, self._config = self._config, config
-        if _files(resolved.settings) != _files(before.settings):
+        if files(resolved.settings) != files(before.settings):
             self._stamp = self._seen_stamp = self._sources.stamp(resolved.settings)
         log = structlog.get_logger()
         for text in resolved.warnings:
             if text not in before.warnings:
                 log.warning("setting", about=text)
         changed = [
-            key(setting.name)
-            for setting in fields(Settings)
-            if getattr(resolved.settings, setting.name) != getattr(before.settings, setting.name)
+            key(name)
+            for name in options()
+            if getattr(resolved.settings, name) != getattr(before.settings, name)
         ]
         name = None if config is None else config.name
         log.info("configuration read", changed=changed, config=name)
@@ -330,8 +328,3 @@ class Reloader:
         self._notices.append(
             Notice(reason=reason, message=message, is_warning=is_warning, gpu=None, key="config")
         )
-
-
-def _files(settings: Settings) -> tuple[Path | None, ...]:
-    """Return the data files that *settings* name, which are followed too."""
-    return settings.bandwidth_table, settings.rdma_config

@@ -15,11 +15,11 @@ from urllib.parse import quote
 import structlog
 
 from agent.allocation.remainder import NO_ENDS, Ends
-from agent.config.settings import Settings
 from agent.config.values import duration
 from agent.daemon.loops import PeriodicLoop
 from agent.errors import UnreadableError
 from agent.formats.responses import moment, part, parts, texts
+from agent.kernel.settings.own import KernelSettings
 from agent.kubeapi.client import Api, Stream
 from agent.kubeapi.watch import Watch
 from agent.outage import Outage
@@ -159,7 +159,7 @@ class RunTimesLoop(PeriodicLoop):
     Where the kubelet or the API server does not answer, nothing is expected.
     """
 
-    def __init__(self, settings: Settings, expect: Callable[[Ends], None]) -> None:
+    def __init__(self, settings: KernelSettings, expect: Callable[[Ends], None]) -> None:
         """Ask nothing yet; *expect* takes the ends by device id."""
         self._kubelet = PodResources(settings.pod_resources_socket)
         self._expect = expect

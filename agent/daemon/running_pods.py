@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import structlog
 
-from agent.config.settings import Settings
 from agent.errors import UnreadableError
+from agent.kernel.settings.own import KernelSettings
 from agent.kernel.shown import ListedPods
 from agent.model.dra import PublishedDevice
 from agent.model.probe_issue import ProbeIssue
@@ -35,7 +35,7 @@ class RunningPods:
     """
 
     def __init__(
-        self, settings: Settings, published: Callable[[], Published] = lambda: None
+        self, settings: KernelSettings, published: Callable[[], Published] = lambda: None
     ) -> None:
         """Read nothing yet; *published* returns what DRA drivers publish for the node."""
         self._published = published

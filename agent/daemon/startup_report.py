@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agent.allocation.allocator import Allocation
+from agent.components.gpus.settings import GpuSettings
 from agent.config.label_rules import label_rules
-from agent.config.settings import Settings
 from agent.daemon.plugins import PluginSet
 from agent.daemon.rdma_plugins import ServedPool
 from agent.daemon.target import Target
@@ -178,7 +178,7 @@ def _ready_pool(pool: ServedPool, plugins: PluginSet, target: Target) -> ReadyPo
     )
 
 
-def _offers_none(settings: Settings) -> bool:
+def _offers_none(settings: GpuSettings) -> bool:
     """Return whether no GPU is to be offered by device plugin, whatever the node has."""
     return settings.offer_gpus == "never" or settings.dra
 

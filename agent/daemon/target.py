@@ -9,17 +9,16 @@ asked for by name (a lab).
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from agent.config.settings import HOST_DEVICE_PLUGINS, Settings, roots
-from agent.daemon.plugin_plan import load_pools
 from agent.deviceplugin.conflict import other_plugin
 from agent.deviceplugin.sockets import KUBELET_SOCKET
 from agent.errors import InputError, NvmlUnavailable, UnreadableError
+from agent.kernel.settings.own import HOST_DEVICE_PLUGINS, KernelSettings, roots
 from agent.machines.bundled import DEFAULT, machine
 from agent.model.codec import MAX_BYTES, decode
 from agent.model.kubernetes import MIG_RESOURCES
@@ -92,10 +91,15 @@ class Target:
 
 
 @contextmanager
-def open_target(settings: Settings, on_events: OnEvents | None = None) -> Iterator[Target]:
+def open_target(
+    settings: KernelSettings,
+    on_events: OnEvents | None = None,
+    ours: Collection[str] = (),
+) -> Iterator[Target]:
     """Yield the target that *settings* ask for, and clean it up afterwards.
 
-    What the GPUs of a real machine report between scans goes to *on_events*, if given.
+    What the GPUs of a real machine report between scans goes to *on_events*, if given. *ours* are
+    the resources that the daemon would offer.
 
     Raises:
         InputError: the machine or the snapshot cannot be used.
@@ -115,7 +119,7 @@ def open_target(settings: Settings, on_events: OnEvents | None = None) -> Iterat
         is_missing = settings.or_simulate and not (directory / KUBELET_SOCKET).is_socket()
         served_by = None
         if settings.once and not is_missing:
-            served_by = _served_by(settings, directory, is_real=simulated is None)
+            served_by = _served_by(settings, directory, ours, is_real=simulated is None)
         if is_missing or served_by is not None or (simulated is not None and is_host):
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodetopo-")))
             fake_kubelet = _fake_kubelet(directory)
@@ -129,7 +133,9 @@ def open_target(settings: Settings, on_events: OnEvents | None = None) -> Iterat
         )
 
 
-def _served_by(settings: Settings, directory: Path, *, is_real: bool) -> str | None:
+def _served_by(
+    settings: KernelSettings, directory: Path, ours: Collection[str], *, is_real: bool
+) -> str | None:
     """Return which device plugin serves the kubelet in *directory* already; ``None`` for none.
 
     The end of a second plugin of a resource takes the devices of the first one away, for some time
@@ -146,9 +152,6 @@ def _served_by(settings: Settings, directory: Path, *, is_real: bool) -> str | N
         return None
     finally:
         kubelet.close()
-    rdma = load_pools(settings)
-    pools = () if rdma is None else rdma.pools
-    ours = {settings.resource_name, *(pool.resource for pool in pools)}
     taken = sorted(name for name in listed if name in ours or name.startswith(MIG_RESOURCES))
     return f"a device plugin offers {', '.join(taken)} to the kubelet already" if taken else None
 
@@ -159,7 +162,7 @@ def _fake_kubelet(directory: Path) -> "FakeKubelet":
     return FakeKubelet(directory)
 
 
-def _simulated(settings: Settings) -> tuple[str | None, Snapshot | None]:
+def _simulated(settings: KernelSettings) -> tuple[str | None, Snapshot | None]:
     """Return the name and the snapshot of the machine to simulate; ``None`` twice for none."""
     if settings.machine is not None:
         return settings.machine, machine(settings.machine)
@@ -180,7 +183,7 @@ def _simulated(settings: Settings) -> tuple[str | None, Snapshot | None]:
     return None, None
 
 
-def _has_gpu(settings: Settings) -> bool:
+def _has_gpu(settings: KernelSettings) -> bool:
     supervisor = NvmlSupervisor(settings.nvml_library)
     try:
         return len(supervisor.scan().gpus) > 0
@@ -190,7 +193,9 @@ def _has_gpu(settings: Settings) -> bool:
         supervisor.close()
 
 
-def _live_machine(settings: Settings, on_events: OnEvents | None, stack: ExitStack) -> Machine:
+def _live_machine(
+    settings: KernelSettings, on_events: OnEvents | None, stack: ExitStack
+) -> Machine:
     reader = NodeReader(
         roots(settings),
         node=settings.node_name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import structlog
 
 from agent.backoff import API_RETRY_S, Backoff
-from agent.config.settings import Settings
+from agent.components.zones.settings import ZoneSettings
 from agent.daemon.loops import PeriodicLoop
 from agent.errors import AgentError, UnreadableError
 from agent.kubeapi.apply import connection
@@ -58,7 +58,7 @@ Node owned."""
 
 
 def configured_zones_loop(
-    settings: Settings,
+    settings: ZoneSettings,
     store: SnapshotStore,
     published: "Callable[[], Published]" = lambda: None,
 ) -> "ZonesLoop":
@@ -98,7 +98,7 @@ class ZonesLoop(PeriodicLoop):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ZoneSettings,
         store: SnapshotStore,
         *,
         zones: NodeZonesPublisher | None,

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
@@ -25,7 +24,7 @@ from agent.daemon.target import open_target
 from agent.errors import AgentError
 from agent.footprint import settle
 from agent.kernel.component import Component, Kernel, NvmlEvents, Start, wait_registered
-from agent.kernel.components import COMPONENTS, part
+from agent.kernel.components import COMPONENTS, part, terms_of
 from agent.kubeapi.watch import NodeWatch
 from agent.store import SnapshotStore
 
@@ -64,13 +63,15 @@ def run(settings: Settings, report: Report | None = None, reloader: Reloader | N
     os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)
     raise_descriptor_limit()
     with ExitStack() as stack:
-        for name in COMPONENTS:  # before a child is started for a setting that fails
-            terms = part(name, "settings")
+        ours: list[str] = []
+        for terms in map(terms_of, COMPONENTS):  # before a child is started for what fails
             if hasattr(terms, "check"):
                 terms.check(settings)
+            if hasattr(terms, "resources"):
+                ours += terms.resources(settings)
         events = NvmlEvents()
         on_events = events.take if settings.health_checks else None
-        target = stack.enter_context(open_target(settings, on_events))
+        target = stack.enter_context(open_target(settings, on_events, ours))
         if target.served_by is not None:
             settings = only_reading(settings)
         kernel = Kernel(
@@ -87,8 +88,7 @@ def run(settings: Settings, report: Report | None = None, reloader: Reloader | N
 
 def only_reading(settings: Settings) -> Settings:
     """Return *settings* without what writes to the API server, which the running plugin does."""
-    return replace(
-        settings,
+    return settings.but(
         publish_labels=False,
         publish_events=False,
         publish_zones=False,
@@ -161,7 +161,7 @@ class Daemon:
         """Import and make the wanted components of *start*."""
         made = []
         for name, class_name in COMPONENTS.items():
-            terms = part(name, "settings")
+            terms = terms_of(name)
             if terms.START is start and terms.is_wanted(self.kernel):
                 component: Component = getattr(part(name, "component"), class_name)(self.kernel)
                 component.name = name

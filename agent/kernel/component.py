@@ -2,8 +2,8 @@
 
 A component is a folder of :mod:`agent.components`:
 
-- ``settings`` says when the component starts, and whether the settings ask for it; it is small, and
-  imported in every daemon;
+- ``settings`` declares its settings, and ``terms`` says when it starts and whether the settings
+  ask for it; both are small, and imported in every daemon;
 - ``component`` has the class, a :class:`Component`; the module is imported where the component is
   wanted, when it starts, and nowhere else;
 - ``metrics``, if the component has any, has its families.
@@ -68,10 +68,11 @@ class Start(Enum):
 
 
 class Terms(Protocol):
-    """The module ``settings`` of a component.
+    """The module ``terms`` of a component.
 
-    ``check``, if there is one, raises :class:`~agent.errors.AgentError` for settings that cannot be
-    used; it is called before anything starts.
+    ``check(settings)``, if there is one, raises :class:`~agent.errors.AgentError` for settings that
+    cannot be used, before anything starts. ``resources(settings)``, if there is one, returns the
+    names of the resources that the component would offer to the kubelet.
     """
 
     START: Start

@@ -32,3 +32,8 @@ def part(name: str, module: str) -> ModuleType:
 def has_part(name: str, module: str) -> bool:
     """Return whether the component *name* has such a module; this imports nothing of it."""
     return find_spec(f"{PACKAGE}.{name}.{module}") is not None
+
+
+def terms_of(name: str) -> ModuleType:
+    """Import the module that says when the component *name* runs: :class:`~.component.Terms`."""
+    return part(name, "terms")

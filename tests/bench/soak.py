@@ -35,7 +35,7 @@ from agent.components.gpus.component import Gpus
 from agent.components.gpus.offer_notices import OfferNotices
 from agent.components.labels.component import Labels
 from agent.components.zones.component import Zones
-from agent.config.settings import Settings, roots
+from agent.config.settings import Settings
 from agent.daemon.alignment_loop import AlignmentLoop
 from agent.daemon.audit_loop import AuditLoop
 from agent.daemon.check_terms import OverridesFile
@@ -54,6 +54,7 @@ from agent.health.rules import HealthRules
 from agent.kernel.component import Component, Kernel
 from agent.kernel.http.families import readings
 from agent.kernel.http.server import serve_metrics
+from agent.kernel.settings.own import roots
 from agent.kubeapi.client import Answer, Api
 from agent.model.pod import Pod
 from agent.probes.node import NodeReader

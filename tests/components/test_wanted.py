@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.components.dra.component import Dra
-from agent.components.dra.settings import needs_driver
+from agent.components.dra.terms import needs_driver
 from agent.components.labels.component import Labels
 from agent.components.zones.component import Zones
 from agent.errors import InputError

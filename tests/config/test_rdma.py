@@ -243,7 +243,7 @@ def test_the_usual_place_is_the_default_where_the_file_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "config.json"
-    monkeypatch.setattr("agent.config.resolve.RDMA_USUAL_PLACE", path)
+    monkeypatch.setattr("agent.components.rdma.settings.RDMA_USUAL_PLACE", path)
     assert Resolved.of(flags={}, environment={}).settings.rdma_config is None
     path.write_text("{}")
     found = Resolved.of(flags={}, environment={})

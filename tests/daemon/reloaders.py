@@ -34,7 +34,7 @@ class Running:
     @property
     def mig(self) -> str:
         """The setting that most tests change."""
-        return self.reloader.current.settings.mig_strategy
+        return str(self.reloader.current.settings.mig_strategy)
 
     def apply(self, settings: Settings) -> None:
         """Put *settings* in force, unless the test refuses all."""

@@ -33,7 +33,7 @@ def test_the_most_that_the_machine_has_had_outlives_the_process(tmp_path: Path) 
 
 
 def test_a_setting_names_another_place(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, gpu_count_file=tmp_path / "disk" / "count.json")
+    settings = SETTINGS.but(gpu_count_file=tmp_path / "disk" / "count.json")
     state = tmp_path / "run" / "health.json"
     assert expected(ExpectedGpuCount(settings, state), DGX) == 8
     assert expected(ExpectedGpuCount(settings, tmp_path / "boot" / "health.json"), FEWER) == 8
@@ -68,7 +68,7 @@ def test_a_machine_of_which_pci_was_never_read_has_no_expectation() -> None:
 
 
 def test_a_setting_decides_alone() -> None:
-    counter = ExpectedGpuCount(replace(SETTINGS, expect_gpus=4), None)
+    counter = ExpectedGpuCount(SETTINGS.but(expect_gpus=4), None)
     counter.note({INSTANCE_TYPE: "a2-megagpu-16g"})
     found = counter.put_into(DGX).expected_gpus
     assert found is not None

@@ -36,7 +36,7 @@ def test_the_labels_follow_settings_as_they_change() -> None:
     assert it.label("nvidia.com/gpu.replicas") == "1"
     assert not it.wishes.is_news(DGX)
     slicing = TimeSlicing(replicas={"nvidia.com/gpu": 4})
-    it.settings = replace(it.settings, time_slicing=slicing)
+    it.settings = it.settings.but(time_slicing=slicing)
     assert it.wishes.is_news(DGX)
     assert it.label("nvidia.com/gpu.replicas") == "4"
     assert it.label("nvidia.com/gpu.sharing-strategy") == "time-slicing"

@@ -7,11 +7,12 @@ from tempfile import TemporaryDirectory
 import pytest
 from structlog.testing import capture_logs
 
-from agent.config.settings import HOST_PLUGINS_REGISTRY, Settings
+from agent.config.settings import Settings
 from agent.daemon.plugin_plan import PluginPlan, load_table
 from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.registration import Registration
 from agent.errors import InputError, UnreadableError
+from agent.kernel.settings.own import HOST_PLUGINS_REGISTRY
 from tests.daemon.plugin_sets import serving_node
 from tests.deviceplugin.driver_tree import VERSION, add_nodes, install
 from tests.deviceplugin.machines import node

@@ -25,7 +25,7 @@ L40S = machine("l40s-pcie-4")
 def plugin_set(directory: Path, boot: str = "boot-1", **more: str | bool | Path) -> PluginSet:
     """Return a set of plugins that remembers GPUs in *directory*, where the kubelet is as well."""
     values = {"node_name": "n", "device_plugin_dir": directory, "host_root": directory, **more}
-    settings = Settings(**values)  # type: ignore[arg-type] # each test gives fields that exist
+    settings = Settings(**values)
     known = KnownGpus(directory / "gpus.json", boot)
     return PluginSet(settings, directory, load_table(settings), known=known)
 

@@ -161,8 +161,7 @@ def test_a_changed_file_of_pools_is_applied_and_one_that_appears_at_the_usual_pl
         write(pools, "{ }")
         assert it.poll(looks=3) == 1
     usual = tmp_path / "usual.json"
-    for module in ("agent.config.resolve", "agent.daemon.reload"):
-        monkeypatch.setattr(f"{module}.RDMA_USUAL_PLACE", usual)
+    monkeypatch.setattr("agent.components.rdma.settings.RDMA_USUAL_PLACE", usual)
     with running() as it:
         assert it.reloader.current.settings.rdma_config is None
         write(usual, "{}")

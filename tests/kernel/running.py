@@ -50,7 +50,7 @@ def kernel_of(
 
 def added(kernel: Kernel, name: str) -> Component | None:
     """Make the component *name* for *kernel*; ``None`` where the settings do not ask for it."""
-    if not part(name, "settings").is_wanted(kernel):
+    if not part(name, "terms").is_wanted(kernel):
         return None
     component: Component = getattr(part(name, "component"), COMPONENTS[name])(kernel)
     component.name = name

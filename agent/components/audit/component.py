@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from agent.components.audit.health_loop import HealthLoop
 from agent.components.audit.metrics import AuditReading
-from agent.components.audit.settings import follows_pods
+from agent.components.audit.terms import follows_pods
 from agent.daemon.alignment_loop import AlignmentLoop
 from agent.daemon.audit_loop import AuditLoop
 from agent.daemon.check_terms import CheckSummary, OverridesFile

@@ -1,34 +1,33 @@
-"""When the node is checked, and its pods are measured or explained."""
+"""The settings of checks, measurements and explanations."""
 
-from agent.config.data_files import check as check_file
-from agent.config.settings import Settings
-from agent.kernel.component import Kernel, Start
+# ruff: noqa: RUF009 - a setting is a call that returns a dataclass field
 
-START = Start.REGISTERED
+from dataclasses import dataclass
+from pathlib import Path
 
-
-def is_wanted(kernel: Kernel) -> bool:
-    """Return whether somebody sees the health checks, or pods of this node are followed."""
-    return kernel.metrics_url is not None or follows_pods(kernel)
+from agent.config import values
+from agent.kernel.settings.groups import AUDIT
+from agent.kernel.settings.own import KernelSettings
 
 
-def follows_pods(kernel: Kernel) -> bool:
-    """Return whether the settings ask for an audit, or for what follows pods of a real node."""
-    settings = kernel.settings
-    is_asked = (
-        settings.audit_node
-        or settings.measure_pods
-        or settings.publish_pod_events
-        or settings.explain_rejections
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings(KernelSettings):
+    """The kernel's settings and those of checks, measurements and explanations."""
+
+    checks_file: Path | None = AUDIT.setting(
+        None,
+        values.path_or_none,
+        "severities and waivers for `health`, `audit` and the metrics of both, YAML or JSON",
+        "FILE",
+        before="kubelet_url",
     )
-    return is_asked and kernel.target.is_real and not settings.once
-
-
-def check(settings: Settings) -> None:
-    """Read the file of severities and waivers.
-
-    Raises:
-        InputError: it is invalid, or cannot be read.
-    """
-    if settings.checks_file is not None:
-        check_file(settings.checks_file)
+    audit_node: bool = AUDIT.switch(
+        True, "judge the node as `audit` does, for metrics, every ten minutes"
+    )
+    measure_pods: bool = AUDIT.switch(
+        True, "measure how pods with GPUs are aligned, for metrics, once a minute"
+    )
+    publish_pod_events: bool = AUDIT.switch(False, "post an Event on a pod that is misaligned")
+    explain_rejections: bool = AUDIT.switch(
+        False, "explain on a pod why the kubelet rejected it, as Event and in the log"
+    )

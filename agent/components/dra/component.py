@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from agent.components.dra.metrics import DraReading, DraState
-from agent.components.dra.settings import claims_file, needs_driver
+from agent.components.dra.terms import claims_file, needs_driver
 from agent.daemon.dra_neighbours import DraNeighbours, claims_of
 from agent.daemon.loops import Loop
 from agent.kernel.component import Component, Kernel

@@ -1,41 +1,42 @@
-"""When DRA concerns the node: wherever there is an API server, for other drivers may be there."""
+"""The settings of our DRA driver; whether it is on is a setting of the GPUs."""
 
-from pathlib import Path
+from dataclasses import dataclass
 
-from agent.config.settings import Settings
-from agent.daemon.state_files import CLAIMS_FILE, is_any_prepared
-from agent.errors import InputError
-from agent.kernel.component import Kernel, Start
-from agent.kubeapi.access import is_known
-
-START = Start.AT_ONCE
+from agent.components.gpus.settings import GpuSettings
+from agent.config import values
+from agent.kernel.settings.groups import DEVICES
 
 
-def is_wanted(kernel: Kernel) -> bool:
-    """Return whether the node's ResourceSlices can be followed.
+@dataclass(frozen=True, kw_only=True)
+class DraSettings(GpuSettings):
+    """The settings of the GPUs and those of our driver."""
 
-    Also where no GPU is offered: that may change while the daemon runs, and pods have GPUs by
-    claim all the same.
-
-    Raises:
-        InputError: our DRA driver is on, and there is no API server to publish to.
-    """
-    settings = kernel.settings
-    goes_on = kernel.target.is_real and not settings.once
-    if settings.dra and goes_on and not is_known(settings.kubeconfig):
-        raise InputError("dra needs an API server", "give --kubeconfig, or run in a pod")
-    return kernel.has_api
-
-
-def claims_file(settings: Settings) -> Path | None:
-    """Return where prepared claims outlive the process; ``None`` where nothing does."""
-    state = settings.health_file
-    return None if state is None else state.with_name(CLAIMS_FILE)
-
-
-def needs_driver(kernel: Kernel) -> bool:
-    """Return whether our driver runs: it is on, or it was and pods have claims of it."""
-    if kernel.target.served_by is not None:
-        return False
-    file = claims_file(kernel.settings)
-    return kernel.settings.dra or (file is not None and is_any_prepared(file))
+    dra_unhealthy: str = DEVICES.choice(
+        "keep",  # as with a device plugin: only a person knows what the pod is worth
+        "what becomes of pods whose GPUs by claim turn unhealthy",
+        "keep",
+        "evict",
+        is_live=True,
+        before="mig_strategy",
+    )
+    dra_devices: str = DEVICES.choice(
+        "auto",  # before 1.37 sets cost the scheduler time that grows by the square of the nodes
+        "devices of the DRA driver, GPUs alone or also sets of them; auto: sets from Kubernetes "
+        "1.37 on",
+        "auto",
+        "gpus",
+        "sets",
+        before="mig_strategy",
+    )
+    dra_set_sizes: tuple[int, ...] = DEVICES.setting(
+        (),
+        values.set_sizes,
+        "numbers of GPUs in the sets of the DRA driver; auto: powers of two, and all",
+        "LIST",
+        before="mig_strategy",
+    )
+    dra_admin_devices: bool = DEVICES.switch(
+        False,  # the scheduler evaluates selectors on each of them for every pod
+        "publish for each GPU a device of the DRA driver for pods that monitor it by admin access",
+        before="mig_strategy",
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from agent.components.gpus.metrics import GpuReading
 from agent.components.gpus.offer_notices import OfferNotices, conflicts
 from agent.components.gpus.readiness import not_ready
-from agent.config.settings import Settings
+from agent.components.rdma.settings import HcaSettings
 from agent.daemon.driver_pause import DriverPause
 from agent.daemon.expected_gpus import ExpectedGpuCount
 from agent.daemon.gpu_health import configured_gpus, configured_health, health_file
@@ -92,7 +92,7 @@ class Gpus(Component):
             if kernel.settings.expect_run_times:
                 yield "expected run times", self._run_run_times
 
-    def reconfigure(self, settings: Settings) -> None:
+    def reconfigure(self, settings: HcaSettings) -> None:
         """Offer what there is as *settings* say.
 
         Raises:

@@ -1,11 +1,20 @@
-"""When zones and placements are published."""
+"""The settings of zones and placements."""
 
-from agent.kernel.component import Kernel, Start
+from dataclasses import dataclass
 
-START = Start.DECIDED
+from agent.kernel.settings.groups import CLUSTER
+from agent.kernel.settings.own import KernelSettings
 
 
-def is_wanted(kernel: Kernel) -> bool:
-    """Return whether the settings ask for zones or placements of a real machine."""
-    settings = kernel.settings
-    return kernel.target.is_real and (settings.publish_zones or settings.annotate_pods)
+@dataclass(frozen=True, kw_only=True)
+class ZoneSettings(KernelSettings):
+    """The kernel's settings and those of zones and placements."""
+
+    publish_zones: bool = CLUSTER.switch(
+        False,  # another program may, and the object's definition is not in every cluster
+        "write what each NUMA node has left, as a NodeResourceTopology object",
+    )
+    annotate_pods: bool = CLUSTER.switch(
+        False,  # takes the right to patch pods
+        "write onto each pod which NUMA nodes it got, as KAI reads it",
+    )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from agent.config.settings import FALLBACKS
+from agent.kernel.settings.own import FALLBACKS
 
 STRATEGIES = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
 """NVIDIA's names of the ways to hand over devices (api/config/v1/consts.go)."""

@@ -9,7 +9,8 @@ from tests.config.resolving import resolve, said
 
 def sliced(text: str) -> TimeSlicing | None:
     """Return the time-slicing of a file whose ``timeSlicing`` is *text*."""
-    return resolve(f"sharing: {{timeSlicing: {text}}}").settings.time_slicing
+    slicing: TimeSlicing | None = resolve(f"sharing: {{timeSlicing: {text}}}").settings.time_slicing
+    return slicing
 
 
 def test_time_slicing_of_the_documentation_is_taken() -> None:

@@ -1,0 +1,1 @@
+"""The settings of the kernel, and how every setting is declared."""
