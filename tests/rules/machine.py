@@ -19,16 +19,12 @@ name of the machine in `tests/nodes` that both start from. Each of the two direc
 of the files above, or ``nvml <call>``. Without any single one of them it must not pass.
 """
 
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from agent.kubeapi.pods import joined
@@ -36,19 +32,17 @@ from agent.model.node import NodeOffer, PlacedDevice
 from agent.model.numa import CpuSet
 from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
 from agent.model.snapshot import Snapshot
-from agent.probes.capture.archive import Entry, parse, unpack
+from agent.probes.capture.archive import parse
 from agent.probes.discover import Roots, discover
 from agent.probes.dra import devices_of
 from agent.probes.host.driver_holders import with_driver_holders
 from agent.probes.kubelet.api import settings_from_configz
 from agent.probes.kubelet.metrics import metrics_from_text
 from agent.probes.nvml.record import NvmlReading
-from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.probes.pods.cgroups import with_cgroups
 from agent.probes.pods.objects import node_status_from_object, pod_from_object
-from tests.fake_nvml.fake import FakeNvml
+from tests.rules.bases import NODES, Bases, without
 
-NODES = Path(__file__).parents[1] / "nodes"
 DEFAULT = "a100x4-nv4-4numa-2cx"
 """Four A100 on four NUMA nodes, two HCAs: small, and quick to copy."""
 RECORDS = (
@@ -62,48 +56,6 @@ RECORDS = (
     "rights.yaml",
 )
 CALL = "nvml "
-
-
-class Bases:
-    """The machines of `tests/nodes`, unpacked below *home* when they are first asked for."""
-
-    def __init__(self, home: Path, library: Path) -> None:
-        self._home = home
-        self._library = library
-        self._readings: dict[str, NvmlReading] = {}
-        self._lent: Path | None = None
-
-    def reading(self, answers: str) -> NvmlReading:
-        """Return what NVML says on a machine with *answers*."""
-        if answers not in self._readings:
-            fake = FakeNvml(self._home / "nvml" / str(len(self._readings)), answers)
-            supervisor = NvmlSupervisor(self._library)
-            with pytest.MonkeyPatch.context() as patch, closing(supervisor):
-                patch.setenv("NODETOPO_FAKE_NVML", str(fake.directory))
-                self._readings[answers] = supervisor.scan()
-        return self._readings[answers]
-
-    def lent(self, directory: Path, base: str, text: Callable[[str], str | None]) -> Path:
-        """Return the host root of a rule's machine, which is kept until another one is lent."""
-        root = self._home / "lent"
-        if self._lent != directory:
-            shutil.rmtree(root, ignore_errors=True)
-            # By hard links, which is fast: what is replaced is unlinked first.
-            shutil.copytree(self.host(base), root, symlinks=True, copy_function=os.link)
-            for name in (text("removed") or "").split():
-                for path in _matches(root, name):
-                    shutil.rmtree(path) if _is_directory(path) else path.unlink()
-            for entry in parse(text("files.txt") or ""):
-                _put(root / entry.path, entry)
-            self._lent = directory
-        return root
-
-    def host(self, shape: str) -> Path:
-        """Return the unpacked host root of *shape*, which is only to be read."""
-        root = self._home / shape
-        if not root.exists():
-            unpack((NODES / shape / "sysfs.txt").read_text("utf-8"), root)
-        return root
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +74,22 @@ class Machine:
 
     def snapshot(self) -> Snapshot:
         """Return what the agent learns of this machine."""
-        with self._tree() as root:
+        if self.without:
+            return self._read()
+        if self.directory not in self.bases.snapshots:
+            self.bases.snapshots[self.directory] = self._read()
+        return self.bases.snapshots[self.directory]
+
+    def _read(self) -> Snapshot:
+        removed = (self._text("removed") or "").split()
+        entries = parse(self._text("files.txt") or "")
+        with self.bases.changed(self.base, removed, entries) as root, ExitStack() as aside:
+            for name in self.without:
+                if name not in RECORDS and not name.startswith(CALL):
+                    aside.enter_context(without(root, name))
             roots = Roots(sysfs=root / "sys", procfs=root / "proc", host=root)
             found = discover(roots, self._nvml, node="node", captured_at=None, counters=True)
             return self._with_records(found, roots)
-
-    @contextmanager
-    def _tree(self) -> Iterator[Path]:
-        """Lend the host root of this machine; the inputs that it is without come back after."""
-        root = self.bases.lent(self.directory, self.base, self._text)
-        with ExitStack() as aside:
-            for name in self.without:
-                if name not in RECORDS and not name.startswith(CALL):
-                    aside.enter_context(_put_aside(root, name))
-            yield root
 
     def _nvml(self) -> NvmlReading:
         answers = _answers((NODES / self.base / "nvml.txt").read_text("utf-8"))
@@ -176,41 +130,6 @@ class Machine:
     def _text(self, name: str) -> str | None:
         path = self.directory / name
         return path.read_text("utf-8") if path.exists() and name not in self.without else None
-
-
-def _put(place: Path, entry: Entry) -> None:
-    if entry.content is None and entry.target is None:
-        place.mkdir(parents=True, exist_ok=True)
-        return
-    if place.is_symlink() or place.is_file():
-        place.unlink()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if entry.target is not None:
-        place.symlink_to(entry.target)
-    else:
-        place.write_bytes(entry.content or b"")
-
-
-def _matches(root: Path, name: str) -> list[Path]:
-    matches = list(root.glob(name))
-    assert matches, f"{name} is not there to be removed"
-    return matches
-
-
-def _is_directory(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
-@contextmanager
-def _put_aside(root: Path, name: str) -> Iterator[None]:
-    """Move what *name* matches out of *root* for a while."""
-    with tempfile.TemporaryDirectory(dir=root.parent) as aside:
-        moved = [(path, Path(aside, str(at))) for at, path in enumerate(_matches(root, name))]
-        for path, away in moved:
-            path.rename(away)
-        yield
-        for path, away in moved:
-            away.rename(path)
 
 
 def _answers(text: str) -> dict[str, str]:

@@ -1,8 +1,6 @@
 """A remedy does what its rule asks for, makes no other rule worse, and brings about no bug."""
 
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +10,8 @@ from agent.checks.catalogue import RULES, rule
 from agent.checks.engine import Result, evaluate
 from agent.checks.rule import Rule, Verdict
 from agent.model.snapshot import Snapshot
-from tests.rules.machine import Bases, Machine
+from tests.rules.bases import Bases
+from tests.rules.machine import Machine
 
 HERE = Path(__file__).parent
 CODES = sorted(path.name for path in HERE.iterdir() if (path / "inputs").exists())
@@ -63,14 +62,6 @@ STARTS = tuple(f"KUB-{number:03}" for number in (2, 9, 10, 16, 18, 19, 20, 22, 2
 """Rules on what the kubelet needs to start and to align its first pod."""
 
 _RANK = (Verdict.PASS, Verdict.UNKNOWN, Verdict.WARN, Verdict.FAIL)
-
-
-@pytest.fixture(scope="module")
-def bases(fake_nvml_library: Path) -> Iterator[Bases]:
-    """Return the machines that the rules' own start from, in memory where there is room."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="nt-remedies-", dir=memory) as home:
-        yield Bases(Path(home), fake_nvml_library)
 
 
 def test_each_rule_has_a_remedy_for_the_snapshot_or_a_reason_why_not() -> None:

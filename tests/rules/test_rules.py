@@ -1,8 +1,5 @@
 """Every rule is broken by one machine, holds on another, and never passes without its inputs."""
 
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +7,8 @@ import pytest
 from agent.checks.catalogue import RULES, rule
 from agent.checks.engine import Result, evaluate
 from agent.checks.rule import Severity, Verdict
-from tests.rules.machine import Bases, Machine
+from tests.rules.bases import Bases
+from tests.rules.machine import Machine
 
 HERE = Path(__file__).parent
 CODES = sorted(path.name for path in HERE.iterdir() if (path / "inputs").exists())
@@ -19,14 +17,6 @@ BROKEN = {
     Severity.WARNING: Verdict.WARN,
     Severity.INFO: Verdict.PASS,
 }
-
-
-@pytest.fixture(scope="module")
-def bases(fake_nvml_library: Path) -> Iterator[Bases]:
-    """Return the machines that the rules' own start from, in memory where there is room."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="nt-rules-", dir=memory) as home:
-        yield Bases(Path(home), fake_nvml_library)
 
 
 def _inputs(code: str) -> list[str]:
