@@ -10,6 +10,7 @@ from agent.checks.catalogue import RULES, rule
 from agent.checks.engine import Result, evaluate
 from agent.checks.rule import Rule, Verdict
 from agent.model.snapshot import Snapshot
+from tests.budget import IS_NIGHTLY
 from tests.rules.bases import Bases
 from tests.rules.machine import Machine
 
@@ -18,6 +19,8 @@ CODES = sorted(path.name for path in HERE.iterdir() if (path / "inputs").exists(
 CURED = tuple(one for one in RULES if one.cure is not None)
 RELEASES = (None, "", "v1.27.3", "v1.35.4", "v1.36.3", "v1.37.1")
 """``None`` leaves what the machine has, the empty version is not known."""
+
+CURED_CODES = frozenset(one.code for one in CURED)
 
 OUTSIDE: Mapping[str, str] = {
     "hardware, its firmware, or a reset of it": """
@@ -80,7 +83,9 @@ def test_the_remedy_of_a_rule_makes_its_failing_machine_pass(one: Rule, bases: B
 @pytest.mark.parametrize("code", CODES)
 def test_no_remedy_does_harm(code: str, bases: Bases) -> None:
     machine = Machine(HERE / code / "fail", bases).snapshot()
-    for version in RELEASES:
+    # Other machines differ by hardware and pods, on which no release has an influence.
+    releases = RELEASES if code in CURED_CODES or IS_NIGHTLY else RELEASES[:1]
+    for version in releases:
         snapshot = machine if version is None else of_release(machine, version)
         # A restart brings the settings on disk into force, whatever it is for.
         restarted = rule("KUB-024").cure

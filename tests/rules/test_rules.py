@@ -1,5 +1,6 @@
 """Every rule is broken by one machine, holds on another, and never passes without its inputs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from agent.checks.catalogue import RULES, rule
 from agent.checks.engine import Result, evaluate
 from agent.checks.rule import Severity, Verdict
 from tests.rules.bases import Bases
+from tests.rules.facts import EDITS, edit_for
 from tests.rules.machine import Machine
 
 HERE = Path(__file__).parent
@@ -22,6 +24,9 @@ BROKEN = {
 def _inputs(code: str) -> list[str]:
     lines = (HERE / code / "inputs").read_text("utf-8").splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+CASES = [(code, name) for code in CODES for name in _inputs(code)]
 
 
 def _judged(machine: Machine) -> Result:
@@ -47,14 +52,32 @@ def test_a_rule_holds_on_its_passing_machine(code: str, bases: Bases) -> None:
     assert found.skipped is None
 
 
-@pytest.mark.parametrize(
-    ("code", "name"), [(code, name) for code in CODES for name in _inputs(code)]
-)
+@pytest.mark.parametrize(("code", "name"), CASES)
 def test_a_rule_does_not_pass_without_an_input(code: str, name: str, bases: Bases) -> None:
-    machine = Machine(HERE / code / "pass", bases, without=frozenset({name}))
-    found = _judged(machine)
+    machine = Machine(HERE / code / "pass", bases)
+    edit = edit_for(machine.directory, name)
+    if edit is None:
+        lacking = replace(machine, without=frozenset({name})).snapshot()
+    else:
+        lacking = edit(machine.snapshot())
+    found = evaluate(lacking, (rule(code),)).results[0]
     assert (found.verdict, found.findings) == (Verdict.UNKNOWN, ())
     assert found.missing
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_the_agent_knows_without_an_input_what_its_edit_leaves(name: str, bases: Bases) -> None:
+    edit = EDITS[name]
+    code = next(
+        code for code, each in CASES if each == name and edit_for(HERE / code / "pass", name)
+    )
+    machine = Machine(HERE / code / "pass", bases)
+    known = replace(machine, without=frozenset({name})).snapshot()
+    expected = edit(machine.snapshot())
+    # Of bridges only those above the GPUs and HCAs that are known are read.
+    assert set(known.bridges or ()) <= set(expected.bridges or ())
+    assert set(known.issues) == set(expected.issues)
+    assert known == replace(expected, bridges=known.bridges, issues=known.issues)
 
 
 @pytest.mark.parametrize("code", CODES)
