@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from agent.checks.each import gpu_rule, known
 from agent.checks.inputs import gpu_label, missing_of_gpus, no_gpus, unknown_of
 from agent.checks.rule import Finding, Judgement, Rule, Severity, rule
 from agent.model.gpu import FIRST_WITH_ROW_REMAPPING, Gpu, Virtualization
@@ -37,10 +38,11 @@ _SRAM_STATUS = "nvmlDeviceGetSramEccErrorStatus"
 _MEMORY_ERRORS = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
 
 
-@rule(
+@gpu_rule(
     "GPU-001",
     Severity.ERROR,
-    unless=no_gpus,
+    "recovery action",
+    expected="none",
     claim="no GPU waits for a recovery action",
     why="The driver asks for a reset or a reboot after faults that leave the GPU unfit for "
     "new work; jobs placed on it fail or hang.",
@@ -48,45 +50,29 @@ _MEMORY_ERRORS = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
     "`nvidia-smi --gpu-reset -i N`, or reboot",
     reference="https://docs.nvidia.com/deploy/nvml-api/",
 )
-def recovery_action(snapshot: Snapshot) -> Judgement:
-    """Find GPUs for which the driver asks for a reset or a reboot."""
-    silent = []
-    for gpu in snapshot.gpus:
-        if gpu.recovery_action is None:
-            silent.append(gpu.name)
-        elif gpu.recovery_action:
-            yield Finding(
-                subject=gpu_label(gpu),
-                observed=RECOVERY.get(gpu.recovery_action, f"action {gpu.recovery_action}"),
-                expected="none",
-            )
-    yield from missing_of_gpus(snapshot, "recovery action", silent)
+def recovery_action(gpu: Gpu) -> str | None:
+    """Return the recovery action that the driver asks for."""
+    action = known(gpu.recovery_action)
+    return RECOVERY.get(action, f"action {action}") if action else None
 
 
-@rule(
+@gpu_rule(
     "GPU-002",
     Severity.ERROR,
-    unless=no_gpus,
+    "remapped rows",
+    expected="no failed row remap",
     claim="no GPU has failed to remap a memory row",
     why="A failed remap means that the spare rows of a memory bank are used up: the next "
     "uncorrectable error there takes the job down.",
     remedy="drain the node, run NVIDIA's field diagnostic and have the GPU replaced",
     reference=_MEMORY_ERRORS,
 )
-def failed_remaps(snapshot: Snapshot) -> Judgement:
-    """Find GPUs that have failed to remap a row."""
-    silent = []
-    for gpu in snapshot.gpus:
-        rows = gpu.remapped_rows
-        if rows is None and not _retires_pages(gpu) and not has_no_ecc(gpu):
-            silent.append(gpu.name)
-        if rows and rows.has_failed:
-            yield Finding(
-                subject=gpu_label(gpu),
-                observed="a row remap failed",
-                expected="no failed row remap",
-            )
-    yield from missing_of_gpus(snapshot, "remapped rows", silent)
+def failed_remaps(gpu: Gpu) -> str | None:
+    """Return that a row remap of *gpu* failed; older GPUs retire pages instead."""
+    rows = gpu.remapped_rows
+    if rows is None and (_retires_pages(gpu) or has_no_ecc(gpu)):
+        return None
+    return "a row remap failed" if known(rows).has_failed else None
 
 
 @rule(
@@ -161,77 +147,59 @@ def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("SRAM error threshold", names)
 
 
-@rule(
+@gpu_rule(
     "GPU-005",
     Severity.WARNING,
-    unless=no_gpus,
+    "reasons of low clocks",
+    expected="full clocks, or a power cap",
     claim="no GPU is slowed down by heat or by its power supply",
     why="The clocks drop to half or less, and a collective runs at the pace of its slowest GPU.",
     remedy="check fans, air flow, inlet temperature and coolant; for a power brake check the "
     "power supplies and the rack's power budget",
     reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
 )
-def low_clocks(snapshot: Snapshot) -> Judgement:
-    """Find GPUs whose clocks heat or power holds back; those of a vGPU are its host's affair."""
-    silent = []
-    for gpu in snapshot.gpus:
-        bits, is_virtual = gpu.throttle_reasons, gpu.virtualization is Virtualization.VGPU
-        if bits is None and not is_virtual:
-            silent.append(gpu.name)
-        if reasons := ", ".join(text for bit, text in HELD_BACK.items() if (bits or 0) & bit):
-            yield Finding(
-                subject=gpu_label(gpu),
-                observed=reasons,
-                expected="full clocks, or a power cap",
-            )
-    yield from missing_of_gpus(snapshot, "reasons of low clocks", silent)
+def low_clocks(gpu: Gpu) -> str | None:
+    """Return what holds the clocks of *gpu* back; those of a vGPU are its host's affair."""
+    if gpu.throttle_reasons is None and gpu.virtualization is Virtualization.VGPU:
+        return None
+    bits = known(gpu.throttle_reasons)
+    return ", ".join(text for bit, text in HELD_BACK.items() if bits & bit) or None
 
 
-@rule(
+@gpu_rule(
     "GPU-006",
     Severity.WARNING,
-    unless=no_gpus,
+    "persistence mode",
+    expected="on",
     claim="every GPU is in persistence mode",
     why="Without it the driver lets go of a GPU when its last program ends: every job waits "
     "seconds for the GPU to start, and settings and counts are lost.",
     remedy="run the service nvidia-persistenced on the host, or `nvidia-smi -pm 1` after each boot",
     reference="https://docs.nvidia.com/deploy/driver-persistence/",
 )
-def persistence_mode(snapshot: Snapshot) -> Judgement:
-    """Find GPUs that are not in persistence mode."""
-    silent = []
-    for gpu in snapshot.gpus:
-        if gpu.persistence is None:
-            silent.append(gpu.name)
-        elif not gpu.persistence:
-            yield Finding(subject=gpu_label(gpu), observed="persistence mode off", expected="on")
-    yield from missing_of_gpus(snapshot, "persistence mode", silent)
+def persistence_mode(gpu: Gpu) -> str | None:
+    """Return what is wrong with the persistence mode of *gpu*."""
+    return None if known(gpu.persistence) else "persistence mode off"
 
 
-@rule(
+@gpu_rule(
     "GPU-007",
     Severity.WARNING,
-    unless=no_gpus,
+    "ECC mode",
+    expected="ECC on",
     claim="every GPU corrects memory errors",
     why="With ECC off, a flipped bit in GPU memory is a wrong result that nobody notices.",
     remedy="`nvidia-smi -e 1 -i N`, then reset the GPU or reboot; waive it where speed was "
     "chosen over ECC",
     reference="https://docs.nvidia.com/deploy/nvidia-smi/",
 )
-def ecc_mode(snapshot: Snapshot) -> Judgement:
-    """Find GPUs whose ECC is off now or after the next reset."""
-    silent = []
-    for gpu in snapshot.gpus:
-        if gpu.ecc is None and not has_no_ecc(gpu):
-            silent.append(gpu.name)
-        observed = None
-        if gpu.ecc is False:
-            observed = "ECC off, on after the next reset" if gpu.ecc_pending else "ECC off"
-        elif gpu.ecc and gpu.ecc_pending is False:
-            observed = "ECC on, off after the next reset"
-        if observed is not None:
-            yield Finding(subject=gpu_label(gpu), observed=observed, expected="ECC on")
-    yield from missing_of_gpus(snapshot, "ECC mode", silent)
+def ecc_mode(gpu: Gpu) -> str | None:
+    """Return whether ECC of *gpu* is off now or after the next reset."""
+    if has_no_ecc(gpu):
+        return None
+    if not known(gpu.ecc):
+        return "ECC off, on after the next reset" if gpu.ecc_pending else "ECC off"
+    return "ECC on, off after the next reset" if gpu.ecc_pending is False else None
 
 
 RULES: tuple[Rule, ...] = (

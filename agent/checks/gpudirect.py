@@ -171,6 +171,7 @@ def driver_parameters(snapshot: Snapshot) -> Judgement:
 @rule(
     "GDR-003",
     Severity.INFO,
+    unless=(no_gpus, no_adapters),
     claim="GDRCopy's module is loaded",
     why="UCX, NVSHMEM and libraries on it copy small messages to GPU memory through it; NCCL "
     "does not need it.",
@@ -180,9 +181,6 @@ def driver_parameters(snapshot: Snapshot) -> Judgement:
 )
 def gdrcopy(snapshot: Snapshot) -> Judgement:
     """Find that gdrdrv is not loaded."""
-    if reason := no_gpus(snapshot) or no_adapters(snapshot):
-        yield Skip(reason)
-        return
     is_loaded = None if snapshot.host is None else snapshot.host.gdrcopy
     if is_loaded is False:
         yield Finding(subject="gdrdrv", observed="not loaded, or no /dev/gdrdrv", expected="loaded")

@@ -141,9 +141,14 @@ def isolated_cpus(snapshot: Snapshot) -> Judgement:
         yield Missing(f"CPUs of the shared pool ({CPU_STATE})")
 
 
+def _no_interrupts(snapshot: Snapshot) -> str | None:
+    return "no HCA" if snapshot.hcas is not None and not any(_adapters(snapshot)) else None
+
+
 @rule(
     "KRN-010",
     Severity.WARNING,
+    unless=(_no_interrupts, nothing_to_align),
     claim="the interrupts of every HCA go to CPUs of its NUMA node",
     why="Completions that are handled on the other socket cross the link between the sockets "
     "twice.",
@@ -157,9 +162,6 @@ def interrupts_on_node(snapshot: Snapshot) -> Judgement:
     A driver that makes more interrupts than its node has CPUs spreads the rest over other
     nodes; and interrupts on reserved CPUs, which no pod has, were put there.
     """
-    if reason := _no_interrupts(snapshot) or nothing_to_align(snapshot):
-        yield Skip(reason)
-        return
     homes = {hca.name: hca.numa_node for hca in snapshot.hcas or ()}
     nodes = {node.id: node.cpus for node in snapshot.numa_nodes or ()}
     reserved = cpu_list(snapshot.kubelet.reserved_system_cpus if snapshot.kubelet else None)
@@ -259,10 +261,6 @@ def _adapters(snapshot: Snapshot) -> Iterator[Hca]:
     """Yield the HCAs that have interrupts of their own."""
     kinds = (HcaKind.PHYSICAL, HcaKind.VIRTUAL, None)
     return (hca for hca in snapshot.hcas or () if hca.kind in kinds and hca.pci is not None)
-
-
-def _no_interrupts(snapshot: Snapshot) -> str | None:
-    return "no HCA" if snapshot.hcas is not None and not any(_adapters(snapshot)) else None
 
 
 def _missing_interrupts(snapshot: Snapshot) -> tuple[Missing, ...]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from agent.checks.each import gpu_rule, known
 from agent.checks.gpu_pods import GPU, MIG, container_name, pod_name
 from agent.checks.inputs import gpu_label, missing_gpus, missing_of_gpus
 from agent.checks.mig_packing import geometry, impossible, is_capable, is_name
@@ -17,6 +18,7 @@ from agent.checks.pods.inputs import (
     with_gpus,
 )
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.model.gpu import Gpu
 from agent.model.pod import Pod
 from agent.model.snapshot import Snapshot
 
@@ -60,9 +62,12 @@ def unused_devices(snapshot: Snapshot) -> Judgement:
         yield from missing_offer(snapshot)
 
 
-@rule(
+@gpu_rule(
     "MIG-002",
     Severity.WARNING,
+    "pending MIG mode",
+    expected="the mode that is set",
+    unless=(),
     claim="no GPU waits for a reset to change its MIG mode",
     why="Until then it has the old mode, and a reboot or reset at any time changes what the "
     "node offers.",
@@ -70,21 +75,15 @@ def unused_devices(snapshot: Snapshot) -> Judgement:
     "mode back with `nvidia-smi -i N -mig 0` or `1`",
     reference=_GUIDE,
 )
-def pending_modes(snapshot: Snapshot) -> Judgement:
-    """Find GPUs whose MIG mode changes at the next reset."""
-    silent = []
-    for gpu in snapshot.gpus:
-        is_pending = None if gpu.mig is None else gpu.mig.is_pending
-        if is_pending is None and is_capable(gpu) is not False:
-            silent.append(gpu.name)
-        if gpu.mig is not None and is_pending:
-            change = "goes off" if gpu.mig.is_enabled else "comes on"
-            yield Finding(
-                subject=gpu_label(gpu),
-                observed=f"MIG mode {change} at the next reset",
-                expected="the mode that is set",
-            )
-    yield from missing_of_gpus(snapshot, "pending MIG mode", silent)
+def pending_modes(gpu: Gpu) -> str | None:
+    """Return how the MIG mode of *gpu* changes at the next reset."""
+    is_pending = None if gpu.mig is None else gpu.mig.is_pending
+    if is_pending is None and is_capable(gpu) is False:
+        return None
+    if not known(is_pending) or gpu.mig is None:
+        return None
+    change = "goes off" if gpu.mig.is_enabled else "comes on"
+    return f"MIG mode {change} at the next reset"
 
 
 @rule(

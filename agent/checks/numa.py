@@ -56,6 +56,7 @@ def gpu_nodes(snapshot: Snapshot) -> Judgement:
 @rule(
     "NUM-002",
     Severity.WARNING,
+    unless=(no_adapters, one_numa_node),
     claim="every HCA reports its NUMA node",
     why="The kubelet cannot align an HCA with a GPU and CPUs when the firmware does not state "
     "its node, and NCCL and the kernel guess.",
@@ -64,9 +65,6 @@ def gpu_nodes(snapshot: Snapshot) -> Judgement:
 )
 def hca_nodes(snapshot: Snapshot) -> Judgement:
     """Find HCAs without a NUMA node."""
-    if reason := no_adapters(snapshot) or one_numa_node(snapshot):
-        yield Skip(reason)
-        return
     for hca in adapters(snapshot) if snapshot.numa_nodes is not None else ():
         if hca.numa_node is None:
             yield Finding(subject=hca_label(hca), observed="no node", expected="a node number")

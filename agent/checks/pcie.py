@@ -143,6 +143,7 @@ def completeness(snapshot: Snapshot) -> Judgement:
 @rule(
     "PCI-003",
     Severity.INFO,
+    unless=(no_gpus, virtual_machine),
     claim="every GPU is in a slot that gives it all that it can use",
     why="A slot or riser of fewer lanes or an older generation costs bandwidth to the CPU, to "
     "storage and to HCAs, without any error.",
@@ -151,9 +152,6 @@ def completeness(snapshot: Snapshot) -> Judgement:
 )
 def slots(snapshot: Snapshot) -> Judgement:
     """Find GPUs whose port has fewer lanes, or an older generation, than they can use."""
-    if reason := no_gpus(snapshot) or virtual_machine(snapshot):
-        yield Skip(reason)
-        return
     unread = []
     for gpu, own, port in ends(snapshot):
         wanted, given = _greatest(own), _greatest(port)

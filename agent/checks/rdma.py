@@ -1,5 +1,6 @@
 """Rules on RDMA adapters: their ports, device nodes and PCIe requests, and how near GPUs are."""
 
+from agent.checks.each import hca_rule, known
 from agent.checks.inputs import (
     adapters,
     because,
@@ -24,7 +25,7 @@ from agent.checks.rdma_ports import (
     roce_addresses,
     roce_mtu,
 )
-from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.hca import ACTIVE, Hca, HcaPort, LinkLayer
 from agent.model.nvlink import Closeness
 from agent.model.snapshot import Snapshot
@@ -69,6 +70,7 @@ def port_states(snapshot: Snapshot) -> Judgement:
 @rule(
     "RDM-002",
     Severity.WARNING,
+    unless=(no_gpus, no_adapters, one_numa_node),
     claim="every GPU has an HCA on its own NUMA node",
     why="Traffic of a GPU without one crosses the link between the sockets.",
     remedy="move an HCA to a slot of that socket, or keep multi-node jobs off these GPUs",
@@ -76,9 +78,6 @@ def port_states(snapshot: Snapshot) -> Judgement:
 )
 def hca_on_numa_node(snapshot: Snapshot) -> Judgement:
     """Find GPUs on whose NUMA node no HCA is."""
-    if reason := no_gpus(snapshot) or no_adapters(snapshot) or one_numa_node(snapshot):
-        yield Skip(reason)
-        return
     hcas = snapshot.hcas or ()
     nodes = {hca.numa_node for hca in hcas}
     homeless_hcas = [hca.name for hca in hcas if hca.numa_node is None]
@@ -103,6 +102,7 @@ def hca_on_numa_node(snapshot: Snapshot) -> Judgement:
 @rule(
     "RDM-005",
     Severity.INFO,
+    unless=(no_gpus, no_adapters, virtual_machine),
     claim="every GPU has an HCA behind its own host bridge",
     why="Data between an HCA and a GPU behind different host bridges crosses the CPU's own fabric, "
     "and NCCL then leaves GPU memory out of it (NCCL_NET_GDR_LEVEL).",
@@ -116,9 +116,6 @@ def near_hca(snapshot: Snapshot) -> Judgement:
     On Grace all of a CPU's are near: data goes on by NVLink-C2C, no way between host bridges
     (NCCL 2.27 docs, NCCL_NET_GDR_C2C).
     """
-    if reason := no_gpus(snapshot) or no_adapters(snapshot) or virtual_machine(snapshot):
-        yield Skip(reason)
-        return
     silent = []
     nearest = nearest_hcas(snapshot) if snapshot.hcas else {}
     for gpu in snapshot.gpus if snapshot.hcas else ():
@@ -179,9 +176,12 @@ def device_nodes(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("uverbs devices", silent)
 
 
-@rule(
+@hca_rule(
     "RDM-010",
     Severity.INFO,
+    "relaxed ordering (read as root)",
+    expected="on",
+    unless=(no_adapters, virtual_machine),
     claim="every HCA may write with relaxed ordering",
     why="On AMD processors strictly ordered writes wait for each other, and a fast port does "
     "not fill.",
@@ -189,49 +189,27 @@ def device_nodes(snapshot: Snapshot) -> Judgement:
     "`setpci -s ADDRESS CAP_EXP+8.w=0010:0010` after each boot",
     reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
 )
-def relaxed_ordering(snapshot: Snapshot) -> Judgement:
-    """Find HCAs whose writes are strictly ordered."""
-    if reason := no_adapters(snapshot) or virtual_machine(snapshot):
-        yield Skip(reason)
-        return
-    silent = []
-    for hca in own_adapters(snapshot):
-        is_relaxed = None if hca.function is None else hca.function.relaxed_ordering
-        if is_relaxed is None:
-            silent.append(hca.name)
-        elif not is_relaxed:
-            yield Finding(subject=hca_label(hca), observed="relaxed ordering off", expected="on")
-    yield from missing_hcas(snapshot)
-    yield from unknown_of("relaxed ordering (read as root)", silent)
+def relaxed_ordering(hca: Hca) -> str | None:
+    """Return whether writes of *hca* are strictly ordered."""
+    return None if known(known(hca.function).relaxed_ordering) else "relaxed ordering off"
 
 
-@rule(
+@hca_rule(
     "RDM-011",
     Severity.INFO,
+    "maximum read request (read as root)",
+    expected=f"{LARGEST_REQUEST} bytes",
+    unless=(no_adapters, virtual_machine),
     claim="every HCA reads from memory in the largest requests",
     why="Small read requests leave gaps on the bus between memory and the HCA.",
     remedy="`setpci -s ADDRESS CAP_EXP+8.w=5000:7000` after each boot",
     reference="https://enterprise-support.nvidia.com/s/article/"
     "understanding-pcie-configuration-for-maximum-performance",
 )
-def read_requests(snapshot: Snapshot) -> Judgement:
-    """Find HCAs whose maximum read request is small."""
-    if reason := no_adapters(snapshot) or virtual_machine(snapshot):
-        yield Skip(reason)
-        return
-    silent = []
-    for hca in own_adapters(snapshot):
-        size = None if hca.function is None else hca.function.max_read_request
-        if size is None:
-            silent.append(hca.name)
-        elif size < LARGEST_REQUEST:
-            yield Finding(
-                subject=hca_label(hca),
-                observed=f"{size} bytes",
-                expected=f"{LARGEST_REQUEST} bytes",
-            )
-    yield from missing_hcas(snapshot)
-    yield from unknown_of("maximum read request (read as root)", silent)
+def read_requests(hca: Hca) -> str | None:
+    """Return the maximum read request of *hca* where it is small."""
+    size = known(known(hca.function).max_read_request)
+    return f"{size} bytes" if size < LARGEST_REQUEST else None
 
 
 RULES: tuple[Rule, ...] = (

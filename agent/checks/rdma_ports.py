@@ -44,6 +44,7 @@ _SYSFS_INFINIBAND = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-c
 @rule(
     "RDM-003",
     Severity.WARNING,
+    unless=(no_adapters, virtual_machine),
     claim="every HCA runs at the PCIe speed and width that it and its slot can",
     why="An HCA that trained with fewer lanes or an older generation cannot fill its port.",
     remedy="reseat the adapter, then check riser, cable and the slot's settings in firmware",
@@ -54,9 +55,6 @@ def pcie_link(snapshot: Snapshot) -> Judgement:
 
     An HCA on the host bridge itself is no PCI Express device.
     """
-    if reason := no_adapters(snapshot) or virtual_machine(snapshot):
-        yield Skip(reason)
-        return
     unread = []
     ports = {bridge.address: bridge.link for bridge in snapshot.bridges or ()}
     for hca in own_adapters(snapshot):
@@ -158,9 +156,16 @@ def link_errors(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("error counters", silent)
 
 
+def _no_roce(snapshot: Snapshot) -> str | None:
+    if _missing_layers(snapshot) or any(roce_ports(snapshot)):
+        return None
+    return "no active RoCE port that serves jobs on this node itself"
+
+
 @rule(
     "RDM-007",
     Severity.WARNING,
+    unless=(no_adapters, _no_roce),
     claim="every RoCE port has a RoCE v2 address that can be routed",
     why="NCCL looks for such an address; with a link-local one only, connections beyond the "
     "own switch fail, and RoCE v1 cannot be routed at all.",
@@ -169,9 +174,6 @@ def link_errors(snapshot: Snapshot) -> Judgement:
 )
 def roce_addresses(snapshot: Snapshot) -> Judgement:
     """Find ports without a routable GID of RoCE v2."""
-    if reason := no_adapters(snapshot) or _no_roce(snapshot):
-        yield Skip(reason)
-        return
     silent = []
     for name, hca, port in roce_ports(snapshot):
         types = {gid.type for gid in _routable(port)}
@@ -199,6 +201,7 @@ def roce_addresses(snapshot: Snapshot) -> Judgement:
 @rule(
     "RDM-008",
     Severity.WARNING,
+    unless=(no_adapters, _no_roce),
     claim="every RoCE interface carries RDMA packets of 4096 bytes",
     why="RDMA takes the greatest packet that fits the interface: with an MTU of 1500 that is "
     "1024 bytes, four times as many packets.",
@@ -208,9 +211,6 @@ def roce_addresses(snapshot: Snapshot) -> Judgement:
 )
 def roce_mtu(snapshot: Snapshot) -> Judgement:
     """Find interfaces with a small MTU: those of the routable addresses, else all of the port."""
-    if reason := no_adapters(snapshot) or _no_roce(snapshot):
-        yield Skip(reason)
-        return
     without, unread = [], []
     for name, hca, port in roce_ports(snapshot):
         named = {gid.netdev for gid in _routable(port)}
@@ -277,12 +277,6 @@ def _missing_layers(snapshot: Snapshot) -> tuple[Missing, ...]:
         name for name, hca, port in active_ports(snapshot) if port.layer is None and not is_efa(hca)
     )
     return missing_states(snapshot) + unknown_of("link layer", silent)
-
-
-def _no_roce(snapshot: Snapshot) -> str | None:
-    if _missing_layers(snapshot) or any(roce_ports(snapshot)):
-        return None
-    return "no active RoCE port that serves jobs on this node itself"
 
 
 def _has_model(hca: Hca) -> bool:

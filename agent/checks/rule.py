@@ -97,6 +97,9 @@ class Skip(NamedTuple):
     reason: str
 
 
+Reason: TypeAlias = Callable[[Snapshot], str | None]
+"""Returns why a rule does not apply to a snapshot; None where it applies."""
+
 Cure: TypeAlias = Callable[[Snapshot], Snapshot]
 """Returns a snapshot as it is once a remedy is applied."""
 
@@ -216,21 +219,24 @@ def rule(
     code: str,
     severity: Severity,
     *,
-    unless: Callable[[Snapshot], str | None] | None = None,
+    unless: Reason | tuple[Reason, ...] = (),
     cure: Cure | None = None,
     **texts: Unpack[Texts],
 ) -> Callable[[Callable[[Snapshot], Judgement]], Rule]:
     """Return a decorator that makes a generator function the rule *code*.
 
-    Where *unless* returns a reason, the rule does not apply and the function is not called.
+    Where *unless*, or the first of several, returns a reason, the rule does not apply and the
+    function is not called.
     """
+    reasons = (unless,) if callable(unless) else unless
 
     def decorated(judge: Callable[[Snapshot], Judgement]) -> Rule:
         def judge_or_skip(snapshot: Snapshot) -> Judgement:
-            if unless is not None and (reason := unless(snapshot)) is not None:
-                yield Skip(reason)
-            else:
-                yield from judge(snapshot)
+            for why_not in reasons:
+                if (reason := why_not(snapshot)) is not None:
+                    yield Skip(reason)
+                    return
+            yield from judge(snapshot)
 
         return Rule(code=code, severity=severity, judge=judge_or_skip, cure=cure, **texts)
 

@@ -3,7 +3,7 @@
 from agent.checks.inputs import no_adapters, no_gpus, unknown_of
 from agent.checks.kernel_inputs import host_of, missing_cgroup
 from agent.checks.kubelet.inputs import version
-from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.checks.runtime_cdi import absent_specifications, stale_specifications
 from agent.checks.runtime_driver import driver_in_use
 from agent.checks.runtime_hand_over import device_links
@@ -54,6 +54,7 @@ def cgroup_version(snapshot: Snapshot) -> Judgement:
 @rule(
     "RUN-006",
     Severity.INFO,
+    unless=(no_adapters, no_gpus),
     claim="the container runtime lets containers lock memory",
     why="RDMA registers memory by locking it. A container inherits the limit from the runtime, "
     "and with a low one ibv_reg_mr or ibv_create_qp fails with ENOMEM unless the container has "
@@ -65,9 +66,6 @@ def cgroup_version(snapshot: Snapshot) -> Judgement:
 )
 def locked_memory(snapshot: Snapshot) -> Judgement:
     """Find runtimes with a limit of locked memory."""
-    if reason := no_adapters(snapshot) or no_gpus(snapshot):
-        yield Skip(reason)
-        return
     processes, silent = host_of(snapshot).runtimes, []
     for process in processes or ():
         stated = _configured(snapshot, process.name).memlock_bytes

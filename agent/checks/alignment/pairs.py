@@ -92,6 +92,7 @@ class Pairs:
 @rule(
     "ALN-006",
     Severity.WARNING,
+    unless=(no_gpus, no_adapters, virtual_machine),
     claim="the GPUs of every container have its HCAs behind their PCIe switches, where the node "
     "has such",
     why="An HCA reaches the memory of a GPU behind the same switch at the full rate of its port; "
@@ -103,9 +104,6 @@ class Pairs:
 )
 def pairs(snapshot: Snapshot) -> Judgement:
     """Compare how many GPUs of a container have an HCA of its own near with the best possible."""
-    if reason := no_gpus(snapshot) or no_adapters(snapshot) or virtual_machine(snapshot):
-        yield Skip(reason)
-        return
     held = [*_holdings(snapshot)]
     if snapshot.pods is not None and not missing_gpus(snapshot) and not held:
         yield Skip("no running container holds GPUs and HCAs")
