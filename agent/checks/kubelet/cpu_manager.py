@@ -2,8 +2,10 @@
 
 from agent.checks.kubelet.inputs import (
     is_on,
+    kubelet_rule,
     missing_settings,
     missing_settings_and_nodes,
+    need,
     other_value,
     place,
     reserved,
@@ -164,9 +166,11 @@ def _expect_option(settings: KubeletSettings, option: str) -> Judgement:
         )
 
 
-@rule(
+@kubelet_rule(
     "KUB-002",
     Severity.ERROR,
+    policy=(_POLICY, _STATIC),
+    needs=(*_AMOUNTS, need("online CPUs", lambda snapshot: snapshot.cpu)),
     cure=restarted_with(spread),
     claim="the static CPU Manager finds the CPUs that it is to reserve",
     why="With policy static and no CPU reserved, or with reserved CPUs that are not online, "
@@ -175,17 +179,8 @@ def _expect_option(settings: KubeletSettings, option: str) -> Judgement:
     "and kubeReservedCgroup, before the kubelet restarts",
     reference=f"{_TASKS}/reserve-compute-resources/#explicitly-reserved-cpu-list",
 )
-def reservation(snapshot: Snapshot) -> Judgement:
+def reservation(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Check the reserved CPUs as the kubelet does at its start, by number or by amount."""
-    settings = starting(snapshot)
-    if reason := other_value(snapshot, settings, _POLICY, _STATIC):
-        yield Skip(reason)
-        return
-    yield from missing_settings(snapshot, settings, _POLICY, *_AMOUNTS)
-    if snapshot.cpu is None:
-        yield Missing("online CPUs")
-    if settings is None or settings.cpu_manager_policy != _STATIC:
-        return
     online = snapshot.cpu.online if snapshot.cpu else None
     if text := settings.reserved_system_cpus:
         cpus, observed = reserved_cpus(settings), None
@@ -215,9 +210,11 @@ def reservation(snapshot: Snapshot) -> Judgement:
         yield Finding(subject=subject, observed=observed, expected="fewer CPUs than are online")
 
 
-@rule(
+@kubelet_rule(
     "KUB-014",
     Severity.WARNING,
+    policy=(_POLICY, _STATIC),
+    needs=(*_AMOUNTS, need("CPU cores", lambda snapshot: snapshot.cpu and snapshot.cpu.cores)),
     cure=restarted_with(whole_cores_reserved, drained=True),
     claim="reserved CPUs are whole cores",
     why="The other thread of a reserved CPU goes to a pod that then shares its core with the "
@@ -227,18 +224,10 @@ def reservation(snapshot: Snapshot) -> Judgement:
     "kubelet, delete cpu_manager_state, start the kubelet",
     reference=f"{_TASKS}/cpu-management-policies/#static-policy",
 )
-def reserved_cores(snapshot: Snapshot) -> Judgement:
+def reserved_cores(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Look for cores of which only some threads are reserved."""
-    settings = starting(snapshot)
-    if reason := other_value(snapshot, settings, _POLICY, _STATIC):
-        yield Skip(reason)
-        return
-    yield from missing_settings(snapshot, settings, _POLICY, *_AMOUNTS)
     cores = snapshot.cpu.cores if snapshot.cpu is not None else None
     if not cores:
-        yield Missing("CPU cores")
-        return
-    if settings is None or settings.cpu_manager_policy != _STATIC:
         return
     expected = "all threads of each core"
     if text := settings.reserved_system_cpus:

@@ -1,9 +1,9 @@
-"""Inputs of the rules on the kubelet, and how a finding names a setting."""
+"""Inputs of the rules on the kubelet, the guard by a policy, and how a finding names a setting."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias, Unpack
 
 from agent.checks.inputs import (
     because,
@@ -11,7 +11,17 @@ from agent.checks.inputs import (
     missing_numa_nodes,
     no_gpus,
 )
-from agent.checks.rule import Finding, Missing
+from agent.checks.rule import (
+    Cure,
+    Finding,
+    Judgement,
+    Missing,
+    Reason,
+    Rule,
+    Severity,
+    Texts,
+    rule,
+)
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import go_bool, quantity
 from agent.model.numa import CpuSet
@@ -95,6 +105,59 @@ def other_value(
     if value is None or value in values:
         return no_gpus(snapshot)
     return f"{field} is {value}"
+
+
+Need: TypeAlias = str | Callable[[Snapshot], Iterable[Missing]]
+"""A field that must be known, or what names something else that is missing."""
+
+
+def need(what: str, fact: Callable[[Snapshot], object]) -> Need:
+    """Return what names *what* as missing unless *fact* is true."""
+    return lambda snapshot: () if fact(snapshot) else (Missing(what),)
+
+
+def kubelet_rule(
+    code: str,
+    severity: Severity,
+    *,
+    policy: tuple[str, ...],
+    needs: tuple[Need, ...] = (),
+    of: Callable[[Snapshot], KubeletSettings | None] = starting,
+    unless: tuple[Reason, ...] = (),
+    cure: Cure | None = None,
+    **texts: Unpack[Texts],
+) -> Callable[[Callable[[Snapshot, KubeletSettings], Judgement]], Rule]:
+    """Return a decorator that makes a generator a rule on kubelets with some policy.
+
+    The generator is called with the settings where the policy is known to be such a one; what
+    the rule lacks is named before.
+
+    Args:
+        policy: a field, and the values of it to which the rule applies.
+        needs: what else must be known; fields come first.
+        of: the settings that count.
+        unless: reasons that come before another policy.
+    """
+    field, *values = policy
+    fields = [need for need in needs if isinstance(need, str)]
+    others = [need for need in needs if not isinstance(need, str)]
+
+    def other_policy(snapshot: Snapshot) -> str | None:
+        return other_value(snapshot, of(snapshot), field, *values)
+
+    def decorated(judge: Callable[[Snapshot, KubeletSettings], Judgement]) -> Rule:
+        def judge_or_missing(snapshot: Snapshot) -> Judgement:
+            settings = of(snapshot)
+            yield from missing_settings(snapshot, settings, field, *fields)
+            for missing in others:
+                yield from missing(snapshot)
+            if settings is not None and stated(settings, field) in values:
+                yield from judge(snapshot, settings)
+
+        reasons = (*unless, other_policy)
+        return rule(code, severity, unless=reasons, cure=cure, **texts)(judge_or_missing)
+
+    return decorated
 
 
 def place(settings: KubeletSettings, field: str) -> str:

@@ -4,12 +4,11 @@ import re
 import struct
 from collections import Counter
 
-from agent.checks.inputs import no_gpus
+from agent.checks.inputs import missing_numa_nodes, no_gpus
 from agent.checks.kubelet.inputs import (
     amount,
+    kubelet_rule,
     missing_settings,
-    missing_settings_and_nodes,
-    other_value,
     place,
     reserved,
     running,
@@ -17,7 +16,7 @@ from agent.checks.kubelet.inputs import (
     unreadable,
 )
 from agent.checks.kubelet.remedies import memory_reserved, restarted_with, without_huge_pages
-from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import size_text
 from agent.model.snapshot import Snapshot
@@ -33,9 +32,32 @@ _PARTS = 1000
 _TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
 
 
-@rule(
+def _capacity(snapshot: Snapshot) -> int | None:
+    status = snapshot.node_status
+    return None if status is None or not status.capacity else status.capacity.get("memory")
+
+
+def _capacity_of_share(snapshot: Snapshot) -> tuple[Missing, ...]:
+    """Need the capacity where the threshold is a share of it."""
+    settings = starting(snapshot)
+    text = ((settings and settings.eviction_hard) or {}).get(_SIGNAL, "")
+    is_share = text.endswith("%") and text not in _IGNORED
+    is_unknown = is_share and _capacity(snapshot) is None
+    return (Missing("memory capacity of the Node object"),) if is_unknown else ()
+
+
+@kubelet_rule(
     "KUB-016",
     Severity.ERROR,
+    policy=(_POLICY, _STATIC),
+    needs=(
+        _RESERVED,
+        "systemReserved",
+        "kubeReserved",
+        "evictionHard",
+        missing_numa_nodes,
+        _capacity_of_share,
+    ),
     cure=restarted_with(memory_reserved, drained=True),
     claim="reservedMemory adds up to what the node keeps back",
     why="With policy Static the kubelet does not start unless reservedMemory of all NUMA nodes "
@@ -44,23 +66,11 @@ _TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
     "amount; drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
     reference=f"{_TASKS}/memory-manager/#reserved-memory-flag",
 )
-def reserved_sum(snapshot: Snapshot) -> Judgement:
+def reserved_sum(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Check the threshold, the entries and the sum, as the kubelet does at its start."""
-    settings = starting(snapshot)
-    if reason := other_value(snapshot, settings, _POLICY, _STATIC):
-        yield Skip(reason)
+    if settings.reserved_memory is None:
         return
-    amounts = ("systemReserved", "kubeReserved", "evictionHard")
-    yield from missing_settings_and_nodes(snapshot, settings, _POLICY, _RESERVED, *amounts)
-    if settings is None:
-        return
-    status = snapshot.node_status
-    capacity = None if status is None or not status.capacity else status.capacity.get("memory")
     text = (settings.eviction_hard or {}).get(_SIGNAL)
-    if text and text.endswith("%") and text not in _IGNORED and capacity is None:
-        yield Missing("memory capacity of the Node object")
-    if settings.memory_manager_policy != _STATIC or settings.reserved_memory is None:
-        return
     yield from unreadable(settings, "memory")
     if text is not None and text not in _IGNORED:
         kept = _threshold(settings, 1 << 40)
@@ -73,7 +83,7 @@ def reserved_sum(snapshot: Snapshot) -> Judgement:
     yield from _bad_entries(snapshot, settings)
 
     held = reserved(settings, "memory", per_unit=_PARTS)
-    threshold = _threshold(settings, capacity)
+    threshold = _threshold(settings, _capacity(snapshot))
     entries = [
         amount(entry.limits.get("memory", "0"), per_unit=_PARTS)
         for entry in settings.reserved_memory
@@ -138,9 +148,11 @@ def _size(parts: int) -> str:
     return f"{parts / _PARTS:.15g} bytes" if rest else size_text(size, is_exact=True)
 
 
-@rule(
+@kubelet_rule(
     "KUB-017",
     Severity.ERROR,
+    policy=(_POLICY, _STATIC),
+    needs=(_RESERVED,),
     cure=restarted_with(without_huge_pages),
     claim="reservedMemory names no huge pages",
     why="The kubelet compares them with systemReserved and kubeReserved, which may name none, "
@@ -149,15 +161,8 @@ def _size(parts: int) -> str:
     reference="https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/"
     "memorymanager/memory_manager.go",
 )
-def reserved_huge_pages(snapshot: Snapshot) -> Judgement:
+def reserved_huge_pages(_snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Look for huge pages in reservedMemory."""
-    settings = starting(snapshot)
-    if reason := other_value(snapshot, settings, _POLICY, _STATIC):
-        yield Skip(reason)
-        return
-    yield from missing_settings(snapshot, settings, _POLICY, _RESERVED)
-    if settings is None or settings.memory_manager_policy != _STATIC:
-        return
     for entry in settings.reserved_memory or ():
         for kind, text in entry.limits.items():
             if kind.startswith("hugepages-"):
@@ -171,6 +176,7 @@ def reserved_huge_pages(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-025",
     Severity.WARNING,
+    unless=no_gpus,
     cure=restarted_with(memory_reserved),
     claim="memory is kept for the system and the kubelet",
     why="Without a reservation pods may take all memory but the eviction threshold, and the "
@@ -183,9 +189,6 @@ def reserved_huge_pages(snapshot: Snapshot) -> Judgement:
 def reserved_memory(snapshot: Snapshot) -> Judgement:
     """Expect a reservation of memory."""
     settings = running(snapshot)
-    if reason := no_gpus(snapshot):
-        yield Skip(reason)
-        return
     yield from missing_settings(snapshot, settings, "systemReserved", "kubeReserved")
     if settings is None:
         return

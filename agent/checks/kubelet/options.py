@@ -8,16 +8,16 @@ from typing import Any
 from agent.checks.inputs import no_gpus
 from agent.checks.kubelet.inputs import (
     is_on,
+    kubelet_rule,
     lacking,
     missing_settings,
-    other_value,
     place,
     starting,
     stated,
     version,
 )
 from agent.checks.kubelet.remedies import restarted_with
-from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import Release, go_bool, release
 from agent.model.snapshot import Snapshot
@@ -154,6 +154,23 @@ def _accepted(
     return {field: {name: value for name, value in options.items() if name not in bad}}
 
 
+def _missing(snapshot: Snapshot, manager: Manager, field: str) -> Iterator[Missing]:
+    """Name what must be known where an option is stated."""
+    settings = starting(snapshot)
+    options: Mapping[str, str] = (stated(settings, field) if settings else None) or {}
+    if not options:
+        return
+    yield from lacking(snapshot, settings, "featureGates")
+    number = release(version(snapshot))
+    if number is None:
+        yield Missing("version of the kubelet")
+    elif number > NEWEST:
+        known = {option.name for option in manager.options}
+        for name in options:
+            if name not in known:
+                yield Missing(f"{field}: {name}, unknown here")
+
+
 _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
 
 
@@ -174,7 +191,8 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
 def cpu_manager_options(snapshot: Snapshot) -> Judgement:
     """Check the options as the kubelet does at its start."""
     settings, field = starting(snapshot), "cpuManagerPolicyOptions"
-    yield from _missing(snapshot, settings, CPU, "cpuManagerPolicy", field)
+    yield from missing_settings(snapshot, settings, "cpuManagerPolicy", field)
+    yield from _missing(snapshot, CPU, field)
     if settings is None:
         return
     options = settings.cpu_manager_options or {}
@@ -204,9 +222,18 @@ def cpu_manager_options(snapshot: Snapshot) -> Judgement:
         yield Finding(subject=subject, observed=observed, expected="a NUMA node for each socket")
 
 
-@rule(
+_TOPOLOGY_OPTIONS = "topologyManagerPolicyOptions"
+
+
+def _missing_for_options(snapshot: Snapshot) -> Iterator[Missing]:
+    return _missing(snapshot, TOPOLOGY, _TOPOLOGY_OPTIONS)
+
+
+@kubelet_rule(
     "KUB-010",
     Severity.ERROR,
+    policy=("topologyManagerPolicy", "best-effort", "restricted", "single-numa-node"),
+    needs=(_TOPOLOGY_OPTIONS, _missing_for_options),
     cure=restarted_with(
         lambda snapshot, before: _accepted(snapshot, before, TOPOLOGY, "topology_manager_options")
     ),
@@ -217,35 +244,9 @@ def cpu_manager_options(snapshot: Snapshot) -> Judgement:
     "restarts",
     reference=f"{_SOURCE}/topologymanager/policy_options.go",
 )
-def topology_manager_options(snapshot: Snapshot) -> Judgement:
+def topology_manager_options(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Check the options as the kubelet does at its start; with policy none it reads none."""
-    settings, policies = starting(snapshot), ("best-effort", "restricted", "single-numa-node")
-    if reason := other_value(snapshot, settings, "topologyManagerPolicy", *policies):
-        yield Skip(reason)
-        return
-    field = "topologyManagerPolicyOptions"
-    yield from _missing(snapshot, settings, TOPOLOGY, "topologyManagerPolicy", field)
-    if settings is not None and settings.topology_manager_policy is not None:
-        yield from _refused(snapshot, settings, TOPOLOGY, field)
-
-
-def _missing(
-    snapshot: Snapshot, settings: KubeletSettings | None, manager: Manager, policy: str, field: str
-) -> Judgement:
-    """Name missing inputs; where no option is stated, only policy and options must be known."""
-    yield from missing_settings(snapshot, settings, policy, field)
-    options: Mapping[str, str] = (stated(settings, field) if settings else None) or {}
-    if not options:
-        return
-    yield from lacking(snapshot, settings, "featureGates")
-    number = release(version(snapshot))
-    if number is None:
-        yield Missing("version of the kubelet")
-    elif number > NEWEST:
-        known = {option.name for option in manager.options}
-        for name in options:
-            if name not in known:
-                yield Missing(f"{field}: {name}, unknown here")
+    yield from _refused(snapshot, settings, TOPOLOGY, _TOPOLOGY_OPTIONS)
 
 
 def _refused(

@@ -1,10 +1,10 @@
 """Rules on the Topology Manager: policy and scope against pods, and numbers of NUMA nodes."""
 
-from collections.abc import Generator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from agent.checks.gpu_pods import GPU, uses_gpus
-from agent.checks.inputs import nothing_to_align
+from agent.checks.inputs import missing_numa_nodes, nothing_to_align
 from agent.checks.kubelet.demand import (
     demands,
     missing_demands,
@@ -17,17 +17,19 @@ from agent.checks.kubelet.demand import (
 )
 from agent.checks.kubelet.inputs import (
     is_on,
+    kubelet_rule,
     missing_settings_and_nodes,
+    need,
     other_value,
     place,
     running,
-    starting,
     version,
 )
 from agent.checks.kubelet.known_bugs import MANY_NODES, QUICK_SINCE
 from agent.checks.kubelet.options import CLOSEST, LEAST_NODES, MAX_NODES, limit
 from agent.checks.kubelet.remedies import all_nodes_allowed, restarted_with, without_topology_option
 from agent.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from agent.model.kubelet import KubeletSettings
 from agent.model.kubernetes import release
 from agent.model.pod import ContainerKind
 from agent.model.snapshot import Snapshot
@@ -41,9 +43,13 @@ _DOCS = "https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/"
 _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/topologymanager"
 
 
-@rule(
+@kubelet_rule(
     "KUB-005",
     Severity.ERROR,
+    policy=(_POLICY, _SINGLE),
+    needs=(_SCOPE, missing_numa_nodes, missing_demands),
+    of=running,
+    unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_policy="best-effort"),
     claim="every pod's GPUs fit on one NUMA node where policy single-numa-node demands it",
     why="Under single-numa-node the kubelet rejects every pod that asks for more GPUs than one "
@@ -52,16 +58,8 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/
     "restart the kubelet, or let them ask for fewer GPUs in each container",
     reference=f"{_DOCS}#policy-single-numa-node",
 )
-def fits_one_node(snapshot: Snapshot) -> Judgement:
+def fits_one_node(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Compare the GPUs that pods ask for with those of the best NUMA node."""
-    settings = running(snapshot)
-    if reason := _other_policy(snapshot, _SINGLE):
-        yield Skip(reason)
-        return
-    yield from missing_settings_and_nodes(snapshot, settings, _POLICY, _SCOPE)
-    yield from missing_demands(snapshot)
-    if settings is None or settings.topology_manager_policy != _SINGLE:
-        return
     for pod in wanting(snapshot):
         for demand in demands(pod, settings):
             for name, count in demand.gpus.items():
@@ -74,9 +72,16 @@ def fits_one_node(snapshot: Snapshot) -> Judgement:
                     )
 
 
-@rule(
+@kubelet_rule(
     "KUB-006",
     Severity.INFO,
+    policy=(_POLICY, *_ALIGNING),
+    needs=(
+        missing_numa_nodes,
+        need(f"NUMA nodes of {GPU}", lambda snapshot: places(snapshot, GPU) is not None),
+    ),
+    of=running,
+    unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_policy="best-effort"),
     claim="one container can have all GPUs of the node",
     why="Under single-numa-node a container gets the GPUs of one NUMA node at most, however "
@@ -84,16 +89,10 @@ def fits_one_node(snapshot: Snapshot) -> Judgement:
     remedy="keep single-numa-node only where no job asks for more GPUs than one NUMA node has",
     reference=f"{_DOCS}#policy-single-numa-node",
 )
-def all_gpus_in_one_container(snapshot: Snapshot) -> Judgement:
+def all_gpus_in_one_container(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Compare the GPUs of the best NUMA node with all GPUs."""
-    settings, spots = running(snapshot), places(snapshot, GPU)
-    if reason := _other_policy(snapshot, *_ALIGNING):
-        yield Skip(reason)
-        return
-    yield from missing_settings_and_nodes(snapshot, settings, _POLICY)
-    if spots is None:
-        yield Missing(f"NUMA nodes of {GPU}")
-    if settings is None or settings.topology_manager_policy != _SINGLE or not spots:
+    spots = places(snapshot, GPU)
+    if settings.topology_manager_policy != _SINGLE or not spots:
         return
     if (most := most_on_one_node(spots)) < len(spots):
         yield Finding(
@@ -103,9 +102,25 @@ def all_gpus_in_one_container(snapshot: Snapshot) -> Judgement:
         )
 
 
-@rule(
+def _missing_widths(snapshot: Snapshot) -> Iterable[Missing]:
+    settings = running(snapshot)
+    return () if settings is None else missing_widths(snapshot, settings)
+
+
+@kubelet_rule(
     "KUB-007",
     Severity.ERROR,
+    policy=(_POLICY, "restricted"),
+    needs=(
+        _SCOPE,
+        "cpuManagerPolicy",
+        "memoryManagerPolicy",
+        missing_numa_nodes,
+        missing_demands,
+        _missing_widths,
+    ),
+    of=running,
+    unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_policy="best-effort"),
     claim="under policy restricted each pod's GPUs, CPUs and memory need as many NUMA nodes",
     why="restricted admits only what every resource prefers, and each prefers the fewest NUMA "
@@ -114,25 +129,25 @@ def all_gpus_in_one_container(snapshot: Snapshot) -> Judgement:
     "that its GPUs need, or set topologyManagerPolicy: best-effort and restart the kubelet",
     reference=f"{_DOCS}#policy-restricted",
 )
-def even_widths(snapshot: Snapshot) -> Judgement:
+def even_widths(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Compare the numbers of NUMA nodes that each resource of a pod needs."""
+    yield from uneven(snapshot, settings)
+
+
+def _missing_demands_of_containers(snapshot: Snapshot) -> Iterable[Missing]:
+    """Need what pods ask for, unless the scope is known to be the pod."""
     settings = running(snapshot)
-    if reason := _other_policy(snapshot, "restricted"):
-        yield Skip(reason)
-        return
-    managers = ("cpuManagerPolicy", "memoryManagerPolicy")
-    yield from missing_settings_and_nodes(snapshot, settings, _POLICY, _SCOPE, *managers)
-    yield from missing_demands(snapshot)
-    if settings is None:
-        return
-    yield from missing_widths(snapshot, settings)
-    if settings.topology_manager_policy == "restricted":
-        yield from uneven(snapshot, settings)
+    is_pod = settings is not None and settings.topology_manager_scope == "pod"
+    return () if is_pod else missing_demands(snapshot)
 
 
-@rule(
+@kubelet_rule(
     "KUB-008",
     Severity.WARNING,
+    policy=(_POLICY, *_ALIGNING),
+    needs=(_SCOPE, missing_numa_nodes, _missing_demands_of_containers),
+    of=running,
+    unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_scope="pod"),
     claim="containers of one pod get GPUs of the same NUMA nodes",
     why="With scope container each container is placed by itself, so two containers of one pod "
@@ -141,18 +156,9 @@ def even_widths(snapshot: Snapshot) -> Judgement:
     "into one container",
     reference=f"{_DOCS}#topology-manager-scopes",
 )
-def scope(snapshot: Snapshot) -> Judgement:
+def scope(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Look for pods with GPUs in several containers that run at the same time."""
-    settings = running(snapshot)
-    if reason := _other_policy(snapshot, *_ALIGNING):
-        yield Skip(reason)
-        return
-    yield from missing_settings_and_nodes(snapshot, settings, _POLICY, _SCOPE)
-    if settings is None or settings.topology_manager_scope != "pod":
-        yield from missing_demands(snapshot)
-    if settings is None or settings.topology_manager_scope != "container":
-        return
-    for pod in wanting(snapshot) if settings.topology_manager_policy in _ALIGNING else ():
+    for pod in wanting(snapshot) if settings.topology_manager_scope == "container" else ():
         names = [
             container.name
             for container in pod.containers
@@ -240,9 +246,11 @@ def _fewer_nodes_or_more_allowed(snapshot: Snapshot) -> Snapshot:
     return restarted_with(topology_manager_policy="none")(snapshot)
 
 
-@rule(
+@kubelet_rule(
     "KUB-018",
     Severity.ERROR,
+    policy=(_POLICY, *_ALIGNING),
+    needs=(_OPTIONS, missing_numa_nodes),
     cure=_fewer_nodes_or_more_allowed,
     claim="the Topology Manager accepts the number of NUMA nodes",
     why="On a machine with more NUMA nodes than it allows, 8 without the option, the kubelet "
@@ -255,13 +263,11 @@ def _fewer_nodes_or_more_allowed(snapshot: Snapshot) -> Snapshot:
     reference="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/"
     "#policy-option-max-allowable-numa-nodes",
 )
-def number_of_nodes(snapshot: Snapshot) -> Judgement:
+def number_of_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Compare the number of NUMA nodes with the limit."""
-    nodes = yield from _nodes_to_align(snapshot)
-    settings = starting(snapshot)
-    if nodes is None or settings is None:
+    nodes, options = snapshot.numa_nodes, settings.topology_manager_options
+    if nodes is None or options is None:
         return
-    options = settings.topology_manager_options or {}
     allowed = limit(options[MAX_NODES]) if MAX_NODES in options else LEAST_NODES
     if allowed is not None and len(nodes) > allowed:
         yield Finding(
@@ -271,9 +277,11 @@ def number_of_nodes(snapshot: Snapshot) -> Judgement:
         )
 
 
-@rule(
+@kubelet_rule(
     "KUB-019",
     Severity.ERROR,
+    policy=(_POLICY, *_ALIGNING),
+    needs=(_OPTIONS, missing_numa_nodes),
     cure=restarted_with(without_topology_option(CLOSEST)),
     claim="prefer-closest-numa-nodes meets NUMA nodes without gaps in their numbers",
     why="The kubelet looks distances up by a node's number in a list without gaps, and "
@@ -282,12 +290,9 @@ def number_of_nodes(snapshot: Snapshot) -> Judgement:
     "the kubelet",
     reference=f"{_SOURCE}/numa_info.go",
 )
-def gaps_between_nodes(snapshot: Snapshot) -> Judgement:
+def gaps_between_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Look for gaps in the numbers of the NUMA nodes."""
-    nodes = yield from _nodes_to_align(snapshot)
-    settings = starting(snapshot)
-    if nodes is None or settings is None:
-        return
+    nodes = [node.id for node in snapshot.numa_nodes or ()]
     if is_on(settings.topology_manager_options, CLOSEST) and nodes != [*range(len(nodes))]:
         yield Finding(
             subject=place(settings, _OPTIONS),
@@ -300,9 +305,11 @@ MASK_BITS = 64
 """Bits of the Topology Manager's mask (pkg/kubelet/cm/topologymanager/bitmask/bitmask.go)."""
 
 
-@rule(
+@kubelet_rule(
     "KUB-020",
     Severity.ERROR,
+    policy=(_POLICY, *_ALIGNING),
+    needs=(_OPTIONS, missing_numa_nodes),
     cure=restarted_with(topology_manager_policy="none"),
     claim="every NUMA node's number fits the Topology Manager's mask",
     why="The mask has 64 bits; with a higher number the kubelet has no mask of all nodes "
@@ -311,33 +318,16 @@ MASK_BITS = 64
     "coherent GPUs), or set topologyManagerPolicy: none",
     reference=f"{_SOURCE}/bitmask/bitmask.go",
 )
-def numbers_of_nodes(snapshot: Snapshot) -> Judgement:
+def numbers_of_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Compare the numbers of the NUMA nodes with the bits of the mask."""
-    nodes = yield from _nodes_to_align(snapshot)
-    settings = starting(snapshot)
-    for node in nodes or ():
-        if settings is not None and node >= MASK_BITS:
+    is_known = settings.topology_manager_options is not None
+    for node in (snapshot.numa_nodes or ()) if is_known else ():
+        if node.id >= MASK_BITS:
             yield Finding(
-                subject=f"NUMA node {node}",
+                subject=f"NUMA node {node.id}",
                 observed=f"{place(settings, _POLICY)} is {settings.topology_manager_policy}",
                 expected=f"numbers below {MASK_BITS}, or topologyManagerPolicy none",
             )
-
-
-def _nodes_to_align(
-    snapshot: Snapshot,
-) -> Generator[Finding | Missing | Skip, None, list[int] | None]:
-    """Yield Skip or Missing; return the numbers of all NUMA nodes where a policy aligns them."""
-    settings = starting(snapshot)
-    if reason := other_value(snapshot, settings, _POLICY, *_ALIGNING):
-        yield Skip(reason)
-        return None
-    yield from missing_settings_and_nodes(snapshot, settings, _POLICY, _OPTIONS)
-    if settings is None or settings.topology_manager_options is None:
-        return None
-    if settings.topology_manager_policy is None or snapshot.numa_nodes is None:
-        return None
-    return [node.id for node in snapshot.numa_nodes]
 
 
 RULES: tuple[Rule, ...] = (

@@ -4,8 +4,18 @@ from dataclasses import fields, replace
 
 import pytest
 
-from agent.checks.kubelet.inputs import ATTRIBUTES, amount, place, reserved, version
+from agent.checks.kubelet.inputs import (
+    ATTRIBUTES,
+    amount,
+    kubelet_rule,
+    need,
+    place,
+    reserved,
+    version,
+)
+from agent.checks.rule import Finding, Judgement, Missing, Severity, Skip
 from agent.model.kubelet import KubeletSettings
+from agent.model.snapshot import Snapshot
 from tests.checks.judge import NODE, SETTINGS, healthy
 
 FILE = "/etc/kubelet.yaml"
@@ -56,3 +66,38 @@ def test_the_version_is_that_of_the_kubelet_before_that_of_the_node() -> None:
     running = replace(whole, kubelet=replace(SETTINGS, version="v1.35.0"))
     assert version(running) == "v1.35.0"
     assert version(replace(whole, node_status=None)) is None
+
+
+@kubelet_rule(
+    "KUB-001",
+    Severity.ERROR,
+    policy=("cpuManagerPolicy", "static"),
+    needs=("maxPods", need("CPUs", lambda snapshot: snapshot.cpu)),
+    unless=(lambda snapshot: "a test" if snapshot.node == "skipped" else None,),
+    claim="",
+    why="",
+    remedy="",
+    reference="",
+)
+def guarded(_snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    yield Finding(subject=settings.source, observed="", expected="")
+
+
+def test_a_guarded_rule_judges_settings_with_its_policy_alone() -> None:
+    settings = KubeletSettings(source="a file", cpu_manager_policy="static", max_pods=8)
+    judged = replace(healthy(), kubelet=settings, kubelet_on_disk=None)
+    assert list(guarded.judge(judged)) == [Finding(subject="a file", observed="", expected="")]
+    other = replace(judged, kubelet=replace(settings, cpu_manager_policy="none"))
+    assert list(guarded.judge(other)) == [Skip("cpuManagerPolicy is none")]
+    assert list(guarded.judge(replace(other, node="skipped"))) == [Skip("a test")]
+
+
+def test_a_guarded_rule_names_the_fields_and_then_what_else_it_needs() -> None:
+    bare = replace(
+        healthy(), cpu=None, kubelet=KubeletSettings(source="a file"), kubelet_on_disk=None
+    )
+    assert list(guarded.judge(bare)) == [
+        Missing("cpuManagerPolicy"),
+        Missing("maxPods"),
+        Missing("CPUs"),
+    ]
