@@ -1,4 +1,4 @@
-"""What tests of every part share: machines as directories, the fake library, golden files."""
+"""What tests of every part share: machines as directories, the fake library."""
 
 import os
 import signal
@@ -21,24 +21,9 @@ settings.register_profile(
 settings.load_profile("unhurried")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--update-golden`."""
-    parser.addoption(
-        "--update-golden",
-        action="store_true",
-        help="rewrite golden files with what the code gives now, for review in the diff",
-    )
-
-
 def pytest_configure() -> None:
     """Let children see Ctrl-C: a shell starts background jobs with SIGINT ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session")
-def update_golden(pytestconfig: pytest.Config) -> bool:
-    """Whether golden files are to be rewritten instead of compared."""
-    return bool(pytestconfig.getoption("--update-golden"))
 
 
 @pytest.fixture(scope="session")

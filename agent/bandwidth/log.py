@@ -1,11 +1,10 @@
-"""What a log of a bandwidth test holds, and which tool wrote it."""
+"""The records of a bandwidth test's log, and the parts that its readers share."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agent.errors import InputError
 from agent.model.digits import is_digits
 
 MOST_GPUS = 4096
@@ -113,31 +112,6 @@ class Log:
     others: tuple[str, ...] = ()
 
 
-def read(text: str) -> Log:
-    """Return the log in *text*, whichever of the known tools wrote it.
-
-    Raises:
-        InputError: none of them did, or it holds too much.
-    """
-    # Each reader knows this module.
-    from agent.bandwidth import copies, nccl_tests, perftest  # noqa: PLC0415
-
-    readers: tuple[tuple[Callable[[str], bool], Callable[[str], Log]], ...] = (
-        (nccl_tests.is_log, nccl_tests.read),
-        (copies.is_nvbandwidth, copies.read_nvbandwidth),
-        (copies.is_p2p_test, copies.read_p2p_test),
-        (perftest.is_log, perftest.read),
-    )
-    for is_log, reader in readers:
-        if is_log(text):
-            return reader(text)
-    raise InputError(
-        "not a log of a bandwidth test" if text.strip() else "an empty log",
-        "give the output of nccl-tests, perftest (ib_write_bw …), nvbandwidth or "
-        "p2pBandwidthLatencyTest",
-    )
-
-
 _TAG = re.compile(r"\[[0-9]{1,6}(?:,[0-9]{1,6})?\](?:<std(?:out|err)>:? ?)?|[0-9]{1,6}: ")
 """What ``mpirun --tag-output`` and ``srun --label`` write before each line."""
 
@@ -188,3 +162,35 @@ def number_in(word: str) -> float | None:
 def whole_in(word: str) -> int | None:
     """Return the whole number that *word* is; ``None`` for anything else."""
     return int(word) if is_digits(word) and len(word) <= 18 else None
+
+
+def unreadable(number: int, line: str) -> Problem:
+    """Return the warning about a row that has the wrong shape."""
+    return Problem(line=number, text=f"cannot be read: {shortened(line)}", is_error=False)
+
+
+def failure(number: int, text: str) -> Problem:
+    """Return the error *text*."""
+    return Problem(line=number, text=text, is_error=True)
+
+
+def log_of(
+    tool: str, figures: Iterable[Figure], problems: Iterable[Problem], others: Iterable[str] = ()
+) -> Log:
+    """Return the log, with problems in its order and each of *others* once."""
+    ordered = sorted(problems, key=lambda problem: problem.line)
+    return Log(
+        tool=tool,
+        figures=tuple(figures),
+        problems=tuple(ordered[:MOST_PROBLEMS]),
+        others=tuple(dict.fromkeys(others)),
+    )
+
+
+def gpu_at(place: int, address: Mapping[str, str | None], host: str | None = None) -> LoggedGpu:
+    """Return the GPU at *place* with the hexadecimal parts of *address* that a log names."""
+    domain, bus, device = (
+        None if (digits := address.get(part)) is None else int(digits, 16)
+        for part in ("domain", "bus", "device")
+    )
+    return LoggedGpu(place=place, host=host, domain=domain, bus=bus, device=device)

@@ -12,16 +12,19 @@ from dataclasses import dataclass, field
 from agent.bandwidth.log import (
     MOST_FIGURES,
     MOST_GPUS,
-    MOST_PROBLEMS,
     Figure,
     Kind,
     Log,
     LoggedGpu,
     Problem,
+    failure,
+    gpu_at,
     lines,
+    log_of,
     number_in,
     shortened,
     trouble,
+    unreadable,
     whole_in,
 )
 from agent.errors import DecodeError, InputError
@@ -34,9 +37,9 @@ _RANK = re.compile(
     r"#\s+Rank\s+(?P<rank>[0-9]{1,6})\s(?:\s*Group\s+[0-9]{1,6})?(?:\s*Pid\s+[0-9]{1,10})?"
     r"\s+on\s+(?P<host>\S{1,255})\s+device\s+[0-9]{1,4}\s+\[(?P<pci>[^\]]{1,32})\]"
 )
+_BUS = re.compile(r"0x(?P<bus>[0-9a-fA-F]{1,2})")
 _PCI = re.compile(
-    r"(?:0x(?P<bus>[0-9a-fA-F]{1,2})|(?P<domain>[0-9a-fA-F]{4,8}):(?P<bus2>[0-9a-fA-F]{2}):"
-    r"(?P<device>[0-9a-fA-F]{2}))"
+    r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<bus>[0-9a-fA-F]{2}):(?P<device>[0-9a-fA-F]{2})"
 )
 _HEADER = re.compile(r"#\s+size\s+count\s.*\bbusbw\b")
 _START = re.compile(r"# nThread [0-9]+ nGpus ")
@@ -53,7 +56,7 @@ SENDRECV = "sendrecv_perf"
 
 
 def is_log(text: str) -> bool:
-    """Return whether *text* seems to be such a log."""
+    """Return whether *text* looks like a log of this tool."""
     if text.lstrip()[:1] == "{":
         return '"average_bus_bandwidth"' in text or '"bus_bw"' in text
     return bool(_START.search(text) or re.search(r"^.{0,40}#\s+Rank\s+[0-9]+ ", text, re.MULTILINE))
@@ -89,39 +92,43 @@ def read(text: str) -> Log:
         return _read_json(text)
     runs: list[_Run] = []
     problems: list[Problem] = []
-    called: str | None = None
+    program: str | None = None  # the last that a line names, such as a command above the log
     for number, line in lines(text):
         stripped = line.strip()
-        if found := _PROGRAM.search(line):
-            called = found["name"]
-        if _START.search(line) or (_NAME.search(line) and (not runs or runs[-1].rows)):
-            runs.append(_Run(name=called, line=number))
-        if found := _NAME.search(line):
-            program = _PROGRAM.search(line)
-            runs[-1].name = program["name"] if program else found["name"]
+        if called := _PROGRAM.search(line):
+            program = called["name"]
+        start = _NAME.search(line)
+        if _START.search(line) or (start and (not runs or runs[-1].rows)):
+            runs.append(_Run(name=program, line=number))
+        if start:
+            runs[-1].name = called["name"] if called else start["name"]
             continue
         if (problem := trouble(number, line)) is not None:
             problems.append(problem)
             continue
-        if found := _RANK.search(line):
-            if not runs:
-                runs.append(_Run(name=called, line=number))
-            runs[-1].ranks.append((number, _gpu(found["rank"], found["host"], found["pci"])))
+        rank, is_header = _RANK.search(line), _HEADER.search(line)
+        if not runs and (rank or is_header):
+            runs.append(_Run(name=program, line=number))
+        if rank:
+            runs[-1].ranks.append((number, _gpu(rank["rank"], rank["host"], rank["pci"])))
             if len(runs[-1].ranks) > MOST_GPUS:
                 raise InputError(f"line {number}: more than {MOST_GPUS} ranks", "split the log")
-        elif _HEADER.search(line):
-            if not runs:
-                runs.append(_Run(name=called, line=number))
+        elif is_header:
             runs[-1].columns = tuple(stripped.lstrip("#").split())
         elif is_digits(stripped[:1]) and runs and runs[-1].columns:
             problems += _row(runs[-1], number, stripped)
-        elif (found := _BOUNDS.search(line)) and int(found["count"]):
-            text_ = f"{int(found['count'])} values out of bounds: wrong data arrived"
-            problems.append(Problem(line=number, text=text_, is_error=True))
-        elif (found := _AVERAGE.search(line)) and found["verdict"]:
-            text_ = f"the average of {found['figure']} GB/s is below what the test was given"
-            problems.append(Problem(line=number, text=text_, is_error=True))
+        elif cause := _verdict(line):
+            problems.append(failure(number, cause))
     return _log(runs, problems)
+
+
+def _verdict(line: str) -> str | None:
+    """Return what is wrong with a run by the summary in *line*."""
+    if (bounds := _BOUNDS.search(line)) and int(bounds["count"]):
+        return f"{int(bounds['count'])} values out of bounds: wrong data arrived"
+    if (average := _AVERAGE.search(line)) and average["verdict"]:
+        return f"the average of {average['figure']} GB/s is below what the test was given"
+    return None
 
 
 def _row(run: _Run, number: int, line: str) -> Iterator[Problem]:
@@ -133,7 +140,7 @@ def _row(run: _Run, number: int, line: str) -> Iterator[Problem]:
     size = whole_in(words[0])
     at = [n - moved for n, name in enumerate(run.columns) if name == "busbw"]
     if size is None or moved > 2 or at[-1] >= len(words) or first - moved < 2:
-        yield Problem(line=number, text=f"cannot be read: {shortened(line)}", is_error=False)
+        yield unreadable(number, line)
         return
     figures = [value for n in at if (value := number_in(words[n])) is not None]
     if not figures:
@@ -150,7 +157,7 @@ def _row(run: _Run, number: int, line: str) -> Iterator[Problem]:
         raise InputError(f"line {number}: more than {MOST_FIGURES} rows", "split the log")
     if wrong:
         text = f"{wrong:g} wrong elements at {size} bytes: wrong data arrived"
-        yield Problem(line=number, text=text, is_error=True)
+        yield failure(number, text)
 
 
 def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
@@ -162,12 +169,12 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
             text = (
                 "a rank twice: the test was built without MPI, so each process tests itself alone"
             )
-            problems.append(Problem(line=run.ranks[0][0], text=text, is_error=True))
+            problems.append(failure(run.ranks[0][0], text))
             continue
         if not run.rows:
             if run.ranks:
                 text = "the test ended before its first result"
-                problems.append(Problem(line=run.line, text=text, is_error=True))
+                problems.append(failure(run.line, text))
             continue
         largest = max(row.size for row in run.rows)
         best = max((row for row in run.rows if row.size == largest), key=lambda row: row.busbw)
@@ -185,11 +192,7 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
                 is_wrong=any(row.wrong for row in run.rows),
             )
         )
-    return Log(
-        tool=TOOL,
-        figures=tuple(figures),
-        problems=tuple(sorted(problems, key=lambda one: one.line)[:MOST_PROBLEMS]),
-    )
+    return log_of(TOOL, figures, problems)
 
 
 def _by_factor(factor: float | None, ranks: int) -> str:
@@ -203,17 +206,8 @@ def _by_factor(factor: float | None, ranks: int) -> str:
 
 
 def _gpu(rank: str, host: str, pci: str) -> LoggedGpu:
-    found = _PCI.fullmatch(pci)
-    if found is None:
-        return LoggedGpu(place=int(rank), host=host)
-    domain, device = found["domain"], found["device"]
-    return LoggedGpu(
-        place=int(rank),
-        host=host,
-        domain=None if domain is None else int(domain, 16),
-        bus=int(found["bus"] or found["bus2"], 16),
-        device=None if device is None else int(device, 16),
-    )
+    address = _BUS.fullmatch(pci) or _PCI.fullmatch(pci)
+    return gpu_at(int(rank), {} if address is None else address.groupdict(), host)
 
 
 def _read_json(text: str) -> Log:
@@ -240,7 +234,7 @@ def _read_json(text: str) -> Log:
         run.rows.append(row)
         if row.wrong:
             where = f"{row.wrong:g} wrong elements at {row.size} bytes: wrong data arrived"
-            problems.append(Problem(line=1, text=where, is_error=True))
+            problems.append(failure(1, where))
     args = document.get("args")
     words = " ".join(map(str, args)) if isinstance(args, list) else str(document.get("args", ""))
     if program := _PROGRAM.search(words[:1000]):

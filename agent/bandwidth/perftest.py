@@ -5,21 +5,24 @@ versions before March 2024 called ``MB/sec`` was MiB/sec, too.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agent.bandwidth.log import (
     MOST_FIGURES,
     MOST_GPUS,
-    MOST_PROBLEMS,
     Figure,
     Kind,
     Log,
     LoggedGpu,
     Problem,
+    failure,
+    gpu_at,
     lines,
+    log_of,
     number_in,
-    shortened,
     trouble,
+    unreadable,
     whole_in,
 )
 from agent.errors import InputError
@@ -58,7 +61,7 @@ _TIMES = re.compile(r"t_avg\[usec\]")
 
 
 def is_log(text: str) -> bool:
-    """Return whether *text* seems to be such a log."""
+    """Return whether *text* looks like a log of this tool."""
     return bool(_HEADER.search(text) or re.search(r"^ Dual-port +: O", text, re.MULTILINE))
 
 
@@ -101,11 +104,11 @@ def read(text: str) -> Log:
     problems: list[Problem] = []
     cuda = _Cuda()
     for number, line in lines(text):
-        if found := _TITLE.match(line):
-            rest = found["rest"]
+        if title := _TITLE.match(line):
+            rest = title["rest"]
             runs.append(
                 _Run(
-                    test=f"{found['test']} {rest.strip()}".strip(),
+                    test=f"{title['test']} {rest.strip()}".strip(),
                     is_both_ways="Bidirectional" in rest,
                     is_latency="Latency" in rest,
                     gpu=cuda.gpu,
@@ -113,21 +116,21 @@ def read(text: str) -> Log:
                 )
             )
             cuda = _Cuda()
-        elif found := _DEVICE.search(line):
+        elif device := _DEVICE.search(line):
             if not runs or runs[-1].rows:
                 runs.append(_Run(line=number, gpu=cuda.gpu))
                 cuda = _Cuda()
-            runs[-1].hca = found["name"]
+            runs[-1].hca = device["name"]
         elif _read_cuda(cuda, line):
             continue
-        elif found := _HEADER.search(line):
+        elif header := _HEADER.search(line):
             if not runs:
                 runs.append(_Run(line=number, gpu=cuda.gpu))
             names = _COLUMN.findall(line)
             runs[-1].column = next(at for at, one in enumerate(names) if _AVERAGE.match(one))
-            unit = _GB_PER_S.get(found["unit"])
+            unit = _GB_PER_S.get(header["unit"])
             if unit is None:
-                text_ = f"unknown unit {found['unit']}/sec"
+                text_ = f"unknown unit {header['unit']}/sec"
                 problems.append(Problem(line=number, text=text_, is_error=False))
                 runs[-1].column = None
             else:
@@ -135,9 +138,7 @@ def read(text: str) -> Log:
         elif _TIMES.search(line) and runs:
             runs[-1].is_latency = True
         elif runs and runs[-1].column is not None and is_digits(line.strip()[:1]):
-            problem = _row(runs[-1], number, line)
-            if problem is not None:
-                problems.append(problem)
+            problems += _row(runs[-1], number, line)
         elif (problem := trouble(number, line)) is not None:
             problems.append(problem)
     return _log(runs, problems)
@@ -145,22 +146,14 @@ def read(text: str) -> Log:
 
 def _read_cuda(cuda: _Cuda, line: str) -> bool:
     """Read into *cuda* what *line* says about GPUs; return whether it says anything."""
-    if found := _LISTED.search(line):
-        number = int(found["number"])
+    if listed := _LISTED.search(line):
+        number = int(listed["number"])
         if len(cuda.listed) < MOST_GPUS:
-            cuda.listed[number] = LoggedGpu(
-                place=number, bus=int(found["bus"], 16), device=int(found["device"], 16)
-            )
-    elif found := _BUS_ID.search(line):
-        domain = found["domain"]
-        cuda.address = LoggedGpu(
-            place=0,
-            domain=None if domain is None else int(domain, 16),
-            bus=int(found["bus"], 16),
-            device=int(found["device"], 16),
-        )
-    elif found := _PICKED.search(line):
-        cuda.picked = int(found["number"])
+            cuda.listed[number] = gpu_at(number, listed.groupdict())
+    elif address := _BUS_ID.search(line):
+        cuda.address = gpu_at(0, address.groupdict())
+    elif picked := _PICKED.search(line):
+        cuda.picked = int(picked["number"])
     elif _FIRST.search(line):
         cuda.picked = 0
     else:
@@ -168,18 +161,17 @@ def _read_cuda(cuda: _Cuda, line: str) -> bool:
     return True
 
 
-def _row(run: _Run, number: int, line: str) -> Problem | None:
+def _row(run: _Run, number: int, line: str) -> Iterator[Problem]:
     words = line.split()
     assert run.column is not None
     size = whole_in(words[0])
     figure = number_in(words[run.column]) if run.column < len(words) else None
     if size is None or figure is None:
-        text = f"cannot be read: {shortened(line)}"
-        return Problem(line=number, text=text, is_error=False)
+        yield unreadable(number, line)
+        return
     run.rows.append((size, number, figure))
     if len(run.rows) > MOST_FIGURES:
         raise InputError(f"line {number}: more than {MOST_FIGURES} rows", "split the log")
-    return None
 
 
 def _log(runs: list[_Run], problems: list[Problem]) -> Log:
@@ -190,7 +182,7 @@ def _log(runs: list[_Run], problems: list[Problem]) -> Log:
             continue
         if not run.rows:
             text = f"{run.test} ended before its first result"
-            problems.append(Problem(line=run.line, text=text, is_error=True))
+            problems.append(failure(run.line, text))
             continue
         size, line, figure = max(run.rows, key=lambda row: (row[0], row[2]))
         figures.append(
@@ -204,9 +196,4 @@ def _log(runs: list[_Run], problems: list[Problem]) -> Log:
                 line=line,
             )
         )
-    return Log(
-        tool=TOOL,
-        figures=tuple(figures),
-        problems=tuple(sorted(problems, key=lambda one: one.line)[:MOST_PROBLEMS]),
-        others=tuple(dict.fromkeys(others)),
-    )
+    return log_of(TOOL, figures, problems, others)

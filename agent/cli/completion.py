@@ -1,8 +1,7 @@
-"""``nodetopo completion``: a shell script made from the parser itself.
+"""``nodetopo completion``: a shell script generated from the parser.
 
-The bodies of the scripts are stored beside this module, because the parser of all commands imports
-most of the agent. ``tests/cli/test_completion.py`` holds the two together; ``pytest
-tests/cli/test_completion.py --update-golden`` writes them.
+The bodies of the scripts are stored alongside this module, because building the parser of all
+commands imports most of the agent. ``scripts/generate completion`` writes them.
 """
 
 import argparse

@@ -75,7 +75,7 @@ def run(args: Namespace) -> int:
         InputError: the log, a device or a table cannot be used.
     """
     from agent.bandwidth.compare import compare  # noqa: PLC0415 - keeps help fast
-    from agent.bandwidth.log import read  # noqa: PLC0415 - same
+    from agent.bandwidth.read import read  # noqa: PLC0415 - same
     from agent.cli import reports  # noqa: PLC0415 - same
 
     sources = (*files_of(args), args.bandwidth_table)

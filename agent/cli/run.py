@@ -15,9 +15,9 @@ from agent.cli.files import STDIO, read_text
 from agent.cli.output import Style, clean, say, warn
 from agent.cli.parser import Parser, Repeated
 from agent.cli.source import given
-from agent.config import CONFIG_VARIABLE, Resolved, options
 from agent.config.nvidia.names import CONFIG_FLAG, NAMES, NVIDIA_CONFIG_VARIABLE, Name, ValueKind
-from agent.config.settings import default, key, variable
+from agent.config.resolve import CONFIG_VARIABLE, Resolved
+from agent.config.settings import default, key, options, variable
 from agent.config.values import Option, shown
 from agent.model.snapshot import Snapshot
 

@@ -19,7 +19,8 @@ from agent.model.qos import asks_as_a_pod
 from agent.model.snapshot import Snapshot
 
 if TYPE_CHECKING:  # a file or a bundled machine needs no settings, and these load half the agent
-    from agent.config import Resolved, Settings
+    from agent.config.resolve import Resolved
+    from agent.config.settings import Settings
 
 NODE_SETTINGS = (
     "sysfs_root",
@@ -148,7 +149,7 @@ def resolved(args: Namespace) -> "Resolved":
     Raises:
         InputError: one of them is invalid.
     """
-    from agent.config import Resolved  # noqa: PLC0415 - as above
+    from agent.config.resolve import Resolved  # noqa: PLC0415 - as above
 
     flags = {name: value for name, value in given(args).items() if value is not None}
     found = Resolved.of(flags=flags, environment=os.environ)

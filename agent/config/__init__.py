@@ -9,9 +9,3 @@ One name gives all spellings: ``sysfs_root`` is the flag ``--sysfs-root``, the k
 (``_s``) is left out of them. Only the command line and the daemon use :class:`Settings`;
 lower layers get values.
 """
-
-from agent.config.origin import ConfigFile
-from agent.config.resolve import CONFIG_VARIABLE, Resolved
-from agent.config.settings import Settings, key, options
-
-__all__ = ["CONFIG_VARIABLE", "ConfigFile", "Resolved", "Settings", "key", "options"]

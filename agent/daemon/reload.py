@@ -13,10 +13,10 @@ from pathlib import Path
 
 import structlog
 
-from agent.config import ConfigFile, Resolved, Settings, key, options
 from agent.config.named import Chosen, chosen, listed
-from agent.config.origin import SettingSource
-from agent.config.settings import files
+from agent.config.origin import ConfigFile, SettingSource
+from agent.config.resolve import Resolved
+from agent.config.settings import Settings, files, key, options
 from agent.errors import AgentError, InputError
 from agent.model.notice import Notice
 from agent.outage import Outage

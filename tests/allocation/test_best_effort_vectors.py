@@ -8,9 +8,9 @@ import pytest
 
 from agent.allocation.best_effort import BestEffort
 from agent.errors import InputError
+from scripts.generators.placement import allocator, bandwidth
 from tests.allocation.peer_vectors import VECTORS, Gpus, Step, Vector, counted, deviations, vectors
 from tests.allocation.vector_machines import machine
-from tests.docs.placement_page import allocator, bandwidth
 
 KUBELET = Path(__file__).parents[1] / "deviceplugin" / "call_shapes.yaml"
 """Vectors 49 to 53: not answers of an allocator but what the kubelet asks one."""

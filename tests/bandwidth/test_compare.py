@@ -6,7 +6,8 @@ import pytest
 
 from agent.allocation.measured import Measured
 from agent.bandwidth.compare import EXPLAIN, NETWORK, Compared, Comparison, compare
-from agent.bandwidth.log import Kind, read
+from agent.bandwidth.log import Kind
+from agent.bandwidth.read import read
 from agent.checks.catalogue import RULES
 from agent.checks.rule import Verdict
 from agent.errors import InputError

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from agent.bandwidth.copies import read_nvbandwidth, read_p2p_test
 from agent.bandwidth.log import Kind, Log
+from agent.bandwidth.nvbandwidth import read as read_nvbandwidth
+from agent.bandwidth.p2p_test import read as read_p2p_test
 from agent.errors import InputError
 from agent.machines.bundled import machine
 from tests.bandwidth import logs

@@ -2,7 +2,8 @@
 
 import pytest
 
-from agent.bandwidth.log import LONGEST_LINE, MOST_PROBLEMS, read
+from agent.bandwidth.log import LONGEST_LINE, MOST_PROBLEMS
+from agent.bandwidth.read import read
 from agent.errors import InputError
 from agent.machines.bundled import machine
 from agent.model.codec import encode

@@ -4,7 +4,7 @@ import pytest
 
 from agent.allocation.measured import bandwidth_table
 from agent.bandwidth.compare import compare
-from agent.bandwidth.log import read
+from agent.bandwidth.read import read
 from agent.bandwidth.table import Merged, merge
 from agent.errors import DecodeError
 from agent.machines.bundled import machine

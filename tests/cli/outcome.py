@@ -1,7 +1,14 @@
 """What a command did, and what the tests of commands share."""
 
+import io
+import os
+import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
 
+from agent.cli.main import main
 from agent.cli.output import Style
 from agent.cli.topo.matrix import legend, text
 from agent.machines.bundled import names
@@ -32,6 +39,40 @@ class Outcome:
     code: int
     out: str
     err: str
+
+
+def run(*arguments: str, stdin: str = "") -> Outcome:
+    """Run one command in this process, without settings from outside."""
+    ours = [name for name in os.environ if name.startswith("NODETOPO_")]
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {"COLUMNS": "80"}),  # argparse wraps --help to it
+        mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()))),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        for name in ours:
+            del os.environ[name]
+        code = main(arguments)
+    return Outcome(code=code, out=out.getvalue(), err=err.getvalue())
+
+
+def printed(*arguments: str) -> str:
+    """Return what a command prints that succeeds without a warning."""
+    outcome = run(*arguments)
+    assert (outcome.code, outcome.err) == (0, ""), (arguments, outcome)
+    return outcome.out
+
+
+def transcript(command: tuple[str, ...], flag: str, path: Path) -> str:
+    """Return what *command* prints about the input *path*, as a table and in short."""
+    parts = []
+    for form in ((), ("-o", "short")):
+        outcome = run(*command, flag, str(path), *form)
+        line = " ".join(("nodetopo", *command, flag, path.name, *form))
+        text = f"{outcome.out}{outcome.err}".replace(str(path), path.name)
+        parts.append(f"$ {line}\n{text}exit {outcome.code}\n")
+    return "\n".join(parts)
 
 
 def topo_m(snapshot: Snapshot) -> str:

@@ -1,20 +1,10 @@
-"""The completion script: what it offers, and that the stored one belongs to the parser."""
+"""The completion scripts: what they offer."""
 
 import subprocess
 
 import pytest
 
-from agent.cli.completion import SHELLS, STORED, body
-from agent.cli.main import parser
 from tests.cli.conftest import Cli
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_stored_script_is_made_from_the_parser(shell: str, *, update_golden: bool) -> None:
-    made = body(parser(), shell)
-    if update_golden:
-        STORED[shell].write_text(made, "utf-8")
-    assert STORED[shell].read_text("utf-8") == made
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

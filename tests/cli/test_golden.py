@@ -2,58 +2,94 @@
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
+from agent.checks.catalogue import AUDIT, HEALTH, RULES
 from agent.model.codec import decode
+from agent.model.snapshot import Snapshot
+from scripts.generators.outputs import FLAGS, drawing, machines, of_machine, owned
+from scripts.generators.registry import hint
+from tests.cli import tables
 from tests.cli.conftest import Cli
-from tests.cli.outcome import MACHINES, READERS, slug, topo_m
+from tests.cli.outcome import MACHINES, READERS, slug
+from tests.conftest import NODES
 
 Written = Callable[[str], Path]
 
 every_reader = pytest.mark.parametrize("command", READERS, ids=map(slug, READERS))
+both_inputs = pytest.mark.parametrize("flag", FLAGS)
+NAMES = machines()
 
 
+@cache
+def stored(table: str) -> tables.Table:
+    """Return the stored table."""
+    return tables.read((tables.GOLDENS / f"{table}.txt").read_text("utf-8"), NAMES)
+
+
+@both_inputs
 @every_reader
 def test_a_machine_prints_what_was_reviewed(
-    cli: Cli,
-    node_dir: Path,
-    command: tuple[str, ...],
-    *,
-    update_golden: bool,
+    node_dir: Path, command: tuple[str, ...], flag: str
 ) -> None:
-    transcript = _transcript(cli, command, "--snapshot", node_dir / "snapshot.json")
-    _compare(node_dir / "golden" / f"{slug(command)}.txt", transcript, update=update_golden)
+    found = of_machine(node_dir.name, flag, command)
+    if command in tables.TABLED:
+        expected = _from_table(node_dir, command, flag, found.partition("\n")[0][2:])
+    else:
+        golden = node_dir / "golden" / FLAGS[flag] / f"{slug(command)}.txt"
+        expected = golden.read_text("utf-8")
+    assert found == expected, hint("outputs")
 
 
-@every_reader
-def test_a_machines_matrix_text_prints_what_was_reviewed(
-    cli: Cli,
-    node_dir: Path,
-    tmp_path: Path,
-    command: tuple[str, ...],
-    *,
-    update_golden: bool,
-) -> None:
+def _from_table(node_dir: Path, command: tuple[str, ...], flag: str, line: str) -> str:
+    source = tables.source(node_dir.name, flag)
+    outcomes = {
+        key: by_source[source]
+        for key, by_source in stored(tables.TABLED[command]).items()
+        if by_source[source] != tables.ABSENT
+    }
+    if command == ("labels",):
+        return tables.labels_transcript(outcomes, line)
+    rules = {tables.key(rule.code) for rule in (HEALTH if command == ("health",) else AUDIT)}
     snapshot = decode((node_dir / "snapshot.json").read_text("utf-8")).snapshot
-    path = tmp_path / "topo-m.txt"
-    path.write_text(topo_m(snapshot), "utf-8")
-    transcript = _transcript(cli, command, "--topo-m", path)
-    golden = node_dir / "golden" / "topo-m" / f"{slug(command)}.txt"
-    _compare(golden, transcript, update=update_golden)
+    if flag == "--topo-m":
+        snapshot = Snapshot()
+    ours = {key: outcome for key, outcome in outcomes.items() if key in rules}
+    return tables.checks_transcript(ours, line, snapshot)
 
 
-def test_a_machine_is_drawn_as_was_reviewed(
-    cli: Cli,
-    node_dir: Path,
-    *,
-    update_golden: bool,
-) -> None:
-    drawn = cli("topo", "tree", "--snapshot", str(node_dir / "snapshot.json"), "-o", "svg")
-    assert (drawn.code, drawn.err) == (0, "")
-    _compare(node_dir / "golden" / "topo.svg", drawn.out, update=update_golden)
+@pytest.mark.parametrize("table", sorted(set(tables.TABLED.values())))
+def test_a_table_has_one_form(table: str) -> None:
+    text = (tables.GOLDENS / f"{table}.txt").read_text("utf-8")
+    assert tables.written(tables.read(text, NAMES)) == text, hint("outputs")
+
+
+def test_every_rule_and_nothing_else_has_a_block() -> None:
+    assert [*stored("checks")] == [tables.key(rule.code) for rule in RULES], hint("outputs")
+
+
+def test_no_golden_is_left_over() -> None:
+    listed = {f"{slug(command)}.txt" for command in READERS if command not in tables.TABLED}
+    expected = {
+        *(tables.GOLDENS / f"{table}.txt" for table in tables.TABLED.values()),
+        *(NODES / name / "golden" / "topo.svg" for name in NAMES),
+        *(
+            NODES / name / "golden" / folder / file
+            for name in NAMES
+            for folder in FLAGS.values()
+            for file in listed
+        ),
+    }
+    assert set(owned()) == expected, hint("outputs")
+
+
+def test_a_machine_is_drawn_as_was_reviewed(node_dir: Path) -> None:
+    golden = node_dir / "golden" / "topo.svg"
+    assert drawing(node_dir.name) == golden.read_text("utf-8"), hint("outputs")
 
 
 @pytest.mark.parametrize(
@@ -84,20 +120,3 @@ def test_all_formats_have_the_same_exit_status(cli: Cli, command: tuple[str, ...
     formats = ("table", "short", "json", "yaml")
     codes = {cli(*command, "--machine", "dgx-1v", "-o", form).code for form in formats}
     assert len(codes) == 1
-
-
-def _transcript(cli: Cli, command: tuple[str, ...], flag: str, path: Path) -> str:
-    parts = []
-    for form in ((), ("-o", "short")):
-        outcome = cli(*command, flag, str(path), *form)
-        line = " ".join(("nodetopo", *command, flag, path.name, *form))
-        printed = f"{outcome.out}{outcome.err}".replace(str(path), path.name)
-        parts.append(f"$ {line}\n{printed}exit {outcome.code}\n")
-    return "\n".join(parts)
-
-
-def _compare(path: Path, text: str, *, update: bool) -> None:
-    if update:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent.cli.live import join, with_pods
-from agent.config import Settings
+from agent.config.settings import Settings
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import CpuState, KubeletState
 from agent.model.node import NodeOffer, NodeStatus, PlacedDevice

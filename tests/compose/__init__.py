@@ -26,8 +26,7 @@ To add a machine, in five steps:
    (``h100x8-nvswitch-2numa-8cx7``), a short name if it is to be bundled, and its sources; what
    differs from a usual driver, kernel or kubelet goes into ``software=`` and ``kubelet=``. List
    the module in :mod:`tests.compose.machines`.
-5. Run ``python -m tests.compose``, then ``pytest tests/machines --update-golden``, and read the
-   diff: ``snapshot.json`` must be the description. Add the first row of its matrix to
-   ``test_the_matrix_is_the_one_that_such_machines_print``, from a capture if there is one, and what
-   its checks find to :mod:`tests.machines.test_findings`.
+5. Run ``scripts/generate`` and read the diff: ``snapshot.json`` must be the description. Add
+   the first row of its matrix to ``test_the_matrix_is_the_one_that_such_machines_print``, from a
+   capture if there is one, and what its checks find to :mod:`tests.machines.test_findings`.
 """

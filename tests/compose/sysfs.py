@@ -13,7 +13,7 @@ def head(machine: Machine) -> str:
     assert provenance is not None
     lines = [
         f"{machine.shape}: {provenance.description}",
-        f"{provenance.origin.value}, and written by `python -m tests.compose`, from:",
+        f"{provenance.origin.value}, and written by `scripts/generate compose`, from:",
         *(f"- {source}" for source in provenance.sources),
     ]
     return "".join(f"# {line}\n" for line in lines)

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from agent.config import ConfigFile, Resolved
+from agent.config.origin import ConfigFile
+from agent.config.resolve import Resolved
 
 STRATEGY = "device-list-strategy is not set: it is chosen by what the node is set up for"
 """How the warning begins that every file of NVIDIA's without a strategy gives."""

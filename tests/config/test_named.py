@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from agent.config import ConfigFile, Resolved, key
 from agent.config.named import Chosen, chosen, listed
-from agent.config.origin import SettingSource
-from agent.config.resolve import CHOOSING
+from agent.config.origin import ConfigFile, SettingSource
+from agent.config.resolve import CHOOSING, Resolved
+from agent.config.settings import key
 from agent.errors import InputError
 
 LABEL = "nvidia.com/device-plugin.config"

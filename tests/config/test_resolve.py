@@ -9,9 +9,10 @@ import pytest
 
 from agent.allocation.rules import Policy
 from agent.cli.main import main
-from agent.config import ConfigFile, Resolved, Settings, key, options
+from agent.config.origin import ConfigFile
 from agent.config.policies import PlacementPolicies, TimeSlicing, placement
-from agent.config.settings import variable
+from agent.config.resolve import Resolved
+from agent.config.settings import Settings, key, options, variable
 from agent.errors import InputError
 
 

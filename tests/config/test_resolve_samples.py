@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import ConfigFile, Resolved, Settings
 from agent.config.named import chosen, listed
-from agent.config.origin import SettingSource
+from agent.config.origin import ConfigFile, SettingSource
 from agent.config.policies import TimeSlicing
+from agent.config.resolve import Resolved
+from agent.config.settings import Settings
 from agent.errors import InputError
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.cli.files import read_text
-from agent.config import Settings
+from agent.config.settings import Settings
 from agent.daemon.reload import LOOK_S, Reloader, Sources
 from agent.errors import AgentError
 

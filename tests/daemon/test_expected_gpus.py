@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Settings
+from agent.config.settings import Settings
 from agent.daemon.expected_gpus import ExpectedGpuCount, expected_here
 from agent.machines.bundled import machine
 from agent.model.operator_labels import INSTANCE_TYPE

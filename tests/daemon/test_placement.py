@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.allocation.rules import Model, Policy
-from agent.config import Settings
 from agent.config.data_files import parse
 from agent.config.policies import placement
+from agent.config.settings import Settings
 from agent.daemon.placement import Placement
 from agent.daemon.plugin_plan import PluginPlan, load_table
 from agent.deviceplugin.allocation_log import Asked

@@ -9,7 +9,7 @@ import pytest
 
 from agent.cli.main import parser
 from agent.cli.source import given
-from agent.config import Resolved
+from agent.config.resolve import Resolved
 from agent.config.settings import Settings
 from agent.deviceplugin.driver_files import LOADER_CACHE
 from tests.deploy.kustomize import Object, documents, render

@@ -10,8 +10,8 @@ import yaml
 from agent.checks.catalogue import RULES as CHECKS
 from agent.cli.main import parser
 from agent.kernel.http.families import families
-from scripts.docs.alerts import OBJECT, PAGE, RULES, alerts, page, prometheus_rule, recordings
-from scripts.docs.metrics import minimal_pattern
+from scripts.generators.alerts import OBJECT, PAGE, RULES, alerts, recordings
+from scripts.generators.metrics import minimal_pattern
 from tests.docs.test_links import anchors
 
 FAMILIES = [family for _, family in families()]
@@ -42,12 +42,6 @@ def commands() -> Iterator[list[str]]:
                 yield words
             case _:
                 continue
-
-
-def test_the_page_and_the_object_are_the_generated_ones() -> None:
-    # To refresh: python -m scripts.docs.alerts
-    assert PAGE.read_text("utf-8") == page()
-    assert OBJECT.read_text("utf-8") == prometheus_rule()
 
 
 def test_the_object_has_the_rules_of_the_file() -> None:

@@ -1,21 +1,9 @@
-"""The chart's page and the schema of its values are the generated ones."""
-
-import json
+"""The chart's page and the schema of its values."""
 
 import jsonschema
 import pytest
 
-from scripts.docs.chart import CHART, NARROW, OPEN, readme, schema, values
-
-# To refresh both: python -m scripts.docs.chart
-
-
-def test_the_page_is_the_generated_one() -> None:
-    assert (CHART / "README.md").read_text("utf-8") == readme()
-
-
-def test_the_schema_is_the_generated_one() -> None:
-    assert json.loads((CHART / "values.schema.json").read_text("utf-8")) == schema()
+from scripts.generators.chart import NARROW, OPEN, readme, schema, values
 
 
 def test_the_values_fulfil_their_schema() -> None:

@@ -61,14 +61,3 @@ def test_a_page_shows_what_its_commands_print(
         printed = capsys.readouterr().out
         for part in shown.split(f"{_CUT}\n"):
             assert part in printed, command
-
-
-def test_the_drawing_of_a_path_is_current(
-    capsys: pytest.CaptureFixture[str], *, update_golden: bool
-) -> None:
-    drawing = ROOT / "docs/dgx-1v.svg"
-    assert main(["topo", "path", "GPU0", "GPU6", "--machine", "dgx-1v", "-o", "svg"]) == 0
-    drawn = capsys.readouterr().out
-    if update_golden:
-        drawing.write_text(drawn, encoding="utf-8")
-    assert drawing.read_text("utf-8") == drawn

@@ -6,17 +6,11 @@ import pytest
 
 from agent.cli.completion import levels
 from agent.cli.main import COMMANDS, parser
-from scripts.docs.man import FOLDER, main, pages
+from scripts.generators.man import pages
 
 PAGES = pages()
 MACROS = {"TH", "SH", "SS", "TP", "PP", "B", "I", "BR", "nf", "fi"}
 """Of man(7), those that the pages use."""
-
-
-def test_the_stored_pages_are_the_generated_ones(*, update_golden: bool) -> None:
-    if update_golden:
-        main()
-    assert {path.name: path.read_text("utf-8") for path in FOLDER.iterdir()} == PAGES
 
 
 def test_every_command_has_a_page() -> None:

@@ -4,17 +4,12 @@ import re
 from pathlib import Path
 
 from agent.kernel.http.families import families
-from scripts.docs.metrics import minimal_pattern, page
+from scripts.generators.metrics import minimal_pattern, page
 
 FAMILIES = [family for _, family in families()]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-
-
-def test_the_page_in_docs_is_the_generated_one() -> None:
-    # To refresh: python -c "from scripts.docs.metrics import page; print(page(), end='')"
-    assert (DOCS / "reference" / "metrics.md").read_text("utf-8") == page()
 
 
 def test_the_page_counts_the_series_of_a_gpu_and_of_a_resource() -> None:

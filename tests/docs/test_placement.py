@@ -8,25 +8,7 @@ import pytest
 
 from agent.allocation.rules import Model, Policy
 from agent.allocation.score import Score
-from agent.cli.main import main
-from tests.docs.placement_page import PAGE, rendered
-
-
-def test_the_tables_and_outputs_of_the_page_are_the_programs(
-    capsys: pytest.CaptureFixture[str],
-    *,
-    update_golden: bool,
-) -> None:
-    def run(words: list[str]) -> str:
-        assert main(words) == 0
-        return capsys.readouterr().out
-
-    text = PAGE.read_text("utf-8")
-    now = rendered(text, run)
-    if update_golden:
-        PAGE.write_text(now, "utf-8")
-        text = now
-    assert text == now
+from scripts.generators.placement import PAGE
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from tests.cli.shapes import collapsed, crowded, tray
 
 SVG = "{http://www.w3.org/2000/svg}"
 HARMLESS = {"svg", "title", "rect", "path", "text"}
-DOCUMENT = Path(__file__).parents[2] / "docs" / "dgx-h100.svg"
 
 SHAPES = {"tray": tray, "collapsed": collapsed, "crowded": crowded, "empty": Snapshot}
 
@@ -160,13 +159,6 @@ def test_matrix_and_tree_draw_the_same(cli: Cli, what: tuple[str, ...]) -> None:
 def test_other_readers_offer_no_drawing(cli: Cli) -> None:
     outcome = cli("labels", "-o", "svg", "--machine", "dgx-1v")
     assert (outcome.code, outcome.out) == (2, "")
-
-
-def test_the_drawing_in_the_documents_is_this_one(*, update_golden: bool) -> None:
-    drawn = draw(machine("dgx-h100"))
-    if update_golden:
-        DOCUMENT.write_text(drawn, encoding="utf-8")
-    assert drawn == DOCUMENT.read_text(encoding="utf-8")
 
 
 def _root(snapshot: Snapshot) -> ET.Element:

@@ -1,15 +1,11 @@
 """The table of XIDs: whole, consistent, and where it differs from NVIDIA's action it says why."""
 
-from pathlib import Path
-
 import pytest
 
 from agent.health.rules import HealthRules
 from agent.health.status import HealthClass
 from agent.health.xid import MAX_CODES, OTHER, REPEATED, ROWS, SILENT, TABLE, Row, counted_code, xid
-from scripts.docs.health import page
-
-PAGE = Path(__file__).parents[2] / "docs" / "operate" / "health.md"
+from scripts.generators.health import page
 
 FOLLOWS = {
     "RESTART_APP": HealthClass.APP,
@@ -81,10 +77,6 @@ def test_an_operators_class_comes_before_the_tables() -> None:
 def test_codes_of_the_table_are_told_apart_whatever_else_came() -> None:
     full = range(1000, 1000 + MAX_CODES)
     assert [counted_code(code, full) for code in (79, 1000, 5000)] == [79, 1000, OTHER]
-
-
-def test_the_page_in_docs_is_the_generated_one() -> None:
-    assert PAGE.read_text("utf-8") == page()
 
 
 def test_the_page_has_every_code_and_every_class() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from agent.admission.admit import admit
 from agent.cli.admit import preference
 from agent.cli.live import with_pods
-from agent.config import Settings
+from agent.config.settings import Settings
 from agent.kubeapi.pods import pod_from_object
 from agent.machines.bundled import machine
 from agent.model.pod import Pod

@@ -13,8 +13,8 @@ import agent
 from agent.cli.main import parser
 from agent.cli.source import given
 from agent.components.rdma.settings import RDMA_USUAL_PLACE
-from agent.config import Resolved
 from agent.config.rdma import parse
+from agent.config.resolve import Resolved
 from tests.deploy.kustomize import render as kustomize
 from tests.lab.helm.chart import CHART, Object, helm, is_hook, render, template
 

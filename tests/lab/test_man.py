@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.docs.man import FOLDER
+from scripts.generators.man import FOLDER
 from tests.lab.debian import ensure_installed
 
 pytestmark = pytest.mark.lab

@@ -15,7 +15,7 @@ from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.kernel.http.families import families
 from agent.kernel.http.family import Per
 from agent.probes.capture.archive import unpack
-from scripts.docs.metrics import minimal_pattern, node_series
+from scripts.generators.metrics import minimal_pattern, node_series
 from tests.daemon.test_app_health import NODES, Daemon, running
 from tests.generous_deadlines import use_generous_deadlines
 from tests.lab.prometheus import ALERTS, DASHBOARD, Prometheus, eventually

@@ -208,13 +208,12 @@ def test_a_first_scan_with_lost_gpus_says_nothing_new_either(
     tmp_path: Path,
     unpacked: Callable[[str], Path],
     fake_nvml_library: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nvml, root = FakeNvml(tmp_path, (NODES / name / "nvml.txt").read_text("utf-8")), unpacked(name)
-    healthy = scan(tmp_path, root, fake_nvml_library, monkeypatch, node="n")
+    healthy = scan(tmp_path, root, fake_nvml_library, node="n")
     for which, kind in product(([3], list(range(8))), ("lost", "gone")):
         nvml.fail(*(f"{kind} {index}" for index in which))
-        now = scan(tmp_path, root, fake_nvml_library, monkeypatch, node="n")
+        now = scan(tmp_path, root, fake_nvml_library, node="n")
         assert [gpu.index for gpu in now.gpus if gpu.is_lost] == which
         assert now.nvlinks == lost(healthy, dict.fromkeys(which, 0)).nvlinks
         assert wrong(healthy, now, LabelRules()) == {}

@@ -1,8 +1,8 @@
 """The agent's whole discovery, run on the files of one machine."""
 
+import os
 from pathlib import Path
-
-import pytest
+from unittest import mock
 
 from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots, discover
@@ -14,7 +14,6 @@ def scan(
     directory: Path,
     root: Path,
     library: Path,
-    monkeypatch: pytest.MonkeyPatch,
     *,
     node: str,
 ) -> Snapshot:
@@ -24,13 +23,14 @@ def scan(
         directory: holds ``nvml.txt``.
         root: its unpacked ``sysfs.txt`` and ``host.txt``.
         library: holds our ``libnvidia-ml.so.1``.
-        monkeypatch: tells the library of *directory*.
         node: name of the node.
     """
-    monkeypatch.setenv("NODETOPO_FAKE_NVML", str(directory))
     roots = Roots(sysfs=root / "sys", procfs=root / "proc", host=root)
-    supervisor = NvmlSupervisor(library)
-    try:
-        return discover(roots, supervisor.scan, node=node, captured_at=CAPTURED_AT, counters=True)
-    finally:
-        supervisor.close()
+    with mock.patch.dict(os.environ, {"NODETOPO_FAKE_NVML": str(directory)}):
+        supervisor = NvmlSupervisor(library)
+        try:
+            return discover(
+                roots, supervisor.scan, node=node, captured_at=CAPTURED_AT, counters=True
+            )
+        finally:
+            supervisor.close()

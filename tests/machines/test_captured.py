@@ -17,6 +17,7 @@ from agent.probes.discover import Roots, discover
 from agent.probes.importers.topo_m import parse_topo_m
 from agent.probes.nvml.supervisor import NvmlSupervisor
 from agent.topology.matrix import matrix
+from scripts.generators.registry import hint
 from tests.captured import CAPTURED, Captured
 
 each = pytest.mark.parametrize("machine", CAPTURED, ids=lambda machine: machine.name)
@@ -38,13 +39,9 @@ def test_the_scan_of_the_raw_files_is_the_snapshot_that_was_captured_with_them(
 
 
 @each
-def test_the_bundled_snapshot_is_the_captured_one_with_its_provenance(
-    machine: Captured, *, update_golden: bool
-) -> None:
+def test_the_bundled_snapshot_is_the_captured_one_with_its_provenance(machine: Captured) -> None:
     stored = files("agent.machines").joinpath(f"{machine.name}.json")
-    if update_golden:
-        Path(str(stored)).write_text(encode(machine.bundled), "utf-8")
-    assert stored.read_text("utf-8") == encode(machine.bundled)
+    assert stored.read_text("utf-8") == encode(machine.bundled), hint("snapshots")
 
 
 @each

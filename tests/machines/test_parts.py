@@ -33,7 +33,6 @@ TEXTS = {"nvml.txt": nvml_text, "sysfs.txt": sysfs_text, "host.txt": host_text}
 def find(
     tmp_path: Path,
     fake_nvml_library: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Find:
     """Return a function from a machine to what the agent finds on it."""
 
@@ -41,7 +40,7 @@ def find(
         for name, text in TEXTS.items():
             (tmp_path / name).write_text(text(machine), "utf-8")
         unpack_whole(tmp_path, tmp_path / "host")
-        return scan(tmp_path, tmp_path / "host", fake_nvml_library, monkeypatch, node=machine.shape)
+        return scan(tmp_path, tmp_path / "host", fake_nvml_library, node=machine.shape)
 
     return found
 

@@ -3,11 +3,9 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from agent.cluster.export.dra import ClaimOptions, claim_spec, export_claims
 from agent.cluster.export.record import Exported
@@ -15,19 +13,6 @@ from agent.cluster.export.shapes import Shape, shape_of
 from agent.errors import InputError, NothingFound
 from agent.machines import bundled
 from agent.model.snapshot import Snapshot
-
-GOLDENS = Path(__file__).parent / "goldens"
-
-CASES = {
-    "dgx-1v": ClaimOptions(sizes=(1, 2, 4)),
-    "dgx-h100": ClaimOptions(name="train", namespace="batch"),
-    "rtxpro6000-pcie-8": ClaimOptions(form="plain", device_class="rtx-gpu"),
-    "hgx-h200": ClaimOptions(nic_driver="dra.net", sizes=(2, 8)),
-    "dgx-a100": ClaimOptions(nic_driver="dra.net", sizes=(2,)),
-    "gb200-nvl72": ClaimOptions(driver="nodetopo.io"),
-    "hgx-b200": ClaimOptions(nic_driver="dra.net", cpu_driver="dra.cpu", cpus=12, sizes=(1, 8)),
-}
-"""A machine each, with what is asked for."""
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
@@ -50,20 +35,6 @@ def subrequests(spec: Any) -> list[Any]:
     (request,) = spec["devices"]["requests"]
     found: list[Any] = request["firstAvailable"]
     return found
-
-
-@pytest.mark.parametrize("machine", CASES)
-def test_the_objects_are_those_that_were_reviewed(machine: str, *, update_golden: bool) -> None:
-    found = export_claims(
-        [shape_of(bundled.machine(machine), CASES[machine].drivers)], CASES[machine]
-    )
-    text = yaml.safe_dump_all(found.objects, sort_keys=False, width=160)
-    text += "".join(f"# {line}\n" for line in texts(found))
-    golden = GOLDENS / f"dra-{machine}.yaml"
-    if update_golden:
-        golden.parent.mkdir(exist_ok=True)
-        golden.write_text(text)
-    assert text == golden.read_text()
 
 
 def test_the_last_alternative_is_any_gpus_of_the_class() -> None:

@@ -22,7 +22,7 @@ from agent.model.presence import ExpectedGpus
 from agent.model.probe_issue import ProbeIssue
 from agent.model.snapshot import Snapshot
 from agent.probes.sysfs.hca_probe import COUNTERS
-from scripts.docs.metrics import node_series
+from scripts.generators.metrics import node_series
 from tests.kernel.http.scraped import BROKEN, Readings, fetch, served
 from tests.kernel.readings import readings, with_facts
 

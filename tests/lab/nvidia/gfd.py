@@ -7,8 +7,6 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from agent.labels.catalogue import labels
 from agent.probes.capture.archive import unpack
 from tests.fake_nvml.build import NAME, library
@@ -59,9 +57,8 @@ class Bench:
 
     def ours(self) -> Labels:
         """Return our labels in NVIDIA's domain."""
-        with pytest.MonkeyPatch.context() as patch:
-            place = library(user_cache()) / NAME
-            snapshot = scan(self._home, self._host, place, patch, node="bench")
+        place = library(user_cache()) / NAME
+        snapshot = scan(self._home, self._host, place, node="bench")
         found = labels(snapshot, self._case.rules)
         return {key: value for key, value in found.items() if key.startswith("nvidia.com/")}
 

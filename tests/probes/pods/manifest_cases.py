@@ -1,7 +1,7 @@
 """Manifests, each with one thing changed, that the API server accepts or refuses.
 
 ``api_server_answers.json`` beside this file has what a real one answered:
-``tests/lab/test_manifests_refused.py --update-golden`` records it.
+``scripts/generate manifests`` records it.
 """
 
 import copy

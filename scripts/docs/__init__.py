@@ -1,1 +1,0 @@
-"""Generators of the reference pages; no part of the wheel."""

@@ -1,0 +1,113 @@
+"""The page of the alert rules, ``docs/operate/alerts.md``, and the PrometheusRule of kustomize."""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy" / "helm" / "files" / "alerts.yaml"
+PAGE = ROOT / "docs" / "operate" / "alerts.md"
+OBJECT = ROOT / "deploy" / "daemonset" / "components" / "alerts" / "prometheusrule.yaml"
+
+_INTRODUCTION = """\
+# Alerts
+
+Generated from `deploy/helm/files/alerts.yaml`, which is in Prometheus' own format. Give it to
+Prometheus in one of these ways:
+
+| Prometheus | what to do |
+| --- | --- |
+| its operator, with the Helm chart | switch the rules on in its values |
+| its operator, with kustomize | add the component `alerts` ([install.md](install.md#components)) |
+| by itself | name the file below `rule_files` |
+
+The operator takes only the rules that its `ruleSelector` selects: often they need a label, which a
+patch or a value of the chart adds. Scrape the pods' port `metrics`, under a job whose name has
+`nodetopo` in it. Adjust `for` and thresholds to your fleet.
+
+Alerts about a node carry its name in the label `node`. Where several clusters share a Prometheus,
+they and the recordings keep the label `cluster` apart. [runbook.md](runbook.md#alerts) says what to
+do about each, [metrics.md](../reference/metrics.md) describes every metric.
+`deploy/helm/files/dashboard.json` is a dashboard for Grafana, to be imported as it is or, with
+Grafana's sidecar, as a ConfigMap.
+
+## Rules
+
+| alert | severity | for | says |
+| --- | --- | --- | --- |
+"""
+
+_RECORDINGS = """
+## Recording rules
+
+A few series for each cluster, model or resource, where a query over every GPU of a large fleet
+takes long:
+
+| series | of |
+| --- | --- |
+"""
+
+
+def groups() -> list[dict[str, Any]]:
+    """Return the rule groups of the file."""
+    found: list[dict[str, Any]] = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    return found
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Return the alerts of the file in its order."""
+    return [rule for group in groups() for rule in group["rules"] if "alert" in rule]
+
+
+def recordings() -> list[dict[str, Any]]:
+    """Return the recording rules of the file in its order."""
+    return [rule for group in groups() for rule in group["rules"] if "record" in rule]
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    rows = [
+        f"| [{rule['alert']}](runbook.md#{rule['alert'].lower()}) | {rule['labels']['severity']} | "
+        f"{rule['for']} | {plain(rule['annotations']['summary'])} |\n"
+        for rule in alerts()
+    ]
+    recorded = [
+        f"| `{rule['record']}` | `{' '.join(rule['expr'].split())}` |\n" for rule in recordings()
+    ]
+    return _INTRODUCTION + "".join(rows) + _RECORDINGS + "".join(recorded)
+
+
+def plain(text: str) -> str:
+    """Return a text of a rule with words in place of what Prometheus puts in."""
+    text = re.sub(r"{{ \$labels\.(\w+) }}{{ \$labels\.(\w+) }}", r"*\1*", text)
+    text = re.sub(r"{{ (?:or )?\$labels\.(\w+)[^}]* }}", r"*\1*", text)
+    return re.sub(r"{{ \$value[^}]*}}", "*N*", text)
+
+
+def prometheus_rule() -> str:
+    """Return the object for Prometheus' operator as YAML: the file below ``spec``."""
+    lines = RULES.read_text("utf-8").splitlines(keepends=True)
+    start = lines.index("groups:\n")
+    return (
+        "# Generated from deploy/helm/files/alerts.yaml: scripts/generate alerts\n"
+        "apiVersion: monitoring.coreos.com/v1\n"
+        "kind: PrometheusRule\n"
+        "metadata:\n"
+        "  name: nodetopo\n"
+        "  namespace: nodetopo\n"
+        "spec:\n" + indent("".join(lines[start:]), "  ")
+    )
+
+
+def made() -> Mapping[Path, str]:
+    """Return the page and the object."""
+    return {PAGE: page(), OBJECT: prometheus_rule()}
+
+
+def owned() -> Iterable[Path]:
+    """Return the files of this generator."""
+    return (PAGE, OBJECT)

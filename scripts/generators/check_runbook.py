@@ -1,0 +1,81 @@
+"""The runbook's page of checks: for each one what it means, how to confirm it, and what to do."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from agent.checks.catalogue import RULES
+from agent.checks.rule import Claim, Rule, Severity, needed
+from agent.cluster.doctor.catalogue import RULES as DOCTOR_RULES
+
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "runbook-checks.md"
+
+_HEAD = """\
+# Runbook: checks
+
+What to do when a check of `health`, `audit` or `doctor` fails, by its code.
+
+Generated from the catalogues of rules by `scripts/generate`. `nodetopo explain CODE` prints
+the facts of one check, [checks.md](../reference/checks.md) and
+[doctor.md](../reference/doctor.md) list them with their references, and
+[runbook.md](runbook.md) has readiness, Events and conflicts.
+
+## How to use an entry
+
+1. **Find the code.** It stands in the output of the command, in the log (`node audited`) and in
+   `nodetopo_check_broken{report,code,verdict}`, which is 1 for each check that fails or warns.
+2. **Confirm it** with the command of the entry, on the node, or from a workstation with
+   `kubectl nodetopo NODE` before it. The finding names the device or setting, what was observed,
+   and what was expected.
+3. **Fix it**, then run the command again: it passes. The daemon judges `health` when the node
+   changes, and `audit` every ten minutes.
+4. **Or accept it** for a while, with a reason and a last day:
+   [waivers](../reference/checks.md#your-own-terms).
+
+A check whose input could not be read is *unknown*. The report names each missing input once, with
+the reason and the checks that need it; the entries below list what each check needs. To send a
+finding to somebody else, attach the archive of [`nodetopo support`](support.md).
+
+How a severity counts: *error* fails the command (exit status 1), *warning* does so with
+`--strict`, *info* is a remark.
+
+"""
+
+
+def page() -> str:
+    """Return the whole page as Markdown: an index, then an entry for each check."""
+    claims: tuple[Claim, ...] = (*RULES, *DOCTOR_RULES)
+    index = ["| code | does not hold | severity | command |", "| --- | --- | --- | --- |"]
+    index += [
+        f"| [{claim.code}](#{claim.code.lower()}) | {claim.claim} | {claim.severity} "
+        f"| `{claim.command}` |"
+        for claim in claims
+    ]
+    entries = "\n".join("\n".join(entry(claim)) + "\n" for claim in claims)
+    return _HEAD + "\n".join(index) + "\n\n" + entries
+
+
+def entry(claim: Claim) -> Iterator[str]:
+    """Yield the lines of the entry of *claim*; its heading is the code."""
+    yield f"## {claim.code}"
+    yield ""
+    verb = "is a remark" if claim.severity is Severity.INFO else "fails"
+    if claim.severity is Severity.WARNING:
+        verb = "warns"
+    yield f"{verb[0].upper()}{verb[1:]} where this does not hold: *{claim.claim}*."
+    yield ""
+    yield f"- **Meaning**: {claim.why}"
+    yield f"- **Confirm**: `nodetopo {claim.command} --only {claim.code}`"
+    if isinstance(claim, Rule) and (inputs := needed(claim)):
+        yield f"- **Unknown without**: {', '.join(inputs)}."
+    yield f"- **Fix**: {claim.remedy}."
+    yield f"- **More**: `nodetopo explain {claim.code}`, <{claim.reference}>"
+
+
+def made() -> Mapping[Path, str]:
+    """Return the page."""
+    return {PAGE: page()}
+
+
+def owned() -> Iterable[Path]:
+    """Return the file of this generator."""
+    return (PAGE,)

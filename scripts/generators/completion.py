@@ -1,0 +1,18 @@
+"""The completion scripts, made from the parser."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from agent.cli.completion import STORED, body
+from agent.cli.main import parser
+
+
+def made() -> Mapping[Path, str]:
+    """Return the scripts; two shells share one."""
+    whole = parser()
+    return {path: body(whole, shell) for shell, path in STORED.items()}
+
+
+def owned() -> Iterable[Path]:
+    """Return the stored scripts."""
+    return STORED.values()

@@ -1,0 +1,279 @@
+"""The documentation page of health, generated from the tables and the default rules."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from agent.daemon.hca_health import LOOK_S, PORTS_A_LOOK, SCAN_PAUSE_S
+from agent.health.hca import FIRMWARE, LINK_DOWN, HcaRules, Presence
+from agent.health.recovery import ACTIONS, NONE
+from agent.health.rules import HealthRules
+from agent.health.status import HealthClass
+from agent.health.xid import CATALOGUE_URL, REPEATED, ROWS, TABLE, TABLE_VERSION, UNLISTED, Row
+
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "health.md"
+
+NVIDIA_IGNORES = frozenset({13, 31, 43, 45, 68, 109})
+"""XIDs that NVIDIA's device plugin 0.17.1 to 0.20.0 ignores (its ``health.go``); every other one
+makes the GPU Unhealthy there for as long as the plugin runs."""
+
+_RULES = HealthRules()
+_HCA_RULES = HcaRules()
+
+_HCA_CAUSES = f"""\
+| reason | means | what to do |
+| --- | --- | --- |
+| `{LINK_DOWN}` | no port is ACTIVE | cable, transceiver, port of the switch; for InfiniBand the \
+subnet manager, if the port stays INIT; for RoCE the interface, if it is not up |
+| `{FIRMWARE}` | reading the state of its ports fails with EIO, ENXIO, ETIMEDOUT or EREMOTEIO | \
+`dmesg`; `devlink health`; a reset of the firmware, or a reboot |
+| `{Presence.REMOVED.value}` | its PCI function is not on the bus | `dmesg`, `lspci`; a reboot; \
+where virtual functions were removed on purpose, a restart of the daemon forgets them |
+| `{Presence.UNBOUND.value}` | its PCI function has no driver | bind the driver again |
+| `{Presence.UNREGISTERED.value}` | its driver has no RDMA device for it | load the RDMA part \
+of the driver (`mlx5_ib`); `devlink dev param show` has `enable_rdma` |
+| `{Presence.HIDDEN.value}` | the same, where each RDMA device belongs to one network namespace \
+(`rdma system` says `exclusive`) | nothing, if a pod has it: it is back at once when the pod ends |
+| `{Presence.MISSING.value}` | it is not listed, and has no PCI function, as software devices do | \
+add it again |
+"""
+
+_HEAD = f"""\
+# Health of GPUs and HCAs
+
+Generated from `agent/health/`.
+
+A GPU is offered to the kubelet as Healthy or Unhealthy; all its replicas and MIG devices follow
+it. Pods that run on an Unhealthy GPU go on running: the daemon kills, drains and resets nothing.
+It says what it saw, and stops handing out what would fail. The verdict and its reason are in the
+metrics and in Events; the kubelet passes on Healthy or Unhealthy, in `allocatedResourcesStatus` of
+the pods on it (feature gate `ResourceHealthStatus`, on by default from Kubernetes 1.36).
+
+With `cdi-spec: write`, a GPU that no CDI specification defines is Unhealthy for the kubelet, too,
+whatever its health ([allocate.md](../reference/allocate.md#the-cdi-specification)).
+
+## Sources
+
+| source | tells |
+| --- | --- |
+| NVML events | XIDs, the error codes of the driver, within a second; not all of them: a GPU \
+that is off the bus may send none, and some (79, 119, 120) are known not to arrive |
+| each scan of NVML | which GPUs are lost, the driver's recovery action (field 230), memory rows \
+and pages that wait for a reset or could not be replaced, whether the SRAM had more errors than \
+NVIDIA's threshold for an RMA, how many NVLinks are up |
+| the PCI bus, each scan | GPUs that were there and are gone, whatever NVML says |
+| how NVML fares | a call that does not return, a library that refuses everything |
+
+## Classes
+
+| class | the GPU is | until |
+| --- | --- | --- |
+| `app` | Healthy; the code is counted | |
+| `degraded` | Healthy, given out only where no sound GPU is left | it looks sound and the error \
+did not come again for {_RULES.degraded_s / 3600:g} h, or a reset was seen |
+| `reset` | Unhealthy | it looks sound after a reset |
+| `reboot` | Unhealthy | the node has booted |
+| `rma` | Unhealthy | an operator says so |
+
+*Looks sound*: NVML answers for it, the driver asks for nothing, nothing waits for a reset, and as
+many NVLinks are up as ever were in this boot (in MIG mode they do not count). What the driver told
+holds while a call does not tell, as rows while MIG is on. *After a reset*: the driver says that no
+recovery action is open, or a reset showed itself: an action that was open is not, rows that waited
+wait no more, the count of errors since the driver was loaded became smaller. A driver that does not
+know field 230 and shows none of these leaves the GPU Unhealthy until a reboot.
+
+## The protocol
+
+1. The same XID of the same GPU within {_RULES.dedupe_s:g} s is one occurrence; the counter has all.
+2. The class comes from the table below, or from `xid-classes`. What the driver itself asks for
+   outranks it: an open recovery action makes a GPU worse than the table says; that none is open
+   ends a verdict of class `reset`, by the evidence above and no earlier. A reboot that the driver
+   itself asked for is over when it asks no more; one that the table asks for, with a boot.
+3. A GPU recovers by evidence that holds for `recovery`, {_RULES.recovery_s:g} s: one scan begins
+   that time, and another one after it must still find the GPU sound. A new error begins it anew. A
+   scan that began before an error proves nothing about it.
+4. Application faults {" and ".join(f"{code}" for code in sorted(REPEATED))} that come
+   {_RULES.repeats} times within {_RULES.degraded_s / 3600:g} h degrade the GPU: then it is seldom \
+the application.
+5. A GPU that turned Unhealthy {_RULES.flaps} times within {_RULES.flap_s / 3600:g} h stays so
+   (`Flapping`) until the node boots or an operator ends it.
+6. Verdicts survive a restart of the daemon, in `health-file`. Another boot ends all of them but
+   `rma`. The default place is emptied by a boot.
+7. An XID that NVML reports without a GPU counts for every GPU, as far as a look at each does not
+   clear it, and makes none of them `Flapping`. Waiting for events may fail; that says nothing of
+   any GPU.
+8. A health file that was damaged while the daemon runs is written again from memory at the next
+   scan. One that cannot be read at a start has lost its verdicts, nobody knows on which GPUs: every
+   GPU is Unhealthy (`HealthNotKnown`) until it has looked sound for `recovery`. No scan could give
+   the evidence that classes `reboot` and `rma` ask for; what is still wrong with such a GPU shows
+   again, as a loss, a recovery action, a failed row remap or the next XID. The old content is kept
+   in `health.json.bad`. A missing file is no damage: that is how verdicts are ended by hand.
+
+To end a verdict by hand, **remove the health file** on the node: at its next scan the daemon judges
+every GPU anew, by what it sees then. What a GPU still reports, a failed row remap for one, comes
+back at once; to use such a GPU turn `health-checks` off.
+
+## When NVML fails as a whole
+
+| what happens | GPUs | reason |
+| --- | --- | --- |
+| {_RULES.unanswered} scans in a row get no answer, or one call is stuck for \
+{_RULES.unresponsive_s / 60:g} min: the driver hangs, and new work would | Unhealthy at once | \
+`NvmlUnresponsive` |
+| NVML refuses, with any code: mostly the daemon's container has lost its devices, after \
+`systemctl daemon-reload` for one, while jobs run on | as they were for \
+{_RULES.no_reading_s / 60:g} min, then Unhealthy | `NvmlRefuses` |
+| the same while PCI shows GPUs, for {_RULES.fresh_after_s / 60:g} min, codes 9 (driver not \
+loaded) and 18 excepted | as they were; the daemon asks for a fresh container, once in \
+{_RULES.fresh_every_s / 3600:g} h at most, and only where the health file can be written | |
+| code 18, kernel module and library of different versions: a driver upgrade is under way. Jobs \
+run on with the library they have; new pods would fail | as they were for \
+{_RULES.no_reading_s / 60:g} min, then Unhealthy; no restart | `NvmlVersionMismatch` |
+| the library is gone, as while a driver container is replaced | the same | `NvmlLibraryGone` |
+| the process that reads NVML dies | the same | `NvmlDied` |
+
+All of these end {_RULES.back_s:g} s after NVML gives readings again. A node that never had a GPU
+has none that could be Unhealthy.
+"""
+
+_TUNING = """\
+## Tuning
+
+| setting | does |
+| --- | --- |
+| `health-checks: false` | no verdicts at all: only lost GPUs are Unhealthy |
+| `xid-classes: "74=degraded,92=app"` | another class for single codes; `app` ignores one, \
+repeated or not |
+| `recovery: 5m` | longer evidence before a GPU is handed out again |
+| `health-file: /var/lib/nodetopo/health.json` | a place that a boot does not empty: `rma` \
+verdicts then outlive it |
+
+`DP_DISABLE_HEALTHCHECKS` and `DP_ENABLE_HEALTHCHECKS` of NVIDIA's plugin are understood; see
+[configuration.md](configuration.md).
+"""
+
+_DIFFERENCES = """\
+## Differences to NVIDIA's device plugin
+
+NVIDIA's plugin (0.17.1 to 0.20.0) ignores six XIDs and takes every other one as a reason to make
+the GPU Unhealthy, without a way back but its own restart, which forgets everything.
+
+- **Healthy here, Unhealthy there**: {app} (`app`), and {degraded} (`degraded`).
+- **Watched here, ignored there**: {watched}.
+- Codes in neither table: `{unlisted}` here, Unhealthy there.
+- Lost GPUs, recovery actions, failed row remaps and a driver that hangs are seen here without an
+  XID.
+- All replicas of a shared GPU follow it; there, up to 0.20.0, one of them does.
+- An error while waiting for events makes no GPU Unhealthy; there it makes all of them so.
+"""
+
+
+_HOLDS = ", ".join(f"{_HCA_RULES.hold_s(falls):g}" for falls in range(1, 8))
+
+_HCAS = f"""\
+## HCAs
+
+While HCAs are offered (`rdma-config`), each is Healthy as long as one of its ports is ACTIVE. The
+states of the ports are read every {LOOK_S:g} s, of more than {PORTS_A_LOOK} ports less often; \
+`health-checks`
+switches this off, too.
+
+1. A fault counts once it has lasted for {_HCA_RULES.confirm_s:g} s, over two readings at least: \
+a port that goes
+   down is out of the device list within ten seconds, a link that trains anew stays in it.
+2. An HCA that is down when the daemon starts is Unhealthy at once.
+3. A state that cannot be read keeps the verdict, as with EINVAL, which drivers answer for functions
+   that are restricted. A file that was refused is not read again before RDMA devices come or go.
+4. An HCA is Healthy again once it has been up for `recovery`. With the third fall within an hour
+   that time begins to double: {_HOLDS} s. So it changes no more
+   than fourteen times an hour, and with each change the kubelet writes its checkpoint.
+5. An HCA that is gone stays in the capacity, under its id. One that was renamed is the same HCA,
+   since its PCI function identifies it. RDMA devices that come, go or change their names ask for a
+   scan, once in {SCAN_PAUSE_S:g} s at most.
+6. Verdicts on HCAs do not survive a restart of the daemon: the ports say how they are.
+
+{_HCA_CAUSES}"""
+
+
+def page() -> str:
+    """Return the whole page as Markdown."""
+    parts = (_HEAD, _actions(), _xids(), _TUNING, _HCAS, _differences())
+    return "\n".join(parts)
+
+
+def _actions() -> str:
+    lines = [
+        "## Recovery actions",
+        "",
+        "What field 230 may hold (`nvmlDeviceGpuRecoveryAction_t`). An action that is not here",
+        "degrades the GPU.",
+        "",
+        "| number | the driver asks | class | reason |",
+        "| --- | --- | --- | --- |",
+        f"| {NONE} | for nothing | | |",
+        *(
+            f"| {action.number} | {action.said} | `{action.kind}` | `{action.reason}` |"
+            for action in ACTIONS.values()
+        ),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _xids() -> str:
+    return "".join(f"{line}\n" for line in _xid_lines())
+
+
+def _xid_lines() -> Iterator[str]:
+    yield "## XIDs"
+    yield ""
+    yield f"Edition {TABLE_VERSION} of [NVIDIA's catalogue]({CATALOGUE_URL}),"
+    yield f"for GPUs from Ampere on. Codes without a row are `{UNLISTED}`, and so is 999, the"
+    yield "driver's own word for an unknown one; the recovery action decides."
+    yield ""
+    yield "| XID | meaning | NVIDIA's action | class | why, where not by the action |"
+    yield "| --- | --- | --- | --- | --- |"
+    for row in ROWS:
+        yield _xid_line(row)
+
+
+def _xid_line(row: Row) -> str:
+    action = "none published" if row.action is None else f"`{row.action}`"
+    return f"| {spans(row.codes)} | {row.meaning} | {action} | `{row.kind}` | {row.why} |"
+
+
+def _differences() -> str:
+    def healthy(kind: HealthClass) -> str:
+        codes = (code for code, xid in TABLE.items() if xid.kind is kind)
+        return spans(sorted(set(codes) - NVIDIA_IGNORES))
+
+    watched = [code for code in sorted(NVIDIA_IGNORES) if TABLE[code].kind is not HealthClass.APP]
+    repeated = [f"{code} where it repeats" for code in sorted(REPEATED & NVIDIA_IGNORES)]
+    words = [f"{code} (`{TABLE[code].kind}`)" for code in watched] + repeated
+    return _DIFFERENCES.format(
+        app=healthy(HealthClass.APP),
+        degraded=healthy(HealthClass.DEGRADED),
+        watched=", ".join(words),
+        unlisted=UNLISTED,
+    )
+
+
+def spans(codes: list[int] | tuple[int, ...]) -> str:
+    """Return ascending *codes* with runs of three and more shortened: ``39-41, 70``."""
+    runs: list[list[int]] = []
+    for code in codes:
+        if runs and code == runs[-1][-1] + 1:
+            runs[-1].append(code)
+        else:
+            runs.append([code])
+    return ", ".join(
+        f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs
+    )
+
+
+def made() -> Mapping[Path, str]:
+    """Return the page."""
+    return {PAGE: page()}
+
+
+def owned() -> Iterable[Path]:
+    """Return the file of this generator."""
+    return (PAGE,)

@@ -1,0 +1,165 @@
+"""The reference page of the metrics, ``docs/reference/metrics.md``, made from the families."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.checks.catalogue import RULES
+from agent.health.xid import MAX_CODES
+from agent.kernel.http.families import families, series
+from agent.kernel.http.family import MOST_SERIES, PREFIX, Family, Per
+
+FAMILIES = tuple(family for _, family in families())
+"""In the order of the page."""
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+
+PROCESS_SERIES = 6
+"""Those of `prometheus_client.PROCESS_COLLECTOR`."""
+
+NODES = (
+    ("8 GPUs, 8 HCAs", {"gpus": 8, "hcas": 8}),
+    ("4 GPUs, 4 HCAs (a tray of an NVL72 rack)", {"gpus": 4, "hcas": 4}),
+    ("72 GPUs, 72 HCAs (a whole rack of 18 trays)", {"gpus": 72, "hcas": 72, "trays": 18}),
+    ("8 GPUs in 56 MIG devices of one profile, 8 HCAs", {"gpus": 8, "hcas": 8, "resources": 1}),
+    ("8 GPUs in MIG devices of three profiles, 8 HCAs", {"gpus": 8, "hcas": 8, "resources": 3}),
+)
+"""Nodes that the page counts the series of."""
+
+_INTRODUCTION = """\
+# Metrics
+
+Served on `--metrics-address` below `/metrics`, as Prometheus text or OpenMetrics. A scrape reads
+what is in memory: it asks neither NVML nor the API server, and opens no files but the three of
+`/proc/self` that `process_*` come from. Counters start at 0 with the process.
+
+- A fact that is unknown has no sample. Before the first scan, neither the node nor its GPUs have.
+- `gpu` is NVML's index, `uuid` the name that the GPU keeps; `nodetopo_gpu_info` joins the two, and
+  `nodetopo_node_info` has the name of the node: `nodetopo_gpu_healthy * on (cluster, job, instance)
+  group_left (node) nodetopo_node_info`.
+- No pod is named.
+- `process_*` are those of the Prometheus client library: CPU, memory, open files, start time.
+
+The same address serves `/healthz` and `/readyz`:
+[runbook.md](../operate/runbook.md#readiness-and-liveness).
+Alerting rules: [alerts.md](../operate/alerts.md).
+
+`docs/reference/metrics.md` is generated from the `metrics.py` of `agent/components/`.
+
+## Metrics
+
+| Metric | Type | Labels | Meaning | Samples | Series at most |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+_SERIES = """\
+
+## Series per node
+
+A node without problems has at most
+
+    {node} + {gpu} * GPUs + {resource} * resources + {hca} * HCAs + {port} * ports
+
+series, `process_*` included: MIG devices and replicas add none of their own, only the resources
+that they are offered as. HCAs have one port each in the table, and are offered.
+
+| Node | Series at most |
+| --- | --- |
+{rows}
+Problems add series, and these have limits, too:
+
+| Metric | Series at most |
+| --- | --- |
+| `nodetopo_check_broken` | one for each check: {rules} |
+| `nodetopo_xid_events_total` | for each GPU, one for each XID that it had |
+| `nodetopo_pods_misaligned` | one for each cause, however many pods |
+| `nodetopo_probe_issues` | one for each probe |
+
+[health.md](../operate/health.md#xids) lists the XIDs; of other codes, those beyond {codes} of one
+GPU are counted as XID 0. [alignment.md](alignment.md) lists the causes.
+
+Whatever the hardware, its drivers or a file say, no metric has more than {most} series; the rest is
+left out.
+
+## The minimal set
+
+Large fleets may keep {minimal} series of a node with 8 GPUs instead of {whole}. These carry every
+critical alert, the recording rules of [alerts.md](../operate/alerts.md), and what the fleet rows of
+the dashboard show. In a PodMonitor, below `podMetricsEndpoints`:
+
+```yaml
+metricRelabelings:
+  - sourceLabels: [__name__]
+    action: keep
+    regex: {pattern}
+```
+"""
+
+
+def page() -> str:
+    """Return the page as Markdown, one row per family."""
+    return _INTRODUCTION + "".join(map(_row, FAMILIES)) + _series()
+
+
+def minimal_pattern() -> str:
+    """Return the expression for the names of the minimal set."""
+    names = [family.full_name.removeprefix(PREFIX) for family in FAMILIES if family.is_minimal]
+    return f"{PREFIX}({'|'.join(names)})"
+
+
+def node_series(
+    *, gpus: int, resources: int = 1, hcas: int = 0, ports: int | None = None, trays: int = 1
+) -> int:
+    """Return the most series of *trays* nodes without problems that have so much together."""
+    alone = series(gpus=0, resources=resources) + PROCESS_SERIES
+    devices = series(gpus=gpus, hcas=hcas, ports=ports) - series(gpus=0, hcas=0)
+    return trays * alone + devices
+
+
+def _series() -> str:
+    most = {
+        per: sum(family.most for family in FAMILIES if family.per is per)
+        for per in (Per.NODE, Per.GPU, Per.RESOURCE, Per.HCA, Per.PORT)
+    }
+    minimal = [family for family in FAMILIES if family.is_minimal]
+    eight = {
+        Per.NODE: 1,
+        Per.GPU: 8,
+        Per.RESOURCE: 1,
+        Per.HCA: 8,
+        Per.PORT: 8,
+        Per.PROBLEM: 0,
+    }
+    return _SERIES.format(
+        node=most[Per.NODE] + PROCESS_SERIES,
+        gpu=most[Per.GPU],
+        resource=most[Per.RESOURCE],
+        hca=most[Per.HCA],
+        port=most[Per.PORT],
+        rows="".join(f"| {text} | {node_series(**counts):,} |\n" for text, counts in NODES),
+        rules=len(RULES),
+        codes=MAX_CODES,
+        most=f"{MOST_SERIES:,}",
+        minimal=sum(family.most * eight[family.per] for family in minimal),
+        whole=node_series(gpus=8, hcas=8),
+        pattern=minimal_pattern(),
+    )
+
+
+def _row(family: Family[Any]) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    most = "see below" if family.per is Per.PROBLEM else f"{family.most} per {family.per}"
+    when = f"where {family.when}" if family.when else "always"
+    return (
+        f"| `{family.full_name}` | {family.kind} | {labels} | {family.text}. | {when} | {most} |\n"
+    )
+
+
+def made() -> Mapping[Path, str]:
+    """Return the page."""
+    return {PAGE: page()}
+
+
+def owned() -> Iterable[Path]:
+    """Return the file of this generator."""
+    return (PAGE,)
