@@ -1,6 +1,7 @@
 """All rules in the order of a report, and how to find one by its code or area."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from agent.checks import (
@@ -20,32 +21,35 @@ from agent.checks import (
     runtime,
 )
 from agent.checks.alignment import rules as alignment
-from agent.checks.kubelet import policies
+from agent.checks.kubelet import known_bugs, policies
 from agent.checks.pods import catalogue
 from agent.checks.rule import Area, Claim, Rule, Suite
 from agent.errors import InputError, closest
 
 _Claim = TypeVar("_Claim", bound=Claim)
 
-RULES: tuple[Rule, ...] = (
-    *gpu.RULES,
-    *mig.RULES,
-    *nvlink.RULES,
-    *pcie.RULES,
-    *complexes.PCIE,
-    *numa.RULES,
-    *rdma.RULES,
-    *rdma_cards.RULES,
-    *gpudirect.RULES,
-    *complexes.GPUDIRECT,
-    *kernel.RULES,
-    *runtime.RULES,
-    *policies.RULES,
-    *plugin.RULES,
-    *plugin_rdma.RULES,
-    *qos.RULES,
-    *catalogue.RULES,
-    *alignment.RULES,
+RULES: tuple[Rule, ...] = tuple(
+    replace(rule, caution=known_bugs.caution)
+    for rule in (
+        *gpu.RULES,
+        *mig.RULES,
+        *nvlink.RULES,
+        *pcie.RULES,
+        *complexes.PCIE,
+        *numa.RULES,
+        *rdma.RULES,
+        *rdma_cards.RULES,
+        *gpudirect.RULES,
+        *complexes.GPUDIRECT,
+        *kernel.RULES,
+        *runtime.RULES,
+        *policies.RULES,
+        *plugin.RULES,
+        *plugin_rdma.RULES,
+        *qos.RULES,
+        *catalogue.RULES,
+        *alignment.RULES,
+    )
 )
 HEALTH: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.suite is Suite.HEALTH)
 AUDIT: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.suite is Suite.AUDIT)

@@ -7,7 +7,6 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from agent.checks.kubelet.known_bugs import caution
 from agent.checks.rule import Claim, Finding, Missing, Rule, Severity, Skip, Verdict
 from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.model.plain import to_plain
@@ -157,8 +156,8 @@ def _judge(rule: Rule, snapshot: Snapshot, terms: Overrides) -> Result:
             case Finding():
                 findings.append(part)
     result = judged(rule, tuple(findings), tuple(missing), severity)
-    if findings and rule.cure is not None:
-        result = replace(result, caution=caution(snapshot, rule.cure(snapshot)))
+    if findings and rule.cure is not None and rule.caution is not None:
+        result = replace(result, caution=rule.caution(snapshot, rule.cure(snapshot)))
     return result if result.verdict is Verdict.PASS else _with_waivers(result, terms)
 
 

@@ -103,6 +103,9 @@ Reason: TypeAlias = Callable[[Snapshot], str | None]
 Cure: TypeAlias = Callable[[Snapshot], Snapshot]
 """Returns a snapshot as it is once a remedy is applied."""
 
+Caution: TypeAlias = Callable[[Snapshot, Snapshot], str | None]
+"""Says what a change from one snapshot to another brings about; ``None`` for nothing bad."""
+
 Judgement: TypeAlias = Iterator[Finding | Missing | Skip]
 """What a rule yields about a snapshot.
 
@@ -177,12 +180,13 @@ class Rule(Claim):
 
     Attributes:
         judge: yields what breaks the claim, what is missing, or why it does not apply.
-        cure: applies the remedy to a snapshot; ``None`` where the remedy is outside of it. The
-            engine compares the state that it leads to with the known bugs of the kubelet.
+        cure: applies the remedy to a snapshot; ``None`` where the remedy is outside of it.
+        caution: says which known bugs the cure brings about; the catalogue gives it to every rule.
     """
 
     judge: Callable[[Snapshot], Judgement]
     cure: Cure | None = None
+    caution: Caution | None = None
 
     @property
     def area(self) -> Area:
