@@ -73,6 +73,11 @@ def files(settings: Settings) -> tuple[Path, ...]:
     return tuple(path for files_of in followed if files_of for path in files_of(settings))
 
 
+def only_reading(settings: Settings) -> Settings:
+    """Return *settings* without those that let the daemon write to the API server."""
+    return settings.but(**{name: False for name, option in options().items() if option.writes})
+
+
 def option(name: str) -> Option:
     """Return the option of the field *name*."""
     return options()[name]

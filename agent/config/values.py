@@ -40,6 +40,7 @@ class Option:
         group: the title of the group it belongs to, for ``run --help``.
         choices: empty where any value is accepted.
         is_live: the running daemon takes up a changed value.
+        writes: a switch that lets the daemon write to the API server.
         before: the setting that follows this one in the help; empty for none.
     """
 
@@ -50,6 +51,7 @@ class Option:
     choices: tuple[str, ...] = ()
     is_live: bool = False
     before: str = ""
+    writes: bool = False
 
 
 def shown(value: object) -> str:

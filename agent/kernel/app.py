@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
-from agent.config.settings import Settings
+from agent.config.settings import Settings, only_reading
 from agent.daemon import logs, loops
 from agent.daemon.descriptors import raise_descriptor_limit
 from agent.daemon.gpu_health import health_file
@@ -24,16 +24,14 @@ from agent.daemon.target import open_target
 from agent.errors import AgentError
 from agent.footprint import settle
 from agent.kernel.component import Component, Kernel, NvmlEvents, Start, wait_registered
-from agent.kernel.components import COMPONENTS, part, terms_of
+from agent.kernel.made import checked, make
 from agent.kubeapi.watch import NodeWatch
-from agent.store import SnapshotStore
 
 if TYPE_CHECKING:  # loaded once the kubelet has the devices
     from agent.kernel.http.server import MetricsServer
 
 Report: TypeAlias = Callable[[Kernel, threading.Event], bool]
-"""Waits until the kubelet has the devices, and shows that to a person. Returns whether it did: not
-where the event was set before."""
+"""Shows a person what the kubelet has once it has the devices; returns False if stopped before."""
 
 GRACE_S = 0.5
 """How long the loops get to end; with the rest of a stop it makes less than a second."""
@@ -63,12 +61,7 @@ def run(settings: Settings, report: Report | None = None, reloader: Reloader | N
     os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)
     raise_descriptor_limit()
     with ExitStack() as stack:
-        ours: list[str] = []
-        for terms in map(terms_of, COMPONENTS):  # before a child is started for what fails
-            if hasattr(terms, "check"):
-                terms.check(settings)
-            if hasattr(terms, "resources"):
-                ours += terms.resources(settings)
+        ours = checked(settings)  # before a child is started for a setting that fails
         events = NvmlEvents()
         on_events = events.take if settings.health_checks else None
         target = stack.enter_context(open_target(settings, on_events, ours))
@@ -77,24 +70,12 @@ def run(settings: Settings, report: Report | None = None, reloader: Reloader | N
         kernel = Kernel(
             settings=settings,
             target=target,
-            store=SnapshotStore(),
             reloader=reloader,
             nvml_events=events,
         )
         daemon = Daemon(kernel)
         stack.callback(daemon.close)
         return daemon.run(report)
-
-
-def only_reading(settings: Settings) -> Settings:
-    """Return *settings* without what writes to the API server, which the running plugin does."""
-    return settings.but(
-        publish_labels=False,
-        publish_events=False,
-        publish_zones=False,
-        annotate_pods=False,
-        dra=False,
-    )
 
 
 class Daemon:
@@ -106,7 +87,7 @@ class Daemon:
         self._group = ActorGroup()
         self._metrics: MetricsServer | None = None
         kernel.start = self._group.start
-        self._first = self._add(Start.AT_ONCE)
+        self._first = make(kernel, Start.AT_ONCE)
         if kernel.reloader is not None:
             kernel.reloader.on_news = kernel.wake.set
 
@@ -157,20 +138,6 @@ class Daemon:
         if self.kernel.reloader is not None:
             self.kernel.reloader.ask()
 
-    def _add(self, start: Start) -> list[Component]:
-        """Import and make the wanted components of *start*."""
-        made = []
-        for name, class_name in COMPONENTS.items():
-            terms = terms_of(name)
-            if terms.START is start and terms.is_wanted(self.kernel):
-                component: Component = getattr(part(name, "component"), class_name)(self.kernel)
-                component.name = name
-                made.append(component)
-                self.kernel.running.append(component)
-        order = list(COMPONENTS)
-        self.kernel.running.sort(key=lambda component: order.index(component.name))
-        return made
-
     def _run_loops(self, components: Iterable[Component]) -> None:
         for component in components:
             for name, loop in component.loops():
@@ -192,13 +159,13 @@ class Daemon:
     def _run_registered(self, stopping: threading.Event) -> None:
         """Start the non-critical components; to load them costs 0.5 s of CPU."""
         if not self.kernel.wait_registered(stopping):
-            self._run_loops(self._add(Start.REGISTERED))
+            self._run_loops(make(self.kernel, Start.REGISTERED))
         stopping.wait()
 
     def _publish(self) -> None:
         """Serve metrics and pages, and start the components that publish."""
         kernel = self.kernel
-        made = self._add(Start.DECIDED)
+        made = make(kernel, Start.DECIDED)
         if kernel.settings.metrics_address is not None:
             self._serve(kernel.settings.metrics_address)
         self._run_loops(made)

@@ -189,7 +189,7 @@ class Kernel:
 
     settings: Settings
     target: Target
-    store: SnapshotStore
+    store: SnapshotStore = field(default_factory=SnapshotStore)
     wake: threading.Event = field(default_factory=threading.Event)
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
     reloader: Reloader | None = None

@@ -11,7 +11,8 @@ from agent.config.settings import Settings
 from agent.daemon.target import Machine, Target
 from agent.deviceplugin.fake_kubelet import FakeKubelet
 from agent.kernel.component import Component, Kernel
-from agent.kernel.components import COMPONENTS, part
+from agent.kernel.components import terms_of
+from agent.kernel.made import add
 from agent.model.nvml_event import NvmlStatus
 from agent.model.snapshot import Snapshot
 from agent.store import SnapshotStore
@@ -50,12 +51,7 @@ def kernel_of(
 
 def added(kernel: Kernel, name: str) -> Component | None:
     """Make the component *name* for *kernel*; ``None`` where the settings do not ask for it."""
-    if not part(name, "terms").is_wanted(kernel):
-        return None
-    component: Component = getattr(part(name, "component"), COMPONENTS[name])(kernel)
-    component.name = name
-    kernel.running.append(component)
-    return component
+    return add(kernel, name) if terms_of(name).is_wanted(kernel) else None
 
 
 def component_of(kernel: Kernel, kind: type[Kind]) -> Kind:

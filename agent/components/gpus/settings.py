@@ -34,6 +34,7 @@ class GpuSettings(KernelSettings):
     dra: bool = DEVICES.switch(
         False,  # the device plugin serves every Kubernetes; DRA needs 1.34, and classes
         "publish GPUs as devices of our DRA driver nodetopo.io, and offer none by device plugin",
+        writes=True,
     )
     mig_strategy: str = DEVICES.choice(
         "none", "how MIG devices are offered", "none", "single", "mixed", is_live=True

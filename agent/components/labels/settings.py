@@ -26,6 +26,7 @@ class LabelSettings(GpuSettings):
         False,
         "write labels to the Node; default yes with a kubeconfig or in a cluster",
         before="publish_events",
+        writes=True,
     )
     label_outputs: tuple[str, ...] = LABELS.setting(
         (NODE,), values.several_of(OUTPUTS), f"where labels go, of {', '.join(OUTPUTS)}", "LIST"

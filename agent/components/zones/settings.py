@@ -13,8 +13,10 @@ class ZoneSettings(KernelSettings):
     publish_zones: bool = CLUSTER.switch(
         False,  # another program may, and the object's definition is not in every cluster
         "write what each NUMA node has left, as a NodeResourceTopology object",
+        writes=True,
     )
     annotate_pods: bool = CLUSTER.switch(
         False,  # takes the right to patch pods
         "write onto each pod which NUMA nodes it got, as KAI reads it",
+        writes=True,
     )

@@ -30,6 +30,7 @@ class Group:
         choices: tuple[str, ...] = (),
         is_live: bool = False,
         before: str = "",
+        writes: bool = False,
     ) -> Mapping[str, Option]:
         """Return the field metadata of a setting; *is_live*: it can change without a restart."""
         option = Option(
@@ -40,6 +41,7 @@ class Group:
             choices=choices,
             is_live=is_live,
             before=before,
+            writes=writes,
         )
         return {"option": option}
 
@@ -77,12 +79,19 @@ class Group:
         return field(default=default, metadata=metadata)
 
     def switch(
-        self, default: bool, explanation: str, *, is_live: bool = False, before: str = ""
+        self,
+        default: bool,
+        explanation: str,
+        *,
+        is_live: bool = False,
+        before: str = "",
+        writes: bool = False,
     ) -> bool:
-        """Declare a setting that is true or false."""
-        return self.setting(
-            default, values.switch, explanation, "BOOL", is_live=is_live, before=before
+        """Declare a setting that is true or false; *writes*: it lets the API server be written."""
+        metadata = self.option(
+            values.switch, explanation, "BOOL", is_live=is_live, before=before, writes=writes
         )
+        return field(default=default, metadata=metadata)
 
 
 NODE = Group("node")

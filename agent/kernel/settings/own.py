@@ -96,7 +96,9 @@ class KernelSettings:
         None, values.path, "how to reach the API server; default the pod's own", "FILE"
     )
     publish_events: bool = CLUSTER.switch(
-        False, "write Events about the Node; default as publish-labels"
+        False,
+        "write Events about the Node; default as publish-labels",
+        writes=True,
     )
 
     # Named configs: one file of a directory, chosen by the Node's label.

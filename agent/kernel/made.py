@@ -1,0 +1,44 @@
+"""Makes the components that the settings ask for, when their time has come."""
+
+from agent.config.settings import Settings
+from agent.kernel.component import Component, Kernel, Start
+from agent.kernel.components import COMPONENTS, part, terms_of
+
+
+def checked(settings: Settings) -> tuple[str, ...]:
+    """Let every component check *settings*; return the resources that they would offer.
+
+    Raises:
+        AgentError: they cannot be used.
+    """
+    offered: list[str] = []
+    for terms in map(terms_of, COMPONENTS):
+        if hasattr(terms, "check"):
+            terms.check(settings)
+        if hasattr(terms, "resources"):
+            offered += terms.resources(settings)
+    return tuple(offered)
+
+
+def make(kernel: Kernel, start: Start) -> list[Component]:
+    """Import and make the wanted components of *start*, and add them to those of *kernel*.
+
+    Raises:
+        AgentError: the settings do not fit this machine.
+    """
+    made = []
+    for name in COMPONENTS:
+        terms = terms_of(name)
+        if terms.START is start and terms.is_wanted(kernel):
+            made.append(add(kernel, name))
+    order = list(COMPONENTS)
+    kernel.running.sort(key=lambda component: order.index(component.name))
+    return made
+
+
+def add(kernel: Kernel, name: str) -> Component:
+    """Import and make the component *name*."""
+    component: Component = getattr(part(name, "component"), COMPONENTS[name])(kernel)
+    component.name = name
+    kernel.running.append(component)
+    return component
