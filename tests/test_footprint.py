@@ -30,6 +30,7 @@ TIMEOUT_S = 120.0
 DAEMON_LIBRARIES = {
     *("grpc", "google", "typing_extensions"),  # the device plugin API and PodResources
     *("urllib3", "prometheus_client", "structlog", "yaml"),
+    "psutil",  # the audit
 }
 CHILD_LIBRARIES = {"pynvml"}
 
@@ -52,19 +53,10 @@ DAEMON_STANDARD = CHILD_STANDARD | {
 """What they name, and what that imports in the running version of Python."""
 
 DAEMON_PACKAGES = {
+    *("admission", "allocation", "backoff", "checks", "cli", "components"),
+    *("config", "daemon", "deviceplugin"),
     *(
-        "admission",
-        "allocation",
-        "backoff",
-        "checks",
-        "cli",
-        "components",
-        "config",
-        "daemon",
-        "deviceplugin",
         "dra",
-    ),
-    *(
         "errors",
         "footprint",
         "formats",
@@ -74,11 +66,8 @@ DAEMON_PACKAGES = {
         "labels",
         "machines",
         "model",
-        "nccl",
-        "outage",
-        "probes",
     ),
-    *("publish", "rdma", "rdmaplugin", "store", "topology", "zones"),
+    *("nccl", "outage", "probes", "publish", "rdma", "rdmaplugin", "store", "topology", "zones"),
 }
 DAEMON_COMMANDS = {"main", "output", "parser", "run", "files", "source"}
 """Modules of agent.cli."""

@@ -14,6 +14,7 @@ from agent.probes.capture.archive import Entry
 from tests.compose.entries import file
 from tests.compose.host_settings import device_names
 from tests.compose.kubelet import SOURCE
+from tests.probes.process_files import stat_line
 
 _PIDS = {"nv-fabricmanager": 1403, "containerd": 1617, "kubelet": 2048}
 _TOOLKIT = "nvidia-container-runtime"
@@ -43,18 +44,19 @@ def entries(snapshot: Snapshot) -> Iterator[Entry]:
 
 def _processes(host: HostSettings) -> Iterator[Entry]:
     flags = f"--kubeconfig=/etc/kubernetes/kubelet.conf --config={SOURCE}"
-    yield _command("kubelet", f"/usr/bin/kubelet {flags}")
+    yield from _command("kubelet", f"/usr/bin/kubelet {flags}")
     if host.fabric_manager:
         configuration = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
-        yield _command("nv-fabricmanager", f"/usr/bin/nv-fabricmanager -c {configuration}")
+        yield from _command("nv-fabricmanager", f"/usr/bin/nv-fabricmanager -c {configuration}")
     for runtime in host.runtimes or ():
-        yield _command(runtime.name, f"/usr/bin/{runtime.name}")
+        yield from _command(runtime.name, f"/usr/bin/{runtime.name}")
         yield file(f"proc/{_PIDS[runtime.name]}/limits", _limits(runtime))
 
 
-def _command(name: str, words: str) -> Entry:
+def _command(name: str, words: str) -> Iterator[Entry]:
     line = "".join(f"{word}\0" for word in words.split())
-    return Entry(path=f"proc/{_PIDS[name]}/cmdline", content=line.encode())
+    yield Entry(path=f"proc/{_PIDS[name]}/cmdline", content=line.encode())
+    yield file(f"proc/{_PIDS[name]}/stat", stat_line(_PIDS[name], name))
 
 
 def _limits(runtime: RuntimeProcess) -> str:

@@ -1,4 +1,4 @@
-"""The processes of the host, as far as a container that shares its process namespace sees them."""
+"""The host's processes; only a container that shares the host's process namespace sees them."""
 
 import re
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import Any
 from agent.formats.fields import dig, mappings
 from agent.model.digits import is_digits
 from agent.model.host import UNLIMITED, RuntimeProcess
-from agent.probes.kubelet.process import arguments
+from agent.probes.process_table import commands
 from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Tree
 
@@ -68,14 +68,14 @@ def host_processes(procfs: Tree) -> tuple[Process, ...] | None:
 
     Kernel threads have no arguments and are left out, as are processes that end meanwhile.
     """
-    files = Files("host", procfs)
-    processes: list[Process] = []
-    for pid in sorted(int(name) for name in files.names(".") or () if is_digits(name)):
-        words = arguments((files.content(f"{pid}/cmdline") or b"").rstrip(b"\n"))
-        if name := PurePosixPath(words[0]).name:
-            processes.append(Process(pid=pid, name=name, arguments=tuple(words[1:])))
+    processes = tuple(
+        Process(pid=pid, name=name, arguments=tuple(words[1:]))
+        for pid, words in commands(procfs.root)
+        if words and (name := PurePosixPath(words[0]).name)
+    )
     sees_host = any(process.name in _HOST_ONLY for process in processes)
-    return tuple(processes) if sees_host or files.text("2/comm") == _KTHREADD else None
+    is_host = sees_host or Files("host", procfs).text("2/comm") == _KTHREADD
+    return processes if is_host else None
 
 
 def of_the_node(files: Files, processes: Iterable[Process]) -> tuple[Process, ...]:

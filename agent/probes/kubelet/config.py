@@ -24,6 +24,7 @@ from agent.probes.kubelet.file import (
 )
 from agent.probes.kubelet.merge import FLAGS, Merge, override
 from agent.probes.kubelet.sources import USUAL_PLACES, Sources, find_sources
+from agent.probes.process_table import started_at
 from agent.probes.sysfs.tree import Root, Tree
 
 __all__ = ["FLAGS", "KIND", "read_kubelet_settings"]
@@ -46,15 +47,9 @@ SUFFIXES = (".conf", ".yaml", ".yml", ".json")
 MAX_LOOKED_AT = 64
 """Most files that are opened to see whether they hold a KubeletConfiguration."""
 
-USER_HZ = 100
-"""Ticks a second of ``/proc/<pid>/stat``, on every architecture of Linux that has GPUs
-(kernel include/asm-generic/param.h)."""
-
 MARGIN_S = 2.0
-"""A file must be younger by this: ``btime`` is in whole seconds (kernel fs/proc/stat.c)."""
-
-_START_TIME = 19
-"""Its place in ``/proc/<pid>/stat`` behind the program's name (proc_pid_stat(5), field 22)."""
+"""A file must be younger by this: the kernel tells the time of boot in whole seconds (``btime``,
+kernel fs/proc/stat.c)."""
 
 
 def read_kubelet_settings(
@@ -206,11 +201,8 @@ def changed_since(
     """
     if sources.pid is None or sources.embedded_in in ("k3s", "microk8s"):
         return None
-    try:
-        own = procfs.content(f"{sources.pid}/stat").rpartition(b")")[2].split()
-        boot = [line for line in procfs.content("stat").splitlines() if line.startswith(b"btime ")]
-        started = int(boot[0].split()[1]) + int(own[_START_TIME]) / USER_HZ  # of the epoch
-    except (OSError, ValueError, IndexError):
+    started = started_at(procfs.root, sources.pid)
+    if started is None:
         return None
     changed = []
     for path in files:

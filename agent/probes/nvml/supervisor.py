@@ -27,6 +27,7 @@ from agent.probes.nvml.event_pipe import EventPipe
 from agent.probes.nvml.launch import child_environment, library_file
 from agent.probes.nvml.library import NOT_FOUND
 from agent.probes.nvml.record import NvmlReading, Recording, with_last_known
+from agent.probes.process_table import resident_bytes
 
 FIRST_DELAY_S = 1.0
 """Wait before the second attempt; doubles with every failure in a row."""
@@ -48,7 +49,6 @@ REPLACE_RETRY_S = 600.0
 RETIRE_S = 10.0
 """How long a child that is replaced may take to deliver its last events; it needs 0.4 s."""
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 _EXIT_S = 1.0  # for a child that has nothing to do; it needs milliseconds
 _NO_LIBRARY = (NOT_FOUND, 13)
 """``NVML_ERROR_LIBRARY_NOT_FOUND``, and ``…FUNCTION_NOT_FOUND`` for what every driver has."""
@@ -385,7 +385,7 @@ class _Child:
         line = read_line(self.output, timeout_s)
         if line:
             self._answers += 1
-            size = resident_bytes(self.pid)
+            size = resident_bytes(self.pid) if self._answers >= SETTLED_ANSWERS else None
             if self._answers == SETTLED_ANSWERS:
                 self._settled = size
             if size is not None and self._settled is not None:
@@ -510,12 +510,3 @@ def read_line(descriptor: int, timeout_s: float) -> bytes | None:
         if line.endswith(b"\n"):
             return bytes(line)
     return None
-
-
-def resident_bytes(pid: int) -> int | None:
-    """Return the memory of the process *pid* (proc_pid_statm(5)); ``None`` if it cannot be read."""
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]
-    except (OSError, IndexError):  # IndexError: the process has just ended
-        return None
-    return int(pages) * _PAGE

@@ -10,15 +10,14 @@ from agent.model.node import NodeStatus
 from agent.model.operator_labels import MIG_STATE
 from agent.model.snapshot import Snapshot
 from agent.probes.host.driver_holders import driver_holders, with_driver_holders
+from tests.probes.process_files import write_process
 
 CONTAINER = "0123456789ab" + "c" * 52
 
 
 def process(procfs: Path, pid: int, name: str, *targets: str, group: str = "0::/") -> Path:
-    place = procfs / str(pid)
-    (place / "fd").mkdir(parents=True)
-    (place / "cmdline").write_bytes(f"/usr/bin/{name}\0--flag\0".encode())
-    (place / "cgroup").write_text(f"{group}\n")
+    place = write_process(procfs, pid, f"/usr/bin/{name}", "--flag", cgroup=f"{group}\n")
+    (place / "fd").mkdir()
     for number, target in enumerate(targets):
         (place / "fd" / str(number)).symlink_to(target)
     return place

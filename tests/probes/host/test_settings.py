@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from agent.model.snapshot import Snapshot
 from agent.probes.discover import Roots, discover
 from agent.probes.host.settings import read_host_settings
 from tests.probes.host.host_parts import HostTree
+from tests.probes.process_files import write_process
 
 CPU = CpuTopology(online=CpuSet.of([0]))
 TREE = (
@@ -21,8 +23,6 @@ TREE = (
     "etc/containerd/\n  config.toml = version = 2\n"
     "etc/nvidia-container-runtime/\n  config.toml = debug = true\n"
     "proc/\n  swaps = Filename Type Size Used Priority\n"
-    "proc/7/\n  cmdline = /usr/bin/containerd\n"
-    "proc/8/\n  cmdline = nv-fabricmanager\n"
     "proc/irq/\n"
     "sys/class/dmi/id/\n  sys_vendor = NVIDIA\n"
     "sys/fs/cgroup/\n  cgroup.controllers = cpu\n"
@@ -35,8 +35,16 @@ TREE = (
 )
 
 
-def test_all_parts_are_read(host_tree: HostTree) -> None:
+@pytest.fixture
+def root(host_tree: HostTree) -> Path:
+    """Return the root of a host with everything."""
     root = host_tree(TREE)
+    write_process(root / "proc", 7, "/usr/bin/containerd")
+    write_process(root / "proc", 8, "nv-fabricmanager")
+    return root
+
+
+def test_all_parts_are_read(root: Path) -> None:
     found = read_host_settings(root / "sys", root / "proc", root, hcas=(), cpu=CPU)
     assert found == (
         HostSettings(
@@ -87,14 +95,19 @@ def test_only_audits_read_them(unpacked: Callable[[str], Path]) -> None:
     )
 
 
-def test_settings_survive_a_capture(host_tree: HostTree) -> None:
-    root = host_tree(TREE)
+def test_settings_survive_a_capture(root: Path) -> None:
     found, _ = read_host_settings(root / "sys", root / "proc", root, hcas=(), cpu=CPU)
     assert decode(encode(Snapshot(host=found))).snapshot.host == found
 
 
 FILES = (
-    *("proc/swaps", "proc/7/cmdline", "proc/7/limits", "proc/irq/1/effective_affinity_list"),
+    *(
+        "proc/swaps",
+        "proc/7/cmdline",
+        "proc/7/stat",
+        "proc/7/limits",
+        "proc/irq/1/effective_affinity_list",
+    ),
     *("etc/containerd/config.toml", "etc/crio/crio.conf", "etc/cdi/a.json", "etc/cdi/b.yaml"),
     *("etc/nvidia-container-runtime/config.toml", "sys/class/dmi/id/sys_vendor"),
     *("sys/devices/system/cpu/cpu0/cpuidle/state0/name", "proc/7/cgroup"),
@@ -114,8 +127,7 @@ def test_no_bytes_in_any_file_break_it(tmp_path: Path, contents: dict[str, bytes
     assert found.idle_states is not None
 
 
-def test_huge_files_are_issues(host_tree: HostTree) -> None:
-    root = host_tree(TREE)
+def test_huge_files_are_issues(root: Path) -> None:
     names = ("etc/containerd/config.toml", "etc/cdi/a.yaml", "etc/cdi/b.json")
     for name in names:
         with (root / name).open("wb") as file:

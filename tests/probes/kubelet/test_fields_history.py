@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.probes.kubelet.kubelet_host import CONFIG, DROP_INS, HEADER, process, read_whole
+from tests.probes.process_files import stat_line
 
 FILE = "--config=/var/lib/kubelet/config.yaml"
 FOLDER = f"--config-dir=/{DROP_INS}"
@@ -13,9 +14,11 @@ BOOTED = 1_700_000_000
 STARTED = BOOTED + 50
 """A kubelet that started 50 s after the machine."""
 
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
 RUNNING = {
     **process("/usr/bin/kubelet", FILE, FOLDER),
-    "proc/812/stat": "812 (kube (x) let) S 1 " + "0 " * 17 + "5000 0 0\n",
+    "proc/812/stat": stat_line(812, "kube (x) let", started=50 * TICKS_PER_S),
     "proc/stat": f"cpu  1 2 3\nbtime {BOOTED}\nprocesses 9\n",
 }
 
