@@ -69,7 +69,9 @@ DAEMON_PACKAGES = {
     ),
     *("nccl", "outage", "probes", "publish", "rdma", "rdmaplugin", "store", "topology", "zones"),
 }
-DAEMON_COMMANDS = {"main", "output", "parser", "run", "files", "source"}
+DAEMON_COMMANDS = {
+    *("daemon", "files", "flags", "kubeconfig", "main", "output", "parser", "run", "settings")
+}
 """Modules of agent.cli."""
 
 CHILD_MODULES = {

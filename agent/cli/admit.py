@@ -3,27 +3,17 @@
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from agent.admission.merge import POLICIES, SCOPES
+from agent.admission.admit import Admission, ContainerAdmission, PodAdmission, admit, to_plain
+from agent.admission.device_manager import Preference, lowest_first
+from agent.admission.requests import size_text
+from agent.admission.suggestions import with_changes
+from agent.allocation.allocator import Allocator
 from agent.cli import output
 from agent.cli.output import Answer, Style, clean, emit, progress, warn
-from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_source, load, manifest_of, pods_of_manifest
+from agent.cli.source import load, manifest_of, pods_of_manifest
 from agent.model.kubelet import KubeletSettings
 from agent.model.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from agent.admission.admit import Admission, ContainerAdmission, PodAdmission
-    from agent.admission.device_manager import Preference
-
-_EPILOG = (
-    "The pods of the manifest come one after the other; each finds what those before it left. "
-    "Of a controller as many replicas come as fit; it is admitted if one does. Exit status: 0 all "
-    "are admitted, 1 one is rejected, 2 the manifest cannot be used, or the API server refuses it, "
-    "3 something is missing for a verdict. It takes the kubelet's settings, its state files or "
-    "PodResources socket, and the running pods; nothing is changed."
-)
 
 _PROBES = ("kubelet", "numa", "cpu", "podresources")
 """Probes whose answers a verdict needs."""
@@ -34,30 +24,6 @@ _MARKS = {True: ("✓", "32", "admitted"), False: ("✗", "31", "rejected"), Non
 _INDENT = "    "
 
 
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    parser.epilog = _EPILOG
-    parser.add_argument(
-        "--manifest", metavar="FILE", required=True, help="the pods to ask about, - for stdin"
-    )
-    group = parser.add_argument_group("what if", "default: the kubelet's own settings")
-    group.add_argument(
-        "--policy",
-        choices=POLICIES,
-        metavar="WORD",
-        help=f"topologyManagerPolicy: {', '.join(POLICIES)}",
-    )
-    group.add_argument(
-        "--scope",
-        choices=SCOPES,
-        metavar="WORD",
-        help=f"topologyManagerScope: {' or '.join(SCOPES)}",
-    )
-    add_output(parser)
-    add_source(parser)
-    parser.set_defaults(run=run)
-
-
 def run(args: Namespace) -> int:
     """Print the verdicts; 1 when a pod is rejected, else 3 when one's is not known.
 
@@ -65,8 +31,6 @@ def run(args: Namespace) -> int:
         InputError: the manifest cannot be used, or holds no pod.
     """
     # Keeps `completion` and help fast.
-    from agent.admission.admit import admit  # noqa: PLC0415
-    from agent.admission.suggestions import with_changes  # noqa: PLC0415
 
     text = manifest_of(args)
     snapshot = load(args, needs_gpus=False, pods=True, needs_hardware=False)
@@ -90,14 +54,11 @@ def run(args: Namespace) -> int:
     return exit_code(admission)
 
 
-def preference(snapshot: Snapshot) -> "Preference":
+def preference(snapshot: Snapshot) -> Preference:
     """Return what the device plugins of the node prefer.
 
     Of whole GPUs that is what our allocator would choose, of other devices the lowest ids.
     """
-    from agent.admission.device_manager import lowest_first  # noqa: PLC0415 - as in `run`
-    from agent.allocation.allocator import Allocator  # noqa: PLC0415 - same
-
     allocator = Allocator(snapshot) if snapshot.gpus else None
 
     def prefer(
@@ -110,7 +71,7 @@ def preference(snapshot: Snapshot) -> "Preference":
     return prefer
 
 
-def exit_code(admission: "Admission") -> int:
+def exit_code(admission: Admission) -> int:
     """Return 1 when a pod is rejected, else 3 when the verdict on one is not known."""
     verdicts = {pod.admitted for pod in admission.pods}
     if False in verdicts:
@@ -118,14 +79,12 @@ def exit_code(admission: "Admission") -> int:
     return 3 if None in verdicts else 0
 
 
-def answer(admission: "Admission", node: str | None, style: Style) -> Answer:
+def answer(admission: Admission, node: str | None, style: Style) -> Answer:
     """Return *admission* in all formats.
 
     As text: a line for each pod, what each container would get, and what would help. An input that
     several pods lack stands below them, once.
     """
-    from agent.admission.admit import to_plain  # noqa: PLC0415 - as in `run`
-
     scope = f" · scope {clean(admission.scope)}" if admission.scope else ""
     where = f"   node {clean(node)}" if node else ""
     lines = [f"Topology Manager policy {clean(admission.policy or 'not known')}{scope}{where}"]
@@ -157,7 +116,7 @@ def answer(admission: "Admission", node: str | None, style: Style) -> Answer:
     )
 
 
-def _head(pod: "PodAdmission", style: Style) -> str:
+def _head(pod: PodAdmission, style: Style) -> str:
     mark, colour, word = _MARKS[pod.admitted]
     name = clean(f"{pod.namespace}/{pod.name}")
     verdict = f"{word}: {clean(pod.reason)}" if pod.reason else word
@@ -169,10 +128,8 @@ def _head(pod: "PodAdmission", style: Style) -> str:
     return f"{style.paint(mark, colour)} {name}{qos} {text}"
 
 
-def _grants(container: "ContainerAdmission") -> Iterator[tuple[str, str]]:
+def _grants(container: ContainerAdmission) -> Iterator[tuple[str, str]]:
     """Yield what a container would get, kind and amount; sizes with four digits."""
-    from agent.admission.requests import size_text  # noqa: PLC0415 - as in `run`
-
     for text in container.why:
         yield "hint", text
     if len(container.cpus):

@@ -8,14 +8,16 @@ from typing import Any, Protocol
 
 from agent.allocation.allocator import Allocation, Allocator, Alternative
 from agent.allocation.explain import compared, names
+from agent.allocation.measured import coverage
 from agent.allocation.requests import resolve, usable
 from agent.allocation.rules import Model, Policy, Rules, terms_for
 from agent.cli import output
-from agent.cli.files import STDIO, read_text
+from agent.cli.bandwidth_table import read_table
+from agent.cli.files import STDIO
+from agent.cli.flags.allocate import NVIDIA
 from agent.cli.output import Answer, emit, note
-from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_source, files_of, load
-from agent.errors import DecodeError, InputError, UnreadableError
+from agent.cli.source import files_of, load
+from agent.errors import InputError, UnreadableError
 from agent.health.ledger import degraded_at_a_look
 from agent.model.snapshot import Snapshot
 
@@ -25,60 +27,8 @@ SCHEMA = "nodetopo/allocate/v1"
 COMPARISON_SCHEMA = "nodetopo/allocate-nvidia/v1"
 """Names the JSON shape, described by ``docs/reference/schema/allocate-nvidia.json``."""
 
-NVIDIA = "nvidia"
-"""Not a policy of ours: NVIDIA's best-effort policy imitated, to compare with."""
-
-POLICIES = (*(policy.value for policy in Policy), NVIDIA)
-
 MOST_REPLICAS = 128
 """More than a GPU is shared by; NVIDIA's plugin sets no limit."""
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    parser.add_argument("--size", metavar="N", type=int, required=True, help="how many GPUs")
-    for flag, text in (
-        ("--available", "GPUs to choose from, by comma (default: all that are not lost)"),
-        ("--required", "GPUs that must be among the chosen, by comma"),
-        ("--degraded", "GPUs to choose last, by comma (default: those that look degraded)"),
-        ("--why-not", "a set of the same size: also print where it loses"),
-    ):
-        parser.add_argument(flag, metavar="A,B", action="append", default=[], help=text)
-    parser.add_argument(
-        "--policy",
-        choices=POLICIES,
-        default=Policy.BEST.value,
-        metavar="WORD",
-        help=f"{', '.join(POLICIES)} (default: best; nvidia is theirs, to compare)",
-    )
-    parser.add_argument(
-        "--bandwidth-model",
-        choices=tuple(model.value for model in Model),
-        default=Model.RING.value,
-        metavar="WORD",
-        help=f"{', '.join(Model)} (default: ring)",
-    )
-    parser.add_argument(
-        "--bandwidth-table",
-        metavar="FILE",
-        help="measured bandwidths, YAML or JSON, - for stdin; they win over the model",
-    )
-    group = parser.add_argument_group("shared GPUs", "default: whole GPUs")
-    shares = group.add_mutually_exclusive_group()
-    shares.add_argument(
-        "--replicas", metavar="N", type=int, help="offer each GPU N times, as UUID::0 to UUID::N-1"
-    )
-    shares.add_argument(
-        "--mig", metavar="PROFILE", help="choose among the MIG instances of a profile: 1g.10gb"
-    )
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="also print the reasons with -o short, and the scores with -o table",
-    )
-    add_output(parser)
-    add_source(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
@@ -261,14 +211,7 @@ def _rules(snapshot: Snapshot, args: Namespace, policy: Policy) -> Rules:
                 "the model `table` needs measured bandwidths", "add --bandwidth-table FILE"
             )
         return Rules(policy=policy, model=model)
-    from agent.allocation.measured import coverage  # noqa: PLC0415 - only with a table
-    from agent.config.data_files import parse  # noqa: PLC0415 - loads PyYAML
-
-    table = parse(name, read_text(name))
-    try:
-        measured = table.on(snapshot)
-    except DecodeError as error:
-        raise InputError(f"{name}: {error.cause}", error.cure) from None
+    measured = read_table(name, snapshot).on(snapshot)
     note("note", f"{name}: {coverage(measured, len(snapshot.gpus))}")
     return Rules(policy=policy, model=model, measured=measured)
 

@@ -3,34 +3,19 @@
 from argparse import Namespace
 from dataclasses import replace
 
-from agent.cli import output
-from agent.cli.health import add_only
+from agent.checks.alignment.measure import measured
+from agent.checks.catalogue import AUDIT
+from agent.checks.rule import Area
+from agent.cli import output, reports
 from agent.cli.output import Answer
-from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_settings, add_source, load, manifest_of, pods_of_manifest
+from agent.cli.source import load, manifest_of, pods_of_manifest
 from agent.errors import InputError
 from agent.model.snapshot import Snapshot
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    add_only(parser)
-    add_settings(parser, ("checks_file",), "checks")
-    pods = parser.add_mutually_exclusive_group()
-    pods.add_argument("--pod", metavar="NS/NAME", help="check this pod only")
-    pods.add_argument("--manifest", metavar="FILE", help="check the pods of a manifest instead")
-    add_output(parser)
-    add_source(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
     """Run the audit rules; 1 when one failed, 3 when one could not tell."""
     # Keeps `completion` and help fast.
-    from agent.checks.alignment.measure import measured  # noqa: PLC0415
-    from agent.checks.catalogue import AUDIT  # noqa: PLC0415
-    from agent.checks.rule import Area  # noqa: PLC0415
-    from agent.cli import reports  # noqa: PLC0415
 
     rules = reports.selected(AUDIT, args.only, "audit")
     if args.manifest is not None:

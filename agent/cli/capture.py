@@ -4,41 +4,17 @@ import socket
 from argparse import Namespace
 from collections.abc import Iterable
 
-from agent.cli.files import STDIO, check_new_directory, write_directory, write_text
+from agent.cli import live
+from agent.cli.files import STDIO
 from agent.cli.output import escaped, note
-from agent.cli.parser import Parser, add_style
-from agent.cli.source import add_source, files_of, load, settings
+from agent.cli.source import files_of, load, settings
+from agent.cli.writing import check_new_directory, write_directory, write_text
 from agent.errors import InputError
 from agent.model.codec import encode
 from agent.model.snapshot import Snapshot
-
-_EPILOG = (
-    "With --raw, DIR gets three files that play this node anywhere: nvml.txt holds every answer "
-    "of the NVML library with its return code, sysfs.txt those files of /sys, /proc and the "
-    "kubelet that were read, snapshot.json what was found (without pods). With --scrub, serial "
-    "numbers, UUIDs, GUIDs, GIDs, MAC addresses, names of the node and of pods are replaced by "
-    "invented ones, the same everywhere, and so are images, container ids, node selectors, swap "
-    "areas, writers of labels, and values of variables that are not public; kernel parameters and "
-    "kubelet settings that are not read are left out. Product names, versions and PCI addresses "
-    "stay."
-)
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    parser.epilog = _EPILOG
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="- for stdout; with --raw a new DIR"
-    )
-    parser.add_argument(
-        "--raw", action="store_true", help="write a directory that plays the live node"
-    )
-    parser.add_argument(
-        "--scrub", action="store_true", help="replace what identifies node, devices and pods"
-    )
-    add_style(parser)
-    add_source(parser)
-    parser.set_defaults(run=run)
+from agent.probes.capture.raw import archive_text
+from agent.probes.capture.scrub import Substitutes, scrubbed
+from agent.probes.capture.scrub_files import scrub_raw
 
 
 def run(args: Namespace) -> int:
@@ -47,8 +23,6 @@ def run(args: Namespace) -> int:
         return _run_raw(args)
     snapshot = load(args, needs_gpus=False, pods=True)
     if args.scrub:
-        from agent.probes.capture.scrub import Substitutes, scrubbed  # noqa: PLC0415 - only this needs it
-
         snapshot, done = scrubbed(snapshot, Substitutes(), hosts())
         _note_all(done)
     write_text(args.output, escaped(encode(snapshot)))
@@ -62,9 +36,6 @@ def _run_raw(args: Namespace) -> int:
     if any((*files_of(args), args.machine, wanted.snapshot, wanted.machine)):
         raise InputError("--raw reads the live node", "give no other source with it")
     check_new_directory(args.output)
-    from agent.cli import live  # noqa: PLC0415 - loads the probes
-    from agent.probes.capture.raw import archive_text  # noqa: PLC0415 - same
-    from agent.probes.capture.scrub_files import scrub_raw  # noqa: PLC0415 - same
 
     raw = live.read_raw(wanted)
     if args.scrub:

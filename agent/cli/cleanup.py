@@ -5,32 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from agent.cli import output
-from agent.cli.labels import add_places
 from agent.cli.output import Answer, emit, note, progress
-from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_node, resolved
+from agent.cli.settings import resolved
+from agent.daemon import logs
+from agent.daemon.labels_loop import configured_outputs
 from agent.errors import InputError
-from agent.publish.labels.cleanup import Cleaned, clean
+from agent.kubeapi.apply import connection
+from agent.publish.labels.cleanup import Cleaned, clean, nodes_with_labels
+from agent.publish.labels.node import NodeLabelPublisher
 from agent.publish.labels.output import NODE, OUTPUTS, LabelOutput
-
-_EPILOG = (
-    "For an uninstall: take the DaemonSet away first, or it puts everything back. From the Node "
-    "go the labels that this program applied, found by their field manager, and no others; NFD's "
-    "feature file and the NodeFeature object go as a whole."
-)
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    parser.epilog = _EPILOG
-    parser.add_argument("--dry-run", action="store_true", help="show what would go, remove nothing")
-    parser.add_argument(
-        "--all-nodes", action="store_true", help="the labels of every Node, and nothing else"
-    )
-    add_output(parser)
-    add_places(parser)
-    add_node(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
@@ -52,11 +35,6 @@ def _outputs(args: Namespace) -> Iterator[LabelOutput]:
         ApiUnavailable: the Nodes cannot be listed.
     """
     # Loads structlog and the API client.
-    from agent.daemon import logs  # noqa: PLC0415
-    from agent.daemon.labels_loop import configured_outputs  # noqa: PLC0415
-    from agent.kubeapi.apply import connection  # noqa: PLC0415
-    from agent.publish.labels.cleanup import nodes_with_labels  # noqa: PLC0415
-    from agent.publish.labels.node import NodeLabelPublisher  # noqa: PLC0415
 
     asked = resolved(args)
     logs.configure(asked.settings.log_format, "warning")

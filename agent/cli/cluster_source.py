@@ -1,19 +1,20 @@
 """Where a command about the whole cluster has its Nodes from: the API server, or a file."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from agent.cli.files import read_text
 from agent.cli.output import progress
-from agent.cli.parser import Parser
-from agent.cli.source import KUBECONFIG_HELP, settings
+from agent.cli.source import settings
 from agent.cluster.kinds import Selector, selector
 from agent.cluster.node import ClusterNode, cluster_node
 from agent.errors import DecodeError, InputError, NothingFound
 from agent.formats.yaml import YAML_ERRORS
-from agent.kubeapi.client import Api
 from agent.model import strict_json
+
+if TYPE_CHECKING:  # a file needs no API server
+    from agent.cli.cluster_api import ClusterApi
 
 # What ``kubectl get … -o json|yaml`` wrote, read back with caps on size and depth.
 
@@ -112,24 +113,6 @@ def _yaml(name: str, text: str) -> list[Any]:
         raise InputError(f"{name}: not YAML: {told}", _CURE) from None
 
 
-def add_cluster_source(parser: Parser) -> None:
-    """Add the flags that choose the Nodes."""
-    group = parser.add_argument_group("cluster", "default: the cluster that kubectl would ask")
-    source = group.add_mutually_exclusive_group()
-    source.add_argument(
-        "--nodes",
-        metavar="FILE",
-        help="`kubectl get nodes -o json` (or yaml), - for stdin; nothing else is asked",
-    )
-    source.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)
-    group.add_argument(
-        "--selector",
-        metavar="K=V,…",
-        default="",
-        help="only the Nodes with these labels: K=V, K!=V, K, !K",
-    )
-
-
 def load_nodes(args: Namespace) -> tuple[ClusterNode, ...]:
     """Return the Nodes that the flags ask for, by name.
 
@@ -139,7 +122,10 @@ def load_nodes(args: Namespace) -> tuple[ClusterNode, ...]:
         ApiUnavailable: the API server cannot be asked.
     """
     wanted = selector(args.selector)
-    nodes = _from_api(args, wanted) if args.nodes is None else _from_file(args.nodes, wanted)
+    if args.nodes is None:
+        nodes = server(args).nodes(str(wanted))
+    else:
+        nodes = _from_file(args.nodes, wanted)
     if not nodes:
         where = args.nodes or "the cluster"
         if args.selector:
@@ -148,22 +134,16 @@ def load_nodes(args: Namespace) -> tuple[ClusterNode, ...]:
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-def api(args: Namespace) -> Callable[[], Api] | None:
-    """Return what connects to the API server; ``None`` where a file takes its place."""
-    if args.nodes is not None:
-        return None
-    from agent.kubeapi.apply import connection  # noqa: PLC0415 - structlog, 0.2 s
-
-    return connection(settings(args).kubeconfig)
+def api(args: Namespace) -> "ClusterApi | None":
+    """Return the API server; ``None`` where a file takes its place."""
+    return server(args) if args.nodes is None else None
 
 
-def _from_api(args: Namespace, wanted: Selector) -> tuple[ClusterNode, ...]:
-    from agent.publish.labels.cleanup import cluster_nodes  # noqa: PLC0415 - structlog, 0.2 s
+def server(args: Namespace) -> "ClusterApi":
+    """Return the API server."""
+    from agent.cli.cluster_api import ClusterApi  # noqa: PLC0415 - structlog, 0.2 s
 
-    connect = api(args)
-    assert connect is not None, "called without --nodes"
-    with progress("listing the Nodes"):
-        return tuple(cluster_nodes(connect, str(wanted)))
+    return ClusterApi(settings(args).kubeconfig)
 
 
 def _from_file(name: str, wanted: Selector) -> tuple[ClusterNode, ...]:

@@ -3,77 +3,31 @@
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agent.cli import output
-from agent.cli.cluster_source import add_cluster_source, api, found, load_nodes, not_usable, objects
+from agent.checks.rule import Missing
+from agent.cli import output, reports
+from agent.cli.cluster_source import api, found, load_nodes, not_usable, objects
+from agent.cli.dra_source import Published, published_in
 from agent.cli.files import STDIO, read_snapshot_text
-from agent.cli.health import add_only
 from agent.cli.output import emit, progress, warn, warn_each_kind
-from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_node, add_settings, settings
+from agent.cli.source import settings
 from agent.cluster.cluster import Cluster, Topology
 from agent.cluster.demands import demands
+from agent.cluster.doctor.catalogue import RULES, examine, examined_to_plain
 from agent.cluster.doctor.rule import ClusterArea, ClusterRule
 from agent.cluster.gang import Gang, group
 from agent.cluster.kinds import KINDS, OF_LEVELS, TOPOLOGIES, ObjectKind, kind_of
-from agent.cluster.node import ClusterNode
+from agent.cluster.levels import levels_in_use
+from agent.cluster.node import ClusterNode, gpu_nodes
 from agent.errors import ApiUnavailable, DecodeError, InputError, UnreadableError
 from agent.model.codec import decode
 from agent.model.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from agent.checks.rule import Missing
-    from agent.cli.dra_source import Published
-
-_EPILOG = (
-    "Judged are the Nodes whose labels tell of GPUs, or all that --selector chooses. Levels are "
-    "those of --levels, else of the cluster's KAI and Kueue Topologies, else those that the "
-    "labels offer. Reads only, each kind of object once, 500 at a time."
-)
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    parser.epilog = _EPILOG
-    add_only(parser, "levels, owners, nvlink, gangs, dra")
-    add = parser.add_argument
-    add("--levels", default="", metavar="KEY,…", help="label keys, broadest first")
-    add(
-        "--group",
-        action="append",
-        default=[],
-        metavar="SIZE@KEY",
-        help="a gang: 18@KEY, nodes within one KEY; 64x1@KEY, pods of one GPU; repeatable",
-    )
-    add(
-        "--objects",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="gangs and Topologies as `kubectl get … -A -o json` prints them; repeatable",
-    )
-    add(
-        "--node-snapshot",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="of a node of the cluster, to hold its labels against; repeatable",
-    )
-    add("--live", action="store_true", help="hold the labels of this node against its NVML")
-    add_output(parser)
-    add_cluster_source(parser)
-    add_settings(parser, ("label_prefix",), "labels")
-    add_node(parser, without=("kubeconfig",))  # that of the cluster
-    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
     """Judge the cluster; 1 when a check failed, 3 when one could not tell."""
     # Keeps the other commands fast.
-    from agent.cli import reports  # noqa: PLC0415
-    from agent.cluster.doctor.catalogue import RULES, examine, examined_to_plain  # noqa: PLC0415
-    from agent.cluster.levels import levels_in_use  # noqa: PLC0415
 
     rules = selected(RULES, args.only)
     if [args.nodes, *args.objects, *args.node_snapshot].count(STDIO) > 1:
@@ -94,7 +48,7 @@ def run(args: Namespace) -> int:
         pools=None if published is None else published.pools,
         snapshots=snapshots(args, nodes),
     )
-    if api(args) is None and not args.only:  # a file of Nodes says nothing about DRA
+    if args.nodes is not None and not args.only:  # a file of Nodes says nothing about DRA
         rules = tuple(rule for rule in rules if rule.area is not ClusterArea.DRA)
     with progress("judging the cluster"):
         report = examine(cluster, rules)
@@ -126,8 +80,6 @@ def _gpu_nodes(
     args: Namespace, nodes: tuple[ClusterNode, ...]
 ) -> tuple[tuple[ClusterNode, ...], tuple[str, ...]]:
     """Return the Nodes to judge, and the names of the others."""
-    from agent.cluster.node import gpu_nodes  # noqa: PLC0415 - only this command needs it
-
     found = nodes if args.selector else gpu_nodes(nodes, settings(args).label_prefix)
     if not found:
         cure = "see that the agent runs, or choose the nodes with --selector"
@@ -156,7 +108,7 @@ class Asked:
 
     topologies: tuple[Topology, ...]
     gangs: tuple[Gang, ...] | None
-    unread: "tuple[Missing, ...]"
+    unread: tuple[Missing, ...]
 
 
 def asked(args: Namespace) -> Asked:
@@ -206,16 +158,13 @@ def _from_file(
 
 def _from_api(
     args: Namespace,
-) -> tuple[tuple[tuple[ObjectKind, Mapping[str, Any]], ...], list["Missing"]]:
+) -> tuple[tuple[tuple[ObjectKind, Mapping[str, Any]], ...], list[Missing]]:
     """Return the objects of the API server, and what could not be listed of gangs."""
-    connect = api(args)
-    if connect is None:
+    cluster = api(args)
+    if cluster is None:
         return (), []
-    from agent.checks.rule import Missing  # noqa: PLC0415 - keeps the other commands fast
-    from agent.publish.labels.cleanup import cluster_objects  # noqa: PLC0415 - structlog, 0.2 s
-
     with progress("listing gangs and Topologies"):
-        listed = cluster_objects(connect, KINDS)
+        listed = cluster.objects(KINDS)
     unlisted = listed.problems.items()
     of_levels: dict[str, list[str]] = {}
     for kind, problem in unlisted:
@@ -227,20 +176,13 @@ def _from_api(
     return listed.found, [Missing(f"{name}s", problem) for name, problem in gangs]
 
 
-def _published(args: Namespace, nodes: Sequence[ClusterNode]) -> "Published | None":
+def _published(args: Namespace, nodes: Sequence[ClusterNode]) -> Published | None:
     """Return what DRA drivers publish for *nodes*; ``None`` where it cannot be learnt."""
-    connect = api(args)
-    if connect is None:
+    cluster = api(args)
+    if cluster is None:
         return None
-    from agent.cli.dra_source import Published, published_in  # noqa: PLC0415 - only with a cluster
-    from agent.kubeapi.lists import NotServed, list_objects  # noqa: PLC0415 - same
-    from agent.model.dra import SLICES  # noqa: PLC0415 - same
-
     try:
-        with progress("listing ResourceSlices"):
-            return published_in(tuple(list_objects(connect, SLICES)), nodes)
-    except NotServed:  # before Kubernetes 1.34
-        return Published()
+        return published_in(cluster.slices(), nodes)
     except ApiUnavailable as error:
         warn(args, f"ResourceSlices: {error}")
         return None

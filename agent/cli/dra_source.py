@@ -1,17 +1,14 @@
 """ResourceSlices and ResourceClaims of the cluster, from the API server or from files."""
 
-from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.cli.cluster_source import found, not_usable, objects
 from agent.cli.output import progress
-from agent.cli.source import settings
 from agent.cluster.node import ClusterNode
 from agent.cluster.reach import seen_from
-from agent.errors import ApiUnavailable, DecodeError
+from agent.errors import DecodeError
 from agent.formats.fields import Object, text
-from agent.kubeapi.client import Api
 from agent.model.dra import API, PublishedDevice, PublishedPool
 from agent.probes.dra import devices_of, newest_of, pools_of
 
@@ -40,30 +37,6 @@ def read_objects(name: str, kind: str) -> tuple[Object, ...]:
                 raise not_usable(name, DecodeError(at, f"of the API {version!r}", cure))
             items.append(item)
     return tuple(items)
-
-
-def list_all(args: Namespace, path: str) -> tuple[Object, ...]:
-    """Return the objects at *path*, which the API server lists.
-
-    Raises:
-        ApiUnavailable: they cannot be listed.
-    """
-    from agent.kubeapi.lists import NotServed, list_objects  # noqa: PLC0415 - structlog, 0.2 s
-
-    what = path.rpartition("/")[2]
-    try:
-        with progress(f"listing the {what}"):
-            return tuple(list_objects(connect(args), path))
-    except NotServed as error:
-        cure = "Kubernetes 1.34 or later serves them"
-        raise ApiUnavailable(error.cause, cure) from None
-
-
-def connect(args: Namespace) -> Callable[[], Api]:
-    """Return what connects to the API server."""
-    from agent.kubeapi.apply import connection  # noqa: PLC0415 - as above
-
-    return connection(settings(args).kubeconfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

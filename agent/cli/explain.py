@@ -3,17 +3,11 @@
 from argparse import Namespace
 from typing import Any
 
-from agent.checks.rule import Claim, Rule
+from agent.checks.catalogue import RULES, by_code
+from agent.checks.rule import Claim, Rule, needed
 from agent.cli import output
 from agent.cli.output import Answer, emit
-from agent.cli.parser import Parser, add_output
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    parser.add_argument("code", metavar="CODE", nargs="?", help="e.g. NVL-001; without, all codes")
-    add_output(parser)
-    parser.set_defaults(run=run)
+from agent.cluster.doctor.catalogue import RULES as OF_CLUSTERS
 
 
 def run(args: Namespace) -> int:
@@ -23,8 +17,6 @@ def run(args: Namespace) -> int:
         InputError: there is no such check.
     """
     # Keeps the other commands fast.
-    from agent.checks.catalogue import RULES, by_code  # noqa: PLC0415
-    from agent.cluster.doctor.catalogue import RULES as OF_CLUSTERS  # noqa: PLC0415
 
     claims: tuple[Claim, ...] = (*RULES, *OF_CLUSTERS)
     if args.code is not None:
@@ -41,7 +33,6 @@ def run(args: Namespace) -> int:
 
 
 def _needs(found: Claim) -> tuple[str, ...]:
-    from agent.checks.rule import needed  # noqa: PLC0415 - keeps the other commands fast
 
     return needed(found) if isinstance(found, Rule) else ()
 

@@ -3,23 +3,26 @@
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from agent.cli import output
-from agent.cli.dra_source import CLAIMS, Published, list_all, published_in, read_objects
+from agent.cli.cluster_source import server
+from agent.cli.dra_source import CLAIMS, Published, published_in, read_objects
 from agent.cli.files import STDIO
 from agent.cli.output import Answer, emit
-from agent.cli.parser import Parser, add_output
-from agent.cli.source import KUBECONFIG_HELP, load, settings
+from agent.cli.source import load, settings
+from agent.cluster.claims.claim import Explained, Given, Pools, Set, Verdict, node_of
+from agent.cluster.claims.explain import explained
+from agent.cluster.export.offered import NIC_DRIVER
+from agent.cluster.export.shapes import machine_of, with_links
+from agent.cluster.node import cluster_node
 from agent.errors import ApiUnavailable, DecodeError, InputError
 from agent.formats.fields import Object, full_name
+from agent.machines import bundled
 from agent.model.dra import DRIVER, NUMA_NODE, NVIDIA_DRIVER, SLICES, PublishedDevice
 from agent.model.snapshot import Snapshot
 from agent.topology.matrix import word
 from agent.topology.published import pci_of
-
-if TYPE_CHECKING:  # loads placement
-    from agent.cluster.claims.claim import Explained, Given, Set
 
 SCHEMA = "nodetopo/explain-claim/v1"
 """Names the JSON shape, described by ``docs/reference/schema/explain-claim.json``."""
@@ -27,48 +30,6 @@ SCHEMA = "nodetopo/explain-claim/v1"
 Rows: TypeAlias = list[tuple[str, ...]]
 
 _CLAIM, _SLICE = "ResourceClaim", "ResourceSlice"
-
-_EPILOG = (
-    "Which GPUs were free follows from the claims that exist: what claims that are gone held then "
-    "counts as free. Exit status: 0 no better set of GPUs was free, 1 one was, or nothing is "
-    "allocated, 2 bad usage or bad input, 3 could not tell."
-)
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    parser.epilog = _EPILOG
-    parser.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAMESPACE/NAME",
-        help="of the ResourceClaim; a name alone is in the namespace default",
-    )
-    group = parser.add_argument_group("cluster", "default: the cluster that kubectl would ask")
-    add = group.add_argument
-    add("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)
-    add("--claim", metavar="FILE", help="`kubectl get resourceclaim NAME -o json` (or yaml)")
-    add(
-        "--slices", metavar="FILE", help="`kubectl get resourceslices -o json`; no cluster is asked"
-    )
-    add(
-        "--claims", metavar="FILE", help="`kubectl get resourceclaims -A -o json`: who had the rest"
-    )
-    machine = parser.add_argument_group(
-        "machine", "default: this node if the claim is on it, else what its slices say"
-    ).add_mutually_exclusive_group()
-    machine.add_argument(
-        "--snapshot",
-        metavar="FILE",
-        help="a captured snapshot of the claim's node, or archive of `support`",
-    )
-    machine.add_argument(
-        "--machine",
-        metavar="NAME",
-        help="a bundled machine like the claim's node, see `nodetopo simulate machines`",
-    )
-    add_output(parser)
-    parser.set_defaults(run=run, topo_m=None, nccl_xml=None, rdma_topo=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +48,6 @@ def run(args: Namespace) -> int:
         InputError: there is no such claim, or a file cannot be used.
         ApiUnavailable: the API server cannot be asked.
     """
-    from agent.cluster.claims.claim import Pools, Verdict, node_of  # noqa: PLC0415 - placement
-    from agent.cluster.claims.explain import explained  # noqa: PLC0415 - same
-
     found = _input(args)
     by_node = found.published.by_node
     node = node_of(found.claim, by_node)
@@ -111,8 +69,8 @@ def _input(args: Namespace) -> _Input:
         raise InputError("a claim alone does not say what was free", "add --slices FILE")
     others: Sequence[Object] | None
     if args.slices is None:
-        slices = list_all(args, SLICES)
-        others = list_all(args, CLAIMS)
+        slices = server(args).listed(SLICES)
+        others = server(args).listed(CLAIMS)
     else:
         slices = read_objects(args.slices, _SLICE)
         others = None if args.claims is None else read_objects(args.claims, _CLAIM)
@@ -125,10 +83,11 @@ def _published(args: Namespace, slices: Sequence[Object]) -> Published:
     found = published_in(slices, None)
     if not found.unplaced or args.slices is not None:
         return found
-    from agent.cluster.node import cluster_node  # noqa: PLC0415 - seldom
 
     try:
-        nodes = [cluster_node(item.get("metadata")) for item in list_all(args, "/api/v1/nodes")]
+        nodes = [
+            cluster_node(item.get("metadata")) for item in server(args).listed("/api/v1/nodes")
+        ]
     except (ApiUnavailable, DecodeError):  # then the pools are named, and their nodes are not
         return found
     return published_in(slices, nodes)
@@ -162,9 +121,6 @@ def _machine(
         here = load(args, needs_gpus=False, needs_hardware=False)
         if here.gpus:
             return here, "this node"
-    from agent.cluster.export.offered import NIC_DRIVER  # noqa: PLC0415 - placement
-    from agent.cluster.export.shapes import machine_of, with_links  # noqa: PLC0415 - same
-    from agent.machines import bundled  # noqa: PLC0415 - same
 
     devices = published.get(node, ())
     is_ours = not any(device.driver == NVIDIA_DRIVER for device in devices)
@@ -175,7 +131,7 @@ def _machine(
     return machine, "its slices alone: NVLinks are not known"
 
 
-def _answer(found: "Explained", machine: Snapshot, source: str) -> Answer:
+def _answer(found: Explained, machine: Snapshot, source: str) -> Answer:
     head = f"{found.claim}   {_said(found)}\n"
     table = head
     if found.node is not None:
@@ -210,8 +166,7 @@ def _answer(found: "Explained", machine: Snapshot, source: str) -> Answer:
     return Answer(plain=_plain(found, machine, source), table=table, short=head)
 
 
-def _said(found: "Explained") -> str:
-    from agent.cluster.claims.claim import Verdict  # noqa: PLC0415 - placement
+def _said(found: Explained) -> str:
 
     return {
         Verdict.BEST: "no better set of GPUs was free",
@@ -222,7 +177,7 @@ def _said(found: "Explained") -> str:
     }[found.verdict]
 
 
-def _row(each: "Given", found: "Explained", machine: Snapshot) -> tuple[str, ...]:
+def _row(each: Given, found: Explained, machine: Snapshot) -> tuple[str, ...]:
     gpus = [machine.gpus[at] for at in each.gpus]
     device = each.published
     numa: set[str] = {str(gpu.numa_node) for gpu in gpus if gpu.numa_node is not None}
@@ -244,7 +199,7 @@ def _row(each: "Given", found: "Explained", machine: Snapshot) -> tuple[str, ...
     )
 
 
-def _figures(found: "Set", machine: Snapshot) -> tuple[str, ...]:
+def _figures(found: Set, machine: Snapshot) -> tuple[str, ...]:
     score = found.score
     return (
         " ".join(machine.gpus[at].name for at in found.gpus),
@@ -255,7 +210,7 @@ def _figures(found: "Set", machine: Snapshot) -> tuple[str, ...]:
     )
 
 
-def _plain(found: "Explained", machine: Snapshot, source: str) -> dict[str, Any]:
+def _plain(found: Explained, machine: Snapshot, source: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "claim": found.claim,
@@ -313,7 +268,7 @@ def _plain(found: "Explained", machine: Snapshot, source: str) -> dict[str, Any]
     }
 
 
-def _plain_set(found: "Set | None", machine: Snapshot) -> dict[str, Any] | None:
+def _plain_set(found: Set | None, machine: Snapshot) -> dict[str, Any] | None:
     if found is None:
         return None
     indices = [machine.gpus[at].index for at in found.gpus]

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.cli.completion import offered, options_of
+from agent.cli.flags.support import DEFAULT_NAME
+from agent.cli.kubeconfig import usual_kubeconfig
 from agent.cli.main import COMMANDS, COULD_NOT_TELL, prepare_streams
 from agent.cli.main import main as run_here
 from agent.cli.main import parser as parser_of
 from agent.cli.output import note, say
-from agent.cli.source import usual_kubeconfig
-from agent.cli.support import DEFAULT_NAME
+from agent.cli.words import offered, options_of
 from agent.errors import AgentError, InputError, UnreadableError
 from agent.kubeapi.client import Api
 from agent.kubeapi.lists import list_metadata

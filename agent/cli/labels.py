@@ -5,27 +5,11 @@ from collections.abc import Mapping
 
 from agent.cli import output
 from agent.cli.output import Answer, emit, warn
-from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_settings, add_source, given, load, settings
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    add_output(parser)
-    add_source(parser)
-    add_rules(parser)
-    parser.set_defaults(run=run)
-
-
-def add_places(parser: Parser) -> None:
-    """Add the flags of `publish` and `cleanup` that choose outputs."""
-    add_settings(parser, ("label_outputs", "nfd_file", "namespace"), "outputs")
-
-
-def add_rules(parser: Parser, *more: str) -> None:
-    """Add the flags that labels are made by, and those of the settings *more*."""
-    rules = ("label_prefix", "mig_strategy", "time_slicing", "topology_levels_file")
-    add_settings(parser, (*rules, *more), "labels")
+from agent.cli.settings import given
+from agent.cli.source import load, settings
+from agent.config.label_rules import label_rules
+from agent.labels.catalogue import labels
+from agent.labels.completeness import remarks
 
 
 def run(args: Namespace) -> int:
@@ -35,9 +19,6 @@ def run(args: Namespace) -> int:
         InputError: a setting or a file is invalid.
     """
     # Keeps `completion` and help fast.
-    from agent.config.label_rules import label_rules  # noqa: PLC0415
-    from agent.labels.catalogue import labels  # noqa: PLC0415
-    from agent.labels.completeness import remarks  # noqa: PLC0415
 
     snapshot, wanted = load(args), settings(args)
     tiers: Mapping[str, str] = {}

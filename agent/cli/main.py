@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 from agent import __version__
@@ -16,36 +17,33 @@ from agent.errors import AgentError, InputError
 
 
 class Command(NamedTuple):
-    """A command: its module, imported only when it is used, has ``add`` for its flags."""
+    """A command; its flags are in the module of :mod:`agent.cli.flags` with its name."""
 
     name: str
-    module: str
     summary: str
 
 
 COMMANDS = (
-    Command("run", "agent.cli.run", "run the daemon of this node"),
-    Command("topo", "agent.cli.topo.command", "print the topology: matrix, tree, path, complexes"),
-    Command("labels", "agent.cli.labels", "print the labels that this node gets"),
-    Command("publish", "agent.cli.publish", "publish the labels of this node once"),
-    Command("cleanup", "agent.cli.cleanup", "remove what was published about this node"),
-    Command("health", "agent.cli.health", "check the hardware"),
-    Command("audit", "agent.cli.audit", "check settings and pods"),
-    Command("admit", "agent.cli.admit", "print whether this node's kubelet would admit a pod"),
-    Command("export", "agent.cli.export", "print the cluster's topology for a scheduler"),
-    Command("doctor", "agent.cli.doctor", "check the cluster's labels as schedulers read them"),
-    Command("migrate", "agent.cli.migrate", "judge other programs' configuration line by line"),
-    Command("allocate", "agent.cli.allocate", "print the GPUs that a request would get"),
-    Command("capture", "agent.cli.capture", "write the node's snapshot to a file"),
-    Command("support", "agent.cli.support", "write one redacted archive about the node"),
-    Command("nccl", "agent.cli.nccl", "print variables and the topology for NCCL"),
-    Command("explain", "agent.cli.explain", "explain a check by its code"),
-    Command("explain-claim", "agent.cli.explain_claim", "explain what a ResourceClaim got"),
-    Command(
-        "simulate", "agent.cli.simulate.command", "list the bundled machines; replay jobs on one"
-    ),
-    Command("completion", "agent.cli.completion", "print a completion script for a shell"),
-    Command("version", "agent.cli.version", "print the version"),
+    Command("run", "run the daemon of this node"),
+    Command("topo", "print the topology: matrix, tree, path, complexes"),
+    Command("labels", "print the labels that this node gets"),
+    Command("publish", "publish the labels of this node once"),
+    Command("cleanup", "remove what was published about this node"),
+    Command("health", "check the hardware"),
+    Command("audit", "check settings and pods"),
+    Command("admit", "print whether this node's kubelet would admit a pod"),
+    Command("export", "print the cluster's topology for a scheduler"),
+    Command("doctor", "check the cluster's labels as schedulers read them"),
+    Command("migrate", "judge other programs' configuration line by line"),
+    Command("allocate", "print the GPUs that a request would get"),
+    Command("capture", "write the node's snapshot to a file"),
+    Command("support", "write one redacted archive about the node"),
+    Command("nccl", "print variables and the topology for NCCL"),
+    Command("explain", "explain a check by its code"),
+    Command("explain-claim", "explain what a ResourceClaim got"),
+    Command("simulate", "list the bundled machines; replay jobs on one"),
+    Command("completion", "print a completion script for a shell"),
+    Command("version", "print the version"),
 )
 """In the order of ``--help``."""
 
@@ -68,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare_streams()
     try:
         args = parsed(sys.argv[1:] if argv is None else argv)
-        code: int = args.run(args)
+        code = execute(args)
         if code == OK and args.strict and args.warnings:
             code = FAILED
         say("")  # a write that failed late must not end in success
@@ -83,6 +81,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _silence_stdout()
         return INTERRUPTED
+    return code
+
+
+def execute(args: Namespace) -> int:
+    """Run the command of *args*, whose module is imported now; return its exit status."""
+    code: int = import_module(args.module).run(args)
     return code
 
 
@@ -124,8 +128,12 @@ def parser(only: str | None = ALL, kind: type[Parser] = Parser) -> Parser:
     for command in COMMANDS:
         added = add_command(subparsers, command.name, command.summary)
         if only in (ALL, command.name):
-            import_module(command.module).add(added)
+            _flags(command).add(added)
     return whole
+
+
+def _flags(command: Command) -> ModuleType:
+    return import_module(f"agent.cli.flags.{command.name.replace('-', '_')}")
 
 
 def prepare_streams() -> None:

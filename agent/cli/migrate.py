@@ -1,18 +1,21 @@
 """``nodetopo migrate``: what becomes of other programs' configuration, line by line."""
 
+import os
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.cli import output
-from agent.cli.files import STDIO, check_new_directory, read_text, write_directory
+from agent.cli.files import STDIO, read_text
+from agent.cli.flags.migrate import CONFIG
 from agent.cli.output import Answer, Style, emit, note, say
-from agent.cli.parser import FORMATS, Parser, add_output
+from agent.cli.writing import check_new_directory, write_directory
 from agent.errors import InputError
-
-if TYPE_CHECKING:
-    from agent.migrate.findings import Report
+from agent.migrate.findings import LOST, Report, Verdict
+from agent.migrate.forms import Form
+from agent.migrate.overlay import configuration_texts, overlay
+from agent.migrate.read import report
 
 SCHEMA = "nodetopo.migrate/v1"
 
@@ -25,54 +28,7 @@ MAX_BYTES = 2 << 20
 MAX_FILES = 500
 """Of all directories together, and of streams."""
 
-CONFIG = "config"
-"""The output that is nodetopo's configuration instead of verdicts."""
-
-_FORMS = (
-    "plugin-config",
-    "plugin-values",
-    "operator-values",
-    "nfd-values",
-    "nfd-worker",
-    "rdma-config",
-)
-"""As :class:`agent.migrate.forms.Form`, which loads PyYAML."""
-
 _COLOURS = {"differs": "33", "not supported": "31", "unknown": "35", "same": "32", "set": "36"}
-
-_EPILOG = (
-    "Reads manifests, Helm values, ConfigMaps and configuration files of NVIDIA's device plugin, "
-    "GPU Feature Discovery, Node Feature Discovery, NVIDIA's GPU operator and the RDMA shared "
-    "device plugin. Nothing is asked of a cluster, and nothing in one is changed. Exit status: 0 "
-    "nothing is lost, 1 something differs or is not supported, 2 bad input, 3 a line is not known."
-)
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    parser.epilog = _EPILOG
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a directory, or -")
-    parser.add_argument(
-        "--check", action="store_true", help="judge every line; this is what it does anyway"
-    )
-    parser.add_argument(
-        "--as",
-        dest="form",
-        choices=_FORMS,
-        metavar="FORM",
-        help=f"what files without a kind are: {', '.join(_FORMS)} (default: by their keys)",
-    )
-    parser.add_argument(
-        "--write", metavar="DIR", help="also write a kustomize overlay that keeps the settings"
-    )
-    parser.add_argument(
-        "--deploy",
-        default="../..",
-        metavar="DIR",
-        help="deploy/daemonset as seen from that overlay (default: ../..)",
-    )
-    add_output(parser, formats=(*FORMATS, CONFIG))
-    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
@@ -81,10 +37,6 @@ def run(args: Namespace) -> int:
     Raises:
         InputError: a file cannot be read, or is nothing that can be judged.
     """
-    from agent.migrate.forms import Form  # noqa: PLC0415 - same
-    from agent.migrate.overlay import configuration_texts, overlay  # noqa: PLC0415 - PyYAML
-    from agent.migrate.read import report  # noqa: PLC0415 - same
-
     if args.write is not None:
         check_new_directory(args.write)
     sources = [(name, read_text(name, most=MAX_BYTES)) for name in _names(args.files)]
@@ -124,8 +76,6 @@ def _names(given: Sequence[str]) -> Iterator[str]:
 
 def _below(directory: str) -> Iterator[str]:
     """Yield the files of *directory* that may be configuration; links are not followed."""
-    import os  # noqa: PLC0415 - only for directories
-
     count = 0
     for folder, _folders, names in os.walk(directory, followlinks=False):
         for name in names:
@@ -136,8 +86,7 @@ def _below(directory: str) -> Iterator[str]:
                 yield str(Path(folder, name))
 
 
-def _answer(found: "Report", style: Style) -> Answer:
-    from agent.migrate.findings import LOST, Verdict  # noqa: PLC0415 - with the report
+def _answer(found: Report, style: Style) -> Answer:
 
     rows = [("LINE", "VERDICT", "WRITTEN", "WHAT IT MEANS", "HERE")]
     short = ""

@@ -187,10 +187,8 @@ def emit(answer: Answer, args: Namespace) -> None:
         case "json":
             say(json_text(answer.plain))
         case "yaml":
-            import yaml  # noqa: PLC0415 - 2 MiB and 20 ms that only this format needs
-
             is_safe = _STEERING.search(json.dumps(answer.plain, ensure_ascii=False)) is None
-            say(yaml.safe_dump(answer.plain, sort_keys=False, allow_unicode=is_safe, width=100))
+            say(yaml_text(answer.plain, allow_unicode=is_safe))
         case "short":
             say(_on_terminal(answer.short))
         case "svg" if answer.svg is not None:
@@ -214,6 +212,14 @@ def say(text: str) -> None:
     except OSError as error:
         cause = f"cannot write the output: {error.strerror}"
         raise UnreadableError(cause, "free the space, then repeat") from None
+
+
+def yaml_text(plain: Any, **options: Any) -> str:
+    """Return *plain* as a YAML document, by the *options* of ``yaml.safe_dump``."""
+    import yaml  # noqa: PLC0415 - 2 MiB and 20 ms that only this format needs
+
+    text: str = yaml.safe_dump(plain, sort_keys=False, width=100, **options)
+    return text
 
 
 def json_text(plain: Any) -> str:

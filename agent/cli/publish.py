@@ -4,28 +4,13 @@ from argparse import Namespace
 from dataclasses import asdict
 
 from agent.cli import output
-from agent.cli.labels import add_places, add_rules
 from agent.cli.output import Answer, emit, note, warn
-from agent.cli.parser import Parser, add_output
-from agent.cli.source import add_source, files_of, load, settings
+from agent.cli.source import files_of, load, settings
+from agent.daemon import logs
+from agent.daemon.labels_loop import DesiredLabelsBuilder, NodeTiers, configured_outputs
 from agent.errors import AgentError, InputError
+from agent.publish.labels.node import NodeLabelPublisher
 from agent.publish.labels.output import LabelChanges, LabelOutput
-
-_EPILOG = (
-    "For a node without the daemon, as a job. One scan removes nothing: a label that it does not "
-    "give stays, marked with ?, until the daemon has seen that twice."
-)
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    parser.epilog = _EPILOG
-    parser.add_argument("--dry-run", action="store_true", help="show the changes, write nothing")
-    add_output(parser)
-    add_places(parser)
-    add_rules(parser, "publish_clique", "topology_levels")
-    add_source(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
@@ -36,9 +21,6 @@ def run(args: Namespace) -> int:
         AgentError: an output cannot be read or written; that of the first that failed.
     """
     # Loads structlog and the API client.
-    from agent.daemon import logs  # noqa: PLC0415
-    from agent.daemon.labels_loop import DesiredLabelsBuilder, NodeTiers, configured_outputs  # noqa: PLC0415
-    from agent.publish.labels.node import NodeLabelPublisher  # noqa: PLC0415
 
     wanted = settings(args)
     given = (

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any
@@ -111,8 +112,6 @@ def overrides(args: Namespace) -> Overrides:
         InputError: the file cannot be used.
     """
     if is_configured(args, "checks_file") and (path := settings(args).checks_file) is not None:
-        from datetime import UTC, datetime  # noqa: PLC0415 - only here
-
         from agent.config.data_files import load_checks  # noqa: PLC0415 - loads PyYAML
 
         return load_checks(path, datetime.now(UTC).date())

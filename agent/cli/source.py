@@ -1,15 +1,12 @@
 """Where a reader's snapshot comes from: a file, a bundled machine, or the live node."""
 
 import os
-from argparse import SUPPRESS, BooleanOptionalAction, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.cli.files import STDIO, read_snapshot_text, read_text
 from agent.cli.output import note, warn, warn_each_kind
-from agent.cli.parser import Parser
 from agent.errors import DecodeError, InputError, NvmlUnavailable
 from agent.machines import bundled
 from agent.model.codec import decode
@@ -19,28 +16,7 @@ from agent.model.qos import asks_as_a_pod
 from agent.model.snapshot import Snapshot
 
 if TYPE_CHECKING:  # a file or a bundled machine needs no settings, and these load half the agent
-    from agent.config.resolve import Resolved
     from agent.config.settings import Settings
-
-NODE_SETTINGS = (
-    "sysfs_root",
-    "procfs_root",
-    "host_root",
-    "nvml_library",
-    "node_name",
-    "kubeconfig",
-    "pod_resources_socket",
-    "kubelet_url",
-    "kubelet_ca_file",
-    "kubelet_insecure_tls",
-)
-"""Those that every command of a node takes as flags, though not each needs all of them."""
-
-KUBECONFIG_HELP = "how to reach the API server; default as kubectl's"
-"""Of ``--kubeconfig``; the daemon, whose default is another, has words of its own."""
-
-_HOME_CONFIG = Path("~/.kube/config")
-"""Where ``kubectl`` looks at last."""
 
 VARIABLES = "NODETOPO_"
 """Begins every variable that is a setting: ``agent.config.settings.PREFIX``, without loading it."""
@@ -70,100 +46,9 @@ _FLAGS = (
 """The flags that take a file, and what they expect in it."""
 
 
-def add_source(parser: Parser) -> None:
-    """Add the flags that choose the source, and those of the live node."""
-    group = parser.add_argument_group("source", "default: the live node")
-    source = group.add_mutually_exclusive_group()
-    source.add_argument(
-        "--snapshot",
-        metavar="FILE",
-        help="a captured snapshot, or archive of `support`, - for stdin",
-    )
-    source.add_argument(
-        "--machine",
-        metavar="NAME",
-        help="a bundled machine, see `nodetopo simulate machines`",
-    )
-    source.add_argument(
-        "--topo-m",
-        metavar="FILE",
-        help="the text of `nvidia-smi topo -m`, - for stdin",
-    )
-    source.add_argument(
-        "--nccl-xml",
-        metavar="FILE",
-        help="an NCCL topology (NCCL_TOPO_DUMP_FILE), - for stdin",
-    )
-    source.add_argument(
-        "--rdma-topo",
-        metavar="FILE",
-        help="a dump of rdma-core's rdma_topo (`rdma_topo dump`), - for stdin",
-    )
-    add_node(parser)
-
-
-def add_node(parser: Parser, *, without: tuple[str, ...] = ()) -> None:
-    """Add the flags of the live node; *without* those that the command adds by itself."""
-    names = tuple(name for name in NODE_SETTINGS if name not in without)
-    add_settings(parser, names, "live node")
-
-
-def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
-    """Add a flag for each of the settings *names*; those not given stay out of the result."""
-    if not parser.has_settings:
-        return
-    from agent.config.settings import key, options  # noqa: PLC0415 - as long as a command runs
-
-    group = parser.add_argument_group(title)
-    for name in names:
-        option = options()[name]
-        flag = f"--{key(name)}"
-        text = KUBECONFIG_HELP if name == "kubeconfig" else option.help
-        if option.metavar == "BOOL":
-            group.add_argument(
-                flag, dest=name, action=BooleanOptionalAction, default=SUPPRESS, help=text
-            )
-        else:
-            group.add_argument(flag, dest=name, metavar=option.metavar, default=SUPPRESS, help=text)
-
-
-def given(args: Namespace) -> dict[str, object]:
-    """Return the settings that were given as flags, by field name."""
-    from agent.config.settings import options  # noqa: PLC0415 - as above
-
-    return {name: value for name, value in vars(args).items() if name in options()}
-
-
 def is_configured(args: Namespace, name: str) -> bool:
     """Return whether the setting *name* may have a value: its flag, or any variable, is given."""
     return hasattr(args, name) or any(variable.startswith(VARIABLES) for variable in os.environ)
-
-
-def resolved(args: Namespace) -> "Resolved":
-    """Return the daemon's settings and their origins, as flags and its variables give them.
-
-    The API server is reached as ``kubectl`` does, but for a pod's own account before the file in
-    the home directory: ``--kubeconfig``, ``NODETOPO_KUBECONFIG``, ``KUBECONFIG``, the pod's
-    account, ``~/.kube/config``.
-
-    Raises:
-        InputError: one of them is invalid.
-    """
-    from agent.config.resolve import Resolved  # noqa: PLC0415 - as above
-
-    flags = {name: value for name, value in given(args).items() if value is not None}
-    found = Resolved.of(flags=flags, environment=os.environ)
-    if found.settings.kubeconfig is not None:
-        return found
-    return replace(found, settings=replace(found.settings, kubeconfig=usual_kubeconfig()))
-
-
-def usual_kubeconfig() -> Path | None:
-    """Return the kubeconfig where none is set; ``None`` for the account of the pod, or none."""
-    if named := os.environ.get("KUBECONFIG"):
-        return Path(named)
-    home = _HOME_CONFIG.expanduser()
-    return home if not os.environ.get("KUBERNETES_SERVICE_HOST") and home.exists() else None
 
 
 def settings(args: Namespace) -> "Settings":
@@ -172,6 +57,8 @@ def settings(args: Namespace) -> "Settings":
     Raises:
         InputError: one of them is invalid.
     """
+    from agent.cli.settings import resolved  # noqa: PLC0415 - as above
+
     return resolved(args).settings
 
 

@@ -4,32 +4,36 @@ import platform
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent import __version__
+from agent.checks.catalogue import AUDIT, HEALTH
+from agent.checks.engine import evaluate, report_to_plain
 from agent.cli.capture import hosts, summary
-from agent.cli.files import STDIO, read_text, write_private
-from agent.cli.output import escaped, json_text, note
-from agent.cli.parser import Parser, add_style
-from agent.cli.source import (
-    add_settings,
-    add_source,
-    files_of,
-    is_live,
-    load,
-    resolved,
-    settings,
-)
+from agent.cli.files import STDIO, read_text
+from agent.cli.output import Style, escaped, json_text, note
+from agent.cli.settings import resolved
+from agent.cli.source import files_of, is_live, load, settings
+from agent.cli.topo.matrix import legend
+from agent.cli.topo.matrix import text as matrix_text
+from agent.cli.writing import write_private
+from agent.config.settings import default, key, options
+from agent.config.values import shown
+from agent.daemon.log_writer import LOG_FILE, OLDER
+from agent.daemon.state_files import SETTINGS_FILE, settings_to_plain
+from agent.deviceplugin.host_files import HostFile
 from agent.errors import AgentError, InputError
 from agent.formats.support_archive import SNAPSHOT, pack
+from agent.labels.catalogue import labels
+from agent.labels.rules import LabelRules
+from agent.model import strict_json
 from agent.model.codec import encode
 from agent.model.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from agent.probes.capture.scrub_text import TextScrubber
-
-DEFAULT_NAME = "nodetopo-support.tar.gz"
+from agent.probes.capture.scrub import Substitutes, scrubbed
+from agent.probes.capture.scrub_text import LEFT_OUT, TextScrubber
+from agent.topology.matrix import matrix
 
 LIBRARIES = (
     "grpcio",
@@ -55,34 +59,6 @@ MAX_ANSWER = 4 << 20
 TIMEOUT_S = 2.0
 """For an answer of the daemon's server, which has everything in memory."""
 
-_EPILOG = (
-    "The archive holds the snapshot, the verdicts of health and audit, labels, the matrix, "
-    "versions, and of the live node settings with their origins, the daemon's last log lines and "
-    "metrics. "
-    "Every command takes it for --snapshot. What identifies node, devices, pods and people is "
-    "replaced as by `capture --scrub`, in all files alike; credentials, addresses and paths that "
-    "are not the usual ones are left out. manifest.json says what was replaced and what is missing."
-)
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    parser.epilog = _EPILOG
-    parser.add_argument(
-        "-o",
-        "--output",
-        default=DEFAULT_NAME,
-        metavar="FILE",
-        help=f"- for stdout (default: {DEFAULT_NAME})",
-    )
-    parser.add_argument(
-        "--log", metavar="FILE", help="take the log from here, - for stdin, as of `kubectl logs`"
-    )
-    add_settings(parser, ("health_file", "metrics_address"), "daemon")
-    add_style(parser)
-    add_source(parser)
-    parser.set_defaults(run=run)
-
 
 @dataclass(slots=True)
 class _Archive:
@@ -106,8 +82,6 @@ def run(args: Namespace) -> int:
         InputError: the source cannot be used, or the archive not be written.
     """
     # Keeps the other commands fast.
-    from agent.probes.capture.scrub import Substitutes, scrubbed  # noqa: PLC0415
-    from agent.probes.capture.scrub_text import TextScrubber  # noqa: PLC0415
 
     if args.log == STDIO and STDIO in files_of(args):
         raise InputError("standard input is named twice", "save one of them in a file")
@@ -153,20 +127,14 @@ def run(args: Namespace) -> int:
 
 def _add_answers(archive: _Archive, snapshot: Snapshot) -> None:
     """Add what the commands answer about *snapshot*, which has been scrubbed."""
-    from agent.checks.catalogue import AUDIT, HEALTH  # noqa: PLC0415 - as in `run`
-    from agent.checks.engine import evaluate, report_to_plain  # noqa: PLC0415 - same
-    from agent.cli.output import Style  # noqa: PLC0415 - same
-    from agent.cli.topo.matrix import legend, text  # noqa: PLC0415 - same
-    from agent.labels.catalogue import labels  # noqa: PLC0415 - same
-    from agent.labels.rules import LabelRules  # noqa: PLC0415 - same
-    from agent.topology.matrix import matrix  # noqa: PLC0415 - same
-
     for name, rules in (("health.json", HEALTH), ("audit.json", AUDIT)):
         report = evaluate(snapshot, rules)
         archive.add(name, lambda report=report: json_text(report_to_plain(report)))  # type: ignore[misc]
     archive.add("labels.json", lambda: json_text(labels(snapshot, LabelRules())))
     found = matrix(snapshot)
-    archive.add("matrix.txt", lambda: text(found, snapshot, Style(is_on=False)) + legend(found))
+    archive.add(
+        "matrix.txt", lambda: matrix_text(found, snapshot, Style(is_on=False)) + legend(found)
+    )
 
 
 def _versions(snapshot: Snapshot) -> dict[str, Any]:
@@ -192,10 +160,8 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def _log(args: Namespace, scrubber: "TextScrubber", *, is_of_node: bool) -> str:
+def _log(args: Namespace, scrubber: TextScrubber, *, is_of_node: bool) -> str:
     """Return the last lines of the log that ``--log`` names, or that the daemon keeps."""
-    from agent.daemon.log_writer import LOG_FILE, OLDER  # noqa: PLC0415 - loads structlog
-
     if args.log is not None:
         lines = read_text(args.log).splitlines()
     else:
@@ -208,14 +174,8 @@ def _log(args: Namespace, scrubber: "TextScrubber", *, is_of_node: bool) -> str:
     return scrubber.log(lines[-MAX_LINES:])
 
 
-def _settings(args: Namespace, scrubber: "TextScrubber", *, is_of_node: bool) -> str:
+def _settings(args: Namespace, scrubber: TextScrubber, *, is_of_node: bool) -> str:
     """Return the settings with their origins: those of the daemon, or else of this command."""
-    from agent.config.settings import default, key, options  # noqa: PLC0415 - as in `run`
-    from agent.config.values import shown  # noqa: PLC0415 - same
-    from agent.daemon.state_files import SETTINGS_FILE, settings_to_plain  # noqa: PLC0415 - same
-    from agent.model import strict_json  # noqa: PLC0415 - same
-    from agent.probes.capture.scrub_text import LEFT_OUT  # noqa: PLC0415 - same
-
     whose = "the daemon, when it started"
     try:
         text = _beside_health_file(args, SETTINGS_FILE, is_of_node=is_of_node)
@@ -249,8 +209,6 @@ def _beside_health_file(args: Namespace, name: str, *, is_of_node: bool) -> str:
     Raises:
         InputError: there is no such directory or file, or the node is another one.
     """
-    from agent.deviceplugin.host_files import HostFile  # noqa: PLC0415 - as in `run`
-
     if not is_of_node:
         raise InputError("the source is no live node")
     directory = settings(args).health_file
@@ -263,14 +221,12 @@ def _beside_health_file(args: Namespace, name: str, *, is_of_node: bool) -> str:
         raise InputError(f"{path}: {error.strerror}") from None
 
 
-def _served(args: Namespace, path: str, scrubber: "TextScrubber", *, is_of_node: bool) -> str:
+def _served(args: Namespace, path: str, scrubber: TextScrubber, *, is_of_node: bool) -> str:
     """Return what the daemon's server answers at *path*.
 
     Raises:
         InputError: it cannot be reached, or the node is another one.
     """
-    from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - as in `run`
-
     if not is_of_node:
         raise InputError("the source is no live node")
     address = settings(args).metrics_address

@@ -5,14 +5,7 @@ from argparse import Namespace
 
 from agent import __version__
 from agent.cli.output import Answer, emit
-from agent.cli.parser import Parser, add_output
 from agent.model import SCHEMA
-
-
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    add_output(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:

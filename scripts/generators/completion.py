@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agent.cli.completion import STORED, body
+from agent.cli.completion import STORED
 from agent.cli.main import parser
+from agent.cli.words import body
 
 
 def made() -> Mapping[Path, str]:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from agent.cli.completion import Level, levels
 from agent.cli.main import COMMANDS, parser
+from agent.cli.words import Level, levels
 
 FOLDER = Path(__file__).parents[2] / "agent" / "man"
 

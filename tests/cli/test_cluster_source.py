@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agent.cli import cluster_source
-from agent.cli.cluster_source import add_cluster_source, api, load_nodes
+from agent.cli.cluster_source import api, load_nodes
+from agent.cli.flags.cluster import add_cluster_source
 from agent.cli.parser import Parser
 from agent.errors import ApiUnavailable, InputError
 from tests.kubeapi.fake_api_server import kubeconfig, serving
@@ -173,9 +174,9 @@ def test_the_kubeconfig_is_the_one_that_people_expect(
             arguments += ["--kubeconfig", str(file)]
         else:
             monkeypatch.setenv(place, str(file))
-    connect = api(parsed(*arguments))
-    assert connect is not None
-    assert connect().host == f"http://127.0.0.1:{first + 1}"
+    cluster = api(parsed(*arguments))
+    assert cluster is not None
+    assert cluster.connect().host == f"http://127.0.0.1:{first + 1}"
 
 
 def test_without_any_kubeconfig_nothing_is_known() -> None:

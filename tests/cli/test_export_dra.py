@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.cli.export import release_of
+from agent.cli.export_claims import release_of
 from agent.machines import bundled
 from agent.model.codec import encode
 from tests.cli.conftest import Cli

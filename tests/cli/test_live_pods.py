@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agent.cli.live import join, with_pods
+from agent.cli.live_pods import join, with_pods
 from agent.config.settings import Settings
 from agent.model.kubelet import KubeletSettings
 from agent.model.kubelet_state import CpuState, KubeletState

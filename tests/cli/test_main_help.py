@@ -3,8 +3,8 @@
 import pytest
 
 from agent import __version__
-from agent.cli.completion import levels
 from agent.cli.main import parser
+from agent.cli.words import levels
 from tests.cli.conftest import Cli
 
 COMMANDS = tuple(tuple(level.path.split()) for level in levels(parser()))

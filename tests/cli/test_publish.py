@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from agent.cli import publish
-from agent.cli.main import parser
+from agent.cli.main import execute, parser
 from agent.errors import ApiUnavailable, InputError
 from agent.kubeapi import apply
 from agent.kubeapi.client import Api
@@ -42,8 +42,7 @@ def node(api: FakeApi, tmp_path: Path) -> Iterator[tuple[str, ...]]:
 
 def run(*argv: str) -> int:
     args = parser(argv[0]).parse_args(argv, Namespace(warnings=[], strict=False, incomplete=False))
-    code: int = args.run(args)
-    return code
+    return execute(args)
 
 
 def test_a_dry_run_of_publish_shows_each_change_and_makes_none(

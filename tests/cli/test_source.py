@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.completion import levels
+from agent.cli.flags.source import NODE_SETTINGS
 from agent.cli.main import parser
-from agent.cli.source import NODE_SETTINGS, settings
+from agent.cli.source import settings
+from agent.cli.words import levels
 from agent.config.settings import key
 from agent.kubeapi.access import access
 from agent.machines.bundled import machine

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from agent.cli.main import main
-from agent.cli.run import effect, explanation
+from agent.cli.flags.run import effect, explanation
+from agent.cli.main import execute, main
 from agent.config.nvidia.names import NAMES, NVIDIA_CONFIG_VARIABLE, Name, ValueKind
 from agent.config.settings import key, options
 from agent.errors import InputError
@@ -84,7 +84,7 @@ def run_directly(*arguments: str) -> None:
     from agent.cli.main import parser  # noqa: PLC0415 - the rest goes through `main`
 
     args = parser("run").parse_args(["run", "--print-config", *arguments])
-    args.run(args)
+    execute(args)
 
 
 @pytest.mark.parametrize("how", ["--config", "--config-file", "CONFIG_FILE", "NODETOPO_CONFIG"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.cli.main import parser
-from agent.cli.source import given
+from agent.cli.settings import given
 from agent.config.resolve import Resolved
 from agent.config.settings import Settings
 from agent.deviceplugin.driver_files import LOADER_CACHE

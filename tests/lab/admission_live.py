@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.admission.admit import admit
 from agent.cli.admit import preference
-from agent.cli.live import with_pods
+from agent.cli.live_pods import with_pods
 from agent.config.settings import Settings
 from agent.kubeapi.pods import pod_from_object
 from agent.machines.bundled import machine

@@ -11,7 +11,7 @@ import yaml
 
 import agent
 from agent.cli.main import parser
-from agent.cli.source import given
+from agent.cli.settings import given
 from agent.components.rdma.settings import RDMA_USUAL_PLACE
 from agent.config.rdma import parse
 from agent.config.resolve import Resolved

@@ -16,7 +16,7 @@ import pytest
 from agent.checks.catalogue import rule
 from agent.checks.engine import evaluate
 from agent.checks.rule import Verdict
-from agent.cli import live
+from agent.cli.live_pods import with_pods
 from agent.config.settings import Settings
 from agent.errors import ApiUnavailable, UnreadableError
 from agent.kubeapi.pods import AUDITED_RIGHTS, ApiServer
@@ -139,7 +139,7 @@ def test_an_audit_with_the_component_reads_the_running_settings_and_finds_no_rig
     (tmp_path / "token").write_text(bearer, "utf-8")
     monkeypatch.setattr(service_account, "DIRECTORY", tmp_path)
     on_disk, _issues = read_kubelet_settings(h100.host, h100.host / "proc")
-    found = live.with_pods(
+    found = with_pods(
         Snapshot(kubelet=on_disk),
         Settings(
             node_name=h100.name,

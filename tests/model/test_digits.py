@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.allocate import add
+from agent.cli.flags.allocate import add
 from agent.cli.parser import Parser
 from agent.errors import DecodeError, InputError
 from agent.model.digits import is_digits, number, whole_number

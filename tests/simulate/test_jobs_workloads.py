@@ -5,7 +5,7 @@ from statistics import fmean, median, quantiles
 
 import pytest
 
-from agent.cli.simulate import command
+from agent.cli.flags import simulate as command
 from agent.simulate.jobs import (
     HELIOS_SATURN_RUN_TIMES,
     HELIOS_VENUS_RUN_TIMES,

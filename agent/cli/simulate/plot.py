@@ -6,9 +6,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from agent.cli.files import replace_file
 from agent.cli.output import clean
 from agent.cli.simulate.text import Study, heading
+from agent.cli.writing import replace_file
 from agent.drawing.canvas import FAINT, INK
 from agent.errors import InputError
 from agent.simulate.contest import OURS

@@ -8,6 +8,7 @@ from typing import Any
 from agent.cli import output
 from agent.cli.output import Answer, Style, clean, emit
 from agent.cli.source import load
+from agent.cli.topo.picture import picture
 from agent.drawing.devices import Device as TreeDevice
 from agent.drawing.devices import link_of, link_text
 from agent.model.gpu import Gpu
@@ -77,17 +78,12 @@ def run(args: Namespace) -> int:
     snapshot = load(args)
     cells = matrix(snapshot)
 
-    def svg() -> str:
-        from agent.drawing.node import draw  # noqa: PLC0415 - the picture is rarely asked for
-
-        return draw(snapshot)
-
     if args.nccl or args.wide:
         answer = wide_answer(snapshot, cells, nccl=args.nccl, wide=args.wide)
     else:
         rows = text(cells, snapshot, output.style(no_color=args.no_color))
         answer = Answer(plain=plain(cells), table=rows + legend(cells), short=rows)
-    emit(replace(answer, svg=svg), args)
+    emit(replace(answer, svg=picture(snapshot)), args)
     return 0
 
 
@@ -173,8 +169,10 @@ def wide_answer(snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool) ->
     shown = [[*map(cell_text, row)] for row in found.cells]
     words = legend(found)
     if nccl and found.devices:
-        cells = _nccl_cells(snapshot, found)
-        nearest = nearest_nics(snapshot)
+        from agent.cli.topo import nccl_cells  # noqa: PLC0415 - only for `--nccl`
+
+        cells = nccl_cells.cells(snapshot, found)
+        nearest = nccl_cells.nearest_nics(snapshot)
         as_json |= {"cells": cells, "words": "nccl", "nearest": nearest}
         shown = [
             [
@@ -195,20 +193,6 @@ def wide_answer(snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool) ->
     return Answer(plain=as_json, table=table + words, short=table)
 
 
-def _nccl_cells(snapshot: Snapshot, found: Matrix) -> list[list[str | None]]:
-    """Return NCCL's path types, row by row; ``None`` where NCCL knows no path."""
-    from agent.nccl.routes import nccl_paths  # noqa: PLC0415 - only for `--nccl`
-
-    paths = nccl_paths(snapshot)
-    cells: list[list[str | None]] = []
-    for row in found.devices:
-        routes = [paths.get((row.id, column.id)) for column in found.devices]
-        cells.append([None if route is None else str(route.type.name) for route in routes])
-    for position, line in enumerate(cells):
-        line[position] = SELF
-    return cells
-
-
 def _is_beyond_nccl(row: Device, column: Device) -> bool:
     """Return whether NCCL looks for no path: between two NICs, and at Data Direct functions."""
     ends = (row.id, column.id)
@@ -225,17 +209,6 @@ def _nccl_legend(found: Matrix, shown: list[list[str]], nearest: Mapping[str, li
         text += "\nNICs that NCCL uses for each GPU, if it has all GPUs:\n\n"
         text += "".join(f"  {gpu}: {' '.join(nics)}\n" for gpu, nics in nearest.items())
     return text
-
-
-def nearest_nics(snapshot: Snapshot) -> dict[str, list[str]]:
-    """Return by GPU the NICs that NCCL would use for it, the one of its channel 0 first."""
-    from agent.nccl.affinity import nccl_nearest_hcas  # noqa: PLC0415 - only for `--nccl`
-
-    positions = {hca.name: f"NIC{at}" for at, hca in enumerate(snapshot.hcas or ())}
-    return {
-        f"GPU{index}": [positions[hca.name] for net in nearest.nets for hca in net.hcas]
-        for index, nearest in nccl_nearest_hcas(snapshot).items()
-    }
 
 
 def _wide_columns(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:

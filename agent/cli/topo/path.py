@@ -12,9 +12,10 @@ from agent.bandwidth.as_built import sound
 from agent.bandwidth.expectation import Expected, text, to_plain
 from agent.bandwidth.expected import Model
 from agent.cli import output
-from agent.cli.nccl_check import measured_table
+from agent.cli.bandwidth_table import measured_table
 from agent.cli.output import Answer, emit
 from agent.cli.source import load
+from agent.cli.topo.picture import picture
 from agent.drawing.devices import Device, find, link_text, row_name
 from agent.drawing.hops import Hop, hops, slowest
 from agent.errors import InputError
@@ -54,11 +55,6 @@ def run(args: Namespace) -> int:
     plain = way(snapshot, a, b)
     plain |= _expectations(a, b, *models)
 
-    def svg() -> str:
-        from agent.drawing.node import draw  # noqa: PLC0415 - the picture is rarely asked for
-
-        return draw(snapshot, (a, b))
-
     headline = _headline(plain)
     carries = _carries(a, b, *models)
     if plain["hops"] is None:
@@ -75,7 +71,12 @@ def run(args: Namespace) -> int:
             for hop in plain["hops"]
         ]
         printed = headline + output.table(rows, indent=2)
-    answer = Answer(plain=plain, table=printed + carries, short=headline + carries, svg=svg)
+    answer = Answer(
+        plain=plain,
+        table=printed + carries,
+        short=headline + carries,
+        svg=picture(snapshot, (a, b)),
+    )
     emit(answer, args)
     return 0
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from agent.cli.output import Answer, emit
 from agent.cli.source import load
+from agent.cli.topo.picture import picture
 from agent.drawing.containment import Branch, BranchKind, containment
 from agent.drawing.devices import link_of, link_text
 from agent.drawing.text import memory_nodes, port_text, title
@@ -47,12 +48,10 @@ def run(args: Namespace) -> int:
     lines = [line for node in nodes for line in _lines(node)]
     text = "".join(f"{line}\n" for line in (*lines, *map(str, folded)))
 
-    def svg() -> str:
-        from agent.drawing.node import draw  # noqa: PLC0415 - the picture is rarely asked for
-
-        return draw(snapshot)
-
-    emit(Answer(plain=plain, table=text + _nvlink_text(snapshot), short=text, svg=svg), args)
+    emit(
+        Answer(plain=plain, table=text + _nvlink_text(snapshot), short=text, svg=picture(snapshot)),
+        args,
+    )
     return 0
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent.checks.catalogue import AUDIT
 from agent.checks.waivers import NO_OVERRIDES
-from agent.cli.live import with_pods
+from agent.cli.live_pods import with_pods
 from agent.components.audit.component import Audit
 from agent.config.settings import Settings
 from agent.daemon.audit_loop import AuditLoop

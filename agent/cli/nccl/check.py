@@ -1,71 +1,40 @@
 """``nodetopo nccl check``: a log of a bandwidth test beside what this node should carry."""
 
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agent.cli import output
-from agent.cli.files import STDIO, read_text, write_text
+from agent.allocation.requests import resolve
+from agent.bandwidth.compare import Compared, Comparison, Explanation, compare
+from agent.bandwidth.expectation import text as expectation
+from agent.bandwidth.expectation import to_plain as expectation_to_plain
+from agent.bandwidth.log import Log
+from agent.bandwidth.read import read
+from agent.bandwidth.table import Merged, merge
+from agent.checks.rule import Verdict
+from agent.cli import output, reports
+from agent.cli.bandwidth_table import measured_table, read_table
+from agent.cli.files import STDIO, read_text
 from agent.cli.output import Answer, clean, emit, note, warn
-from agent.cli.parser import Subparsers, add_command, add_output
-from agent.cli.source import add_settings, add_source, files_of, load
-from agent.errors import DecodeError, InputError
-
-if TYPE_CHECKING:  # the rules and the allocator, which help and completion do without
-    from agent.allocation.measured import BandwidthTable
-    from agent.bandwidth.compare import Compared, Comparison, Explanation
-    from agent.bandwidth.log import Log
-    from agent.bandwidth.table import Merged
-    from agent.model.gpu import Gpu
-    from agent.model.hca import Hca
-    from agent.model.snapshot import Snapshot
+from agent.cli.reports import finding_rows, mark
+from agent.cli.source import files_of, load
+from agent.cli.writing import write_text
+from agent.config.data_files import MAX_YAML_BYTES
+from agent.drawing.devices import find
+from agent.errors import InputError
+from agent.model.gpu import Gpu
+from agent.model.hca import Hca
+from agent.model.plain import to_plain
+from agent.model.snapshot import Snapshot
 
 SCHEMA = "nodetopo/nccl-check/v1"
 """Names the JSON shape, described by ``docs/reference/schema/nccl-check.json``."""
 
 MOST_LINES = 20
 """Pairs of one test that the table lists one by one; JSON has all."""
-
-TABLE_HELP = "measured bandwidths, YAML or JSON, which win over the model"
-
-
-def add(what: Subparsers) -> None:
-    """Add the command to those of ``nccl``."""
-    check = add_command(
-        what, "check", "set a log of nccl-tests, perftest or nvbandwidth beside the model"
-    )
-    check.add_argument("file", metavar="FILE", help="the log, - for stdin")
-    check.add_argument(
-        "--gpus",
-        metavar="A,B",
-        action="append",
-        default=[],
-        help="the GPUs of the log, in its order, where it names none by PCI address",
-    )
-    check.add_argument(
-        "--hca",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="the HCA of a perftest log; repeat it for each run of the log",
-    )
-    add_table(check)
-    check.add_argument(
-        "--save",
-        metavar="FILE",
-        help="write the figures to this bandwidth table, YAML or .json; merge them if it exists",
-    )
-    add_settings(check, ("checks_file",), "checks")
-    add_output(check)
-    add_source(check)
-    check.set_defaults(run=run)
-
-
-def add_table(parser: Any) -> None:
-    """Add ``--bandwidth-table``."""
-    parser.add_argument("--bandwidth-table", metavar="FILE", help=TABLE_HELP)
 
 
 def run(args: Namespace) -> int:
@@ -74,10 +43,6 @@ def run(args: Namespace) -> int:
     Raises:
         InputError: the log, a device or a table cannot be used.
     """
-    from agent.bandwidth.compare import compare  # noqa: PLC0415 - keeps help fast
-    from agent.bandwidth.read import read  # noqa: PLC0415 - same
-    from agent.cli import reports  # noqa: PLC0415 - same
-
     sources = (*files_of(args), args.bandwidth_table)
     if args.file == STDIO and STDIO in sources:
         raise InputError("standard input can be read only once", "name one of the two files")
@@ -106,17 +71,13 @@ def run(args: Namespace) -> int:
 
 
 def devices(
-    snapshot: "Snapshot", gpus: Sequence[str], hcas: Sequence[str]
-) -> tuple[tuple["Gpu", ...], tuple["Hca", ...]]:
+    snapshot: Snapshot, gpus: Sequence[str], hcas: Sequence[str]
+) -> tuple[tuple[Gpu, ...], tuple[Hca, ...]]:
     """Return the devices that ``--gpus`` and ``--hca`` name.
 
     Raises:
         InputError: one is unknown, or of another kind.
     """
-    from agent.allocation.requests import resolve  # noqa: PLC0415 - as above
-    from agent.drawing.devices import find  # noqa: PLC0415 - same
-    from agent.model.hca import Hca  # noqa: PLC0415 - same
-
     found_gpus = [resolve(snapshot, name) for word in gpus for name in word.split(",")]
     if len({gpu.index for gpu in found_gpus}) < len(found_gpus):
         raise InputError("--gpus names a GPU twice", "name each once")
@@ -129,40 +90,18 @@ def devices(
     return tuple(found_gpus), tuple(found_hcas)
 
 
-def measured_table(args: Namespace, snapshot: "Snapshot") -> "BandwidthTable | None":
-    """Return the table of ``--bandwidth-table``, which fits *snapshot*.
-
-    Raises:
-        InputError: it cannot be used.
-    """
-    if args.bandwidth_table is None:
-        return None
-    return _table(args.bandwidth_table, snapshot, "give a table of this machine")
-
-
-def _table(name: str, snapshot: "Snapshot", cure: str) -> "BandwidthTable":
-    from agent.config.data_files import parse  # noqa: PLC0415 - loads PyYAML
-
-    table = parse(name, read_text(name))
-    try:
-        table.on(snapshot)
-    except DecodeError as error:
-        raise InputError(f"{name}: {error.cause}", cure) from None
-    return table
-
-
-def _save(args: Namespace, log: "Log", comparison: "Comparison", snapshot: "Snapshot") -> "Merged":
+def _save(args: Namespace, log: Log, comparison: Comparison, snapshot: Snapshot) -> Merged:
     """Write the figures to the table ``--save``; say what was replaced, and what no table holds.
 
     Raises:
         InputError: it cannot be read or written, or is of another machine.
     """
-    from agent.bandwidth.table import merge  # noqa: PLC0415 - only here
-
     name: str = args.save
     before = None
     if Path(name).exists():
-        before = _table(name, snapshot, "save to another file: this table is of another machine")
+        before = read_table(
+            name, snapshot, "save to another file: this table is of another machine"
+        )
     merged = merge(comparison.figures, snapshot, log.tool, before)
     for reason in merged.left_out:
         note("note", f"not saved: {reason}")
@@ -182,22 +121,17 @@ def _save(args: Namespace, log: "Log", comparison: "Comparison", snapshot: "Snap
     return merged
 
 
-def _document(name: str, merged: "Merged") -> str:
+def _document(name: str, merged: Merged) -> str:
     if name.endswith(".json"):
         return output.json_text(dict(merged.document))
-    import yaml  # noqa: PLC0415 - only this format needs it
-
-    from agent.config.data_files import MAX_YAML_BYTES  # noqa: PLC0415 - same
-
     document = dict(merged.document)
-    text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=100)
+    text = output.yaml_text(document, default_flow_style=None)
     if len(text) > MAX_YAML_BYTES:
         raise InputError(f"{name} would be too large as YAML", "name a file that ends in .json")
     return text
 
 
-def _exit_code(log: "Log", comparison: "Comparison", *, strict: bool) -> int:
-    from agent.checks.rule import Verdict  # noqa: PLC0415 - as above
+def _exit_code(log: Log, comparison: Comparison, *, strict: bool) -> int:
 
     verdicts = {one.verdict for one in comparison.figures}
     if Verdict.FAIL in verdicts or any(problem.is_error for problem in log.problems):
@@ -211,13 +145,12 @@ def _exit_code(log: "Log", comparison: "Comparison", *, strict: bool) -> int:
 
 
 def _answer(
-    log: "Log",
-    comparison: "Comparison",
-    snapshot: "Snapshot",
+    log: Log,
+    comparison: Comparison,
+    snapshot: Snapshot,
     args: Namespace,
-    merged: "Merged | None",
+    merged: Merged | None,
 ) -> Answer:
-    from agent.cli.reports import mark  # noqa: PLC0415 - as above
 
     style = output.style(no_color=args.no_color)
     head = f"{log.tool}: {len(log.figures)} figure{'' if len(log.figures) == 1 else 's'}"
@@ -255,12 +188,10 @@ def _answer(
     )
 
 
-def _rows(figures: Iterable["Compared"]) -> Iterator[tuple[Any, str, str, tuple[str, ...]]]:
+def _rows(figures: Iterable[Compared]) -> Iterator[tuple[Any, str, str, tuple[str, ...]]]:
     """Yield verdict, name, text and more lines; pairs of a test that pass, as one row."""
-    from agent.bandwidth.expectation import text as expectation  # noqa: PLC0415 - as above
-    from agent.checks.rule import Verdict  # noqa: PLC0415 - same
 
-    def alike(one: "Compared") -> tuple[str, str, str]:
+    def alike(one: Compared) -> tuple[str, str, str]:
         shown = expectation(one.expected)
         return one.figure.test, one.figure.kind.value, f"{one.verdict}{shown}{one.reason}"
 
@@ -285,8 +216,7 @@ def _rows(figures: Iterable["Compared"]) -> Iterator[tuple[Any, str, str, tuple[
             yield first.verdict, f"{first.figure.test} {count} more", "-o json lists them", ()
 
 
-def _beside(one: "Compared", measured: str) -> str:
-    from agent.bandwidth.expectation import text as expectation  # noqa: PLC0415 - as above
+def _beside(one: Compared, measured: str) -> str:
 
     if one.expected.low is None:
         return f"{measured}, not compared: {one.reason}"
@@ -296,8 +226,7 @@ def _beside(one: "Compared", measured: str) -> str:
     return f"{text} ({one.reason})" if one.reason else text
 
 
-def _more(one: "Compared") -> Iterator[str]:
-    from agent.bandwidth.expectation import text as expectation  # noqa: PLC0415 - as above
+def _more(one: Compared) -> Iterator[str]:
 
     if one.verdict.value == "pass":
         return
@@ -307,7 +236,7 @@ def _more(one: "Compared") -> Iterator[str]:
         yield f"explained by {', '.join(one.checks)}"
 
 
-def _devices(one: "Compared") -> str:
+def _devices(one: Compared) -> str:
     names = [gpu.name for gpu in one.gpus]
     if len(names) > 4 and names == [f"GPU{gpu.index}" for gpu in one.gpus]:
         indices = sorted(gpu.index for gpu in one.gpus)
@@ -321,10 +250,8 @@ def _devices(one: "Compared") -> str:
     return ", ".join(names)
 
 
-def _causes(comparison: "Comparison", args: Namespace) -> str:
+def _causes(comparison: Comparison, args: Namespace) -> str:
     """Return what explains the shortfalls, and which checks could not tell."""
-    from agent.cli.reports import finding_rows, mark  # noqa: PLC0415 - as above
-
     short = [one for one in comparison.figures if one.verdict.value in ("fail", "warn")]
     if comparison.report is None or not short:
         return ""
@@ -345,15 +272,12 @@ def _causes(comparison: "Comparison", args: Namespace) -> str:
 
 
 def _plain(
-    log: "Log",
-    comparison: "Comparison",
-    snapshot: "Snapshot",
+    log: Log,
+    comparison: Comparison,
+    snapshot: Snapshot,
     args: Namespace,
-    merged: "Merged | None",
+    merged: Merged | None,
 ) -> dict[str, Any]:
-    from collections import Counter  # noqa: PLC0415 - as above
-
-    from agent.model.plain import to_plain  # noqa: PLC0415 - same
 
     counts = Counter(one.verdict.value for one in comparison.figures)
     report = comparison.report
@@ -385,8 +309,7 @@ def _plain(
     }
 
 
-def _figure(one: "Compared") -> dict[str, Any]:
-    from agent.bandwidth.expectation import to_plain  # noqa: PLC0415 - as above
+def _figure(one: Compared) -> dict[str, Any]:
 
     return {
         "test": one.figure.test,
@@ -399,14 +322,13 @@ def _figure(one: "Compared") -> dict[str, Any]:
         "gb_per_s": round(one.figure.gb_per_s, 2),
         "verdict": one.verdict.value,
         "reason": one.reason,
-        "expected": to_plain(one.expected),
-        "now": None if one.now is None else to_plain(one.now),
+        "expected": expectation_to_plain(one.expected),
+        "now": None if one.now is None else expectation_to_plain(one.now),
         "checks": list(one.checks),
     }
 
 
-def _check(one: "Explanation") -> dict[str, Any]:
-    from agent.model.plain import to_plain  # noqa: PLC0415 - as above
+def _check(one: Explanation) -> dict[str, Any]:
 
     return {
         "id": one.result.rule.code,

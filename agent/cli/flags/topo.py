@@ -1,10 +1,9 @@
-"""``nodetopo topo``: the matrix, the tree, the way between two devices, and complexes."""
+"""The flags of ``nodetopo topo``."""
 
-from argparse import BooleanOptionalAction, Namespace
-from importlib import import_module
+from argparse import BooleanOptionalAction
 
+from agent.cli.flags.source import add_source
 from agent.cli.parser import FORMATS, Parser, add_command, add_output
-from agent.cli.source import add_source
 
 
 def add(parser: Parser) -> None:
@@ -46,15 +45,4 @@ def add(parser: Parser) -> None:
         is_drawn = reader is not complexes
         add_output(reader, formats=(*FORMATS, "svg") if is_drawn else FORMATS)
         add_source(reader)
-        reader.set_defaults(run=run, what=name)
-
-
-def run(args: Namespace) -> int:
-    """Run the subcommand; 0.
-
-    Raises:
-        InputError: `path` names a device that is unknown, or one twice.
-    """
-    module = import_module(f"agent.cli.topo.{args.what}")  # each loads what it alone needs
-    code: int = module.run(args)
-    return code
+        reader.set_defaults(module=f"agent.cli.topo.{name}")

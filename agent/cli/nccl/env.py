@@ -1,30 +1,29 @@
-"""``nodetopo nccl``: what a job can be told of this node, and whether it uses it well."""
+"""``nodetopo nccl env``: the variables that tell a job which NIC is whose."""
 
+import json
+import textwrap
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from agent.cli import nccl_check, output
+from agent.allocation.requests import resolve
+from agent.cli import output
+from agent.cli.flags.nccl import CONF, POD
 from agent.cli.output import Answer, emit, say
-from agent.cli.parser import FORMATS, Parser, add_command, add_output
-from agent.cli.source import add_source, load
+from agent.cli.source import load
+from agent.drawing.devices import find
 from agent.errors import InputError, UnreadableError, closest
-
-if TYPE_CHECKING:  # `nccl xml` and help need none of them
-    from collections.abc import Mapping, Sequence
-
-    from agent.model.gpu import Gpu
-    from agent.model.hca import Hca
-    from agent.model.snapshot import Snapshot
-    from agent.nccl.advice import JobAdvice
-
-XML_SCHEMA = "nodetopo/nccl-xml/v1"
-"""Names the JSON shape, described by ``docs/reference/schema/nccl-xml.json``."""
+from agent.model.gpu import Gpu
+from agent.model.hca import Hca
+from agent.model.snapshot import Snapshot
+from agent.nccl.advice import JobAdvice, advise, checked_version, nearest_set
+from agent.nccl.job import NIC_SELECTION, JobVariable
+from agent.nccl.variables import NEWEST
+from agent.rdma.pairing import Pairing
+from agent.topology.matrix import word as level
 
 ENV_SCHEMA = "nodetopo/nccl-env/v1"
 """Names the JSON shape, described by ``docs/reference/schema/nccl-env.json``."""
-
-CONF, POD = "conf", "pod"
-"""Formats of ``nccl env`` alone: a file for NCCL, and the ``env`` of a container."""
 
 LONGEST_VALUE = 1023
 """Characters of a value that NCCL reads from a file (NVIDIA/nccl src/misc/param.cc)."""
@@ -33,58 +32,13 @@ COMMENT_WIDTH = 100
 """Columns of a comment in a file; NCCL takes lines of up to 4095 characters."""
 
 
-def add(parser: Parser) -> None:
-    """Add the flags."""
-    what = parser.add_subparsers(metavar="WHAT", required=True)
-    env = add_command(what, "env", "print the variables that tell a job which NIC is whose")
-    env.add_argument("--gpus", metavar="A,B", help="those of the job (default: all)")
-    env.add_argument(
-        "--hcas", metavar="X,Y", help="those of the job (default: the nearest, one for each GPU)"
-    )
-    env.add_argument(
-        "--nccl-version",
-        metavar="VERSION",
-        help="only what is about this release, such as 2.21.5 (default: all releases)",
-    )
-    env.add_argument("--only", metavar="NAMES", help="these variables, by comma (default: all)")
-    env.add_argument(
-        "--topo-file",
-        metavar="PATH",
-        help="where the job has a topology file for NCCL (default: nowhere)",
-    )
-    add_output(env, formats=(*FORMATS, CONF, POD))
-    add_source(env)
-    env.set_defaults(run=run_env)
-    xml = add_command(what, "xml", "print the topology as a file for NCCL_TOPO_FILE")
-    add_output(xml)
-    add_source(xml)
-    xml.set_defaults(run=run_xml)
-    nccl_check.add(what)
-
-
-def run_xml(args: Namespace) -> int:
-    """Print NCCL's topology XML; 0.
-
-    Raises:
-        UnreadableError: what is known does not suffice, e.g. no place in the PCI tree.
-    """
-    from agent.nccl.xml import topology_xml  # noqa: PLC0415 - keeps the others fast
-
-    text = topology_xml(load(args))
-    emit(Answer(plain={"schema": XML_SCHEMA, "xml": text}, table=text, short=text), args)
-    return 0
-
-
-def run_env(args: Namespace) -> int:
+def run(args: Namespace) -> int:
     """Print what to set for a job, and why; 0.
 
     Raises:
         InputError: a device or the version is unknown, or the path is relative.
         UnreadableError: the node's HCAs are not known, or NCCL could not read the file.
     """
-    from agent.nccl.advice import advise, checked_version, nearest_set  # noqa: PLC0415
-    from agent.nccl.variables import NEWEST  # noqa: PLC0415
-
     version = None if args.nccl_version is None else checked_version(args.nccl_version)
     path = args.topo_file
     if path is not None and not (path.startswith("/") and path.isprintable()):
@@ -125,16 +79,13 @@ def run_env(args: Namespace) -> int:
     return 0
 
 
-def _gpus(snapshot: "Snapshot", text: str | None) -> "tuple[Gpu, ...]":
-    from agent.allocation.requests import resolve  # noqa: PLC0415
+def _gpus(snapshot: Snapshot, text: str | None) -> tuple[Gpu, ...]:
 
     named = snapshot.gpus if text is None else [resolve(snapshot, one) for one in _words(text)]
     return tuple(gpu for _, gpu in sorted({gpu.index: gpu for gpu in named}.items()))
 
 
-def _hcas(snapshot: "Snapshot", text: str) -> "tuple[Hca, ...]":
-    from agent.drawing.devices import find  # noqa: PLC0415
-    from agent.model.hca import Hca  # noqa: PLC0415
+def _hcas(snapshot: Snapshot, text: str) -> tuple[Hca, ...]:
 
     found = {}
     for word in _words(text):
@@ -145,8 +96,7 @@ def _hcas(snapshot: "Snapshot", text: str) -> "tuple[Hca, ...]":
     return tuple(found.values())
 
 
-def _only(every: "Sequence[JobAdvice]", names: "Sequence[str]") -> "tuple[JobAdvice, ...]":
-    from agent.nccl.job import NIC_SELECTION, JobVariable  # noqa: PLC0415
+def _only(every: Sequence[JobAdvice], names: Sequence[str]) -> tuple[JobAdvice, ...]:
 
     known = {*map(str, JobVariable), NIC_SELECTION, *(str(one.variable) for one in every)}
     if unknown := [name for name in names if name not in known]:
@@ -156,17 +106,12 @@ def _only(every: "Sequence[JobAdvice]", names: "Sequence[str]") -> "tuple[JobAdv
     return tuple(one for one in every if one.variable in names)
 
 
-def _words(text: str) -> "Sequence[str]":
+def _words(text: str) -> Sequence[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _pairs(
-    snapshot: "Snapshot", gpus: "Sequence[Gpu]", hcas: "Sequence[Hca]"
-) -> list[dict[str, Any]]:
+def _pairs(snapshot: Snapshot, gpus: Sequence[Gpu], hcas: Sequence[Hca]) -> list[dict[str, Any]]:
     """Return the HCA that each GPU has of the job's, the nearest as far as they go round."""
-    from agent.rdma.pairing import Pairing  # noqa: PLC0415
-    from agent.topology.matrix import word  # noqa: PLC0415
-
     gpu_at = {gpu.index: at for at, gpu in enumerate(snapshot.gpus)}
     every = snapshot.hcas or ()
     usable = [every.index(hca) for hca in hcas if not hca.is_down]
@@ -175,13 +120,13 @@ def _pairs(
         {
             "gpu": snapshot.gpus[pair.gpu].name,
             "hca": every[pair.hca].name,
-            "distance": None if pair.closeness is None else word(pair.closeness),
+            "distance": None if pair.closeness is None else level(pair.closeness),
         }
         for pair in pairs
     ]
 
 
-def _plain(one: "JobAdvice") -> dict[str, Any]:
+def _plain(one: JobAdvice) -> dict[str, Any]:
     return {
         "name": str(one.variable),
         "value": one.value,
@@ -193,7 +138,7 @@ def _plain(one: "JobAdvice") -> dict[str, Any]:
     }
 
 
-def _table(pairs: "Sequence[Mapping[str, Any]]", every: "Sequence[JobAdvice]") -> str:
+def _table(pairs: Sequence[Mapping[str, Any]], every: Sequence[JobAdvice]) -> str:
     text = ""
     if pairs:
         rows = [(pair["gpu"], pair["hca"], pair["distance"] or "?") for pair in pairs]
@@ -210,7 +155,7 @@ def _table(pairs: "Sequence[Mapping[str, Any]]", every: "Sequence[JobAdvice]") -
     return text
 
 
-def _releases(one: "JobAdvice") -> str:
+def _releases(one: JobAdvice) -> str:
     if one.until is None:
         return f"{one.library} {one.since} on"
     return f"{one.library} {one.since} to {one.until}"
@@ -221,7 +166,7 @@ def _quoted(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
 
 
-def _conf(to_set: "Sequence[JobAdvice]") -> str:
+def _conf(to_set: Sequence[JobAdvice]) -> str:
     """Return a file for NCCL, ``/etc/nccl.conf`` or that of ``NCCL_CONF_FILE`` (2.23 on).
 
     Only NCCL's own variables: other libraries do not read it, and may have read their
@@ -230,8 +175,6 @@ def _conf(to_set: "Sequence[JobAdvice]") -> str:
     Raises:
         UnreadableError: a value is longer than NCCL reads.
     """
-    import textwrap  # noqa: PLC0415 - only this format
-
     lines = []
     for one in to_set:
         if one.library != "NCCL" or one.value is None:
@@ -245,9 +188,7 @@ def _conf(to_set: "Sequence[JobAdvice]") -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _pod(env: "Mapping[str, str]") -> str:
+def _pod(env: Mapping[str, str]) -> str:
     """Return the ``env`` of a container in YAML; each value is quoted, as YAML 1.1 reads ``=``."""
-    import json  # noqa: PLC0415 - only this format
-
     entries = (f"- name: {name}\n  value: {json.dumps(value)}\n" for name, value in env.items())
     return "env:\n" + "".join(entries) if env else "env: []\n"

@@ -1,14 +1,7 @@
-"""``nodetopo simulate``: machines that one need not own, and jobs that come and go on them."""
+"""The flags of ``nodetopo simulate``."""
 
-from argparse import Namespace
-from typing import Any
-
-from agent.cli import output
-from agent.cli.output import Answer, emit
+from agent.cli.flags.source import add_source
 from agent.cli.parser import Parser, add_command, add_output
-from agent.cli.source import add_source
-from agent.machines import bundled
-from agent.model.snapshot import Origin
 
 WORKLOADS = (
     "philly",
@@ -27,7 +20,7 @@ def add(parser: Parser) -> None:
     what = parser.add_subparsers(metavar="WHAT", required=True)
     machines = add_command(what, "machines", "list the machines that --machine knows")
     add_output(machines)
-    machines.set_defaults(run=run)
+    machines.set_defaults(module="agent.cli.simulate.machines")
     trace = add_command(
         what, "trace", "compare placement policies on jobs that arrive and leave on one node"
     )
@@ -51,7 +44,7 @@ def add(parser: Parser) -> None:
     trace.add_argument("--plot", metavar="FILE", help="also draw bars, to FILE.svg or FILE.png")
     add_output(trace)
     add_source(trace)
-    trace.set_defaults(run=run_trace)
+    trace.set_defaults(module="agent.cli.simulate.trace")
 
 
 def _add_jobs(parser: Parser) -> None:
@@ -85,42 +78,3 @@ def _add_jobs(parser: Parser) -> None:
         help="how many (default: 5); one where arrivals are as recorded",
     )
     group.add_argument("--seed", metavar="S", type=int, default=1, help="the first (default: 1)")
-
-
-def run_trace(args: Namespace) -> int:
-    """Print the policies side by side; 0.
-
-    Raises:
-        InputError: a file, a number or a policy cannot be used.
-    """
-    from agent.cli.simulate import trace as simulate_trace  # noqa: PLC0415 - keeps the other commands fast
-
-    return simulate_trace.run(args)
-
-
-def run(args: Namespace) -> int:
-    """List the bundled machines; 0."""
-    plain: list[dict[str, Any]] = []
-    for name in bundled.names():
-        snapshot = bundled.machine(name)
-        provenance = snapshot.provenance
-        plain.append(
-            {
-                "name": name,
-                "gpus": len(snapshot.gpus),
-                "origin": (provenance.origin if provenance else Origin.CAPTURED).value,
-                "product": snapshot.gpus[0].product if snapshot.gpus else None,
-                "hcas": len(snapshot.hcas or ()),
-                "numa_nodes": len(snapshot.numa_nodes or ()),
-                "description": provenance.description if provenance else "",
-                "is_default": name == bundled.DEFAULT,
-            }
-        )
-    header = ("NAME", "GPUS", "ORIGIN", "DESCRIPTION")
-    rows = [
-        (machine["name"], str(machine["gpus"]), machine["origin"], machine["description"])
-        for machine in plain
-    ]
-    short = "".join(f"{machine['name']}\n" for machine in plain)
-    emit(Answer(plain=plain, table=output.table([header, *rows]), short=short), args)
-    return 0

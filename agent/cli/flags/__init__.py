@@ -1,0 +1,1 @@
+"""The flags of each command, without what the command needs to run."""

@@ -1,0 +1,1 @@
+"""``nodetopo nccl``: variables and the topology for NCCL, and logs of bandwidth tests."""
