@@ -1,28 +1,21 @@
 """What the settings mean for the resources of a node and for the plugins that offer them."""
 
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
 from agent.allocation.measured import BandwidthTable
 from agent.allocation.rules import Model, Policy
 from agent.components.gpus.settings import GpuSettings
-from agent.components.rdma.settings import HcaSettings
 from agent.config.data_files import load
 from agent.config.policies import TimeSlicing
-from agent.daemon.rdma_plugins import RdmaPlan
 from agent.deviceplugin.cdi_writer import CdiSettings, CdiWriter
 from agent.deviceplugin.devices import Minors, read_minors
 from agent.deviceplugin.host_nodes import imex_problems
 from agent.deviceplugin.nccl_file import NcclHints
-from agent.deviceplugin.registration import Registration
 from agent.deviceplugin.resources import MigStrategy, Resource, Rules, Shared
 from agent.deviceplugin.settings import Feature, NumaReport, PluginSettings, Strategy
-from agent.errors import InputError, UnreadableError
-from agent.kernel.settings.own import HOST_PLUGINS_REGISTRY
-from agent.rdma.pools import RdmaConfig
+from agent.errors import UnreadableError
 
 
 def load_table(settings: GpuSettings) -> BandwidthTable | None:
@@ -33,19 +26,6 @@ def load_table(settings: GpuSettings) -> BandwidthTable | None:
     """
     path = settings.bandwidth_table
     return None if path is None else load(path)
-
-
-def load_pools(settings: HcaSettings) -> RdmaConfig | None:
-    """Return the pools of HCAs that *settings* name a file of; ``None`` for none.
-
-    Raises:
-        InputError: the file cannot be used.
-    """
-    if settings.rdma_config is None:
-        return None
-    from agent.config.rdma import load_rdma  # noqa: PLC0415 - PyYAML, which only a file needs
-
-    return load_rdma(settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,28 +40,25 @@ class PluginPlan:
         is_auto: the node decides how they are handed over, not a setting.
         cdi: writes the CDI specification; ``None`` where another program does.
         nccl: writes the topology for NCCL; ``None`` where containers get none.
-        rdma: which HCAs are offered, and how.
         warnings: what the node lacks for *settings*, a sentence each.
         is_simulated: the GPUs do not exist.
     """
 
-    settings: HcaSettings
+    settings: GpuSettings
     table: BandwidthTable | None
     rules: Rules
     plugin: PluginSettings
     is_auto: bool
     cdi: CdiWriter | None
     nccl: NcclHints | None
-    rdma: RdmaPlan
     warnings: tuple[str, ...]
     is_simulated: bool
 
     @classmethod
     def of(
         cls,
-        settings: HcaSettings,
+        settings: GpuSettings,
         table: BandwidthTable | None,
-        rdma: RdmaConfig | None = None,
         *,
         is_simulated: bool,
     ) -> Self:
@@ -91,13 +68,6 @@ class PluginPlan:
             InputError: a setting is invalid.
             UnreadableError: a required IMEX channel is missing.
         """
-        pair = settings.gpu_hca_resource
-        pools = () if rdma is None else rdma.pools
-        if pair is not None and pair in {settings.resource_name, *(it.resource for it in pools)}:
-            raise InputError(
-                f"gpu-hca-resource {pair} is the name of another resource",
-                "give GPUs with an HCA a name of their own",
-            )
         slicing = settings.time_slicing or TimeSlicing()
         shared = {
             name: Shared(name=slicing.offered_name(name), replicas=count)
@@ -140,11 +110,7 @@ class PluginPlan:
             is_auto=Strategy.AUTO in asked,
             cdi=None if cdi is None else CdiWriter(cdi, plugin),
             nccl=None if nccl is None else NcclHints(nccl, host_root=settings.host_root),
-            rdma=RdmaPlan.of(settings, rdma, is_simulated=is_simulated),
-            warnings=(
-                *(() if rdma is None else rdma.warnings),
-                *(() if is_simulated else _missing_channels(settings, plugin)),
-            ),
+            warnings=() if is_simulated else _missing_channels(settings, plugin),
             is_simulated=is_simulated,
         )
 
@@ -167,30 +133,6 @@ class PluginPlan:
         settings = self.settings
         return settings.placement_policy.policy(name), Model(settings.bandwidth_model), self.table
 
-    def registration(self, socket_dir: Path) -> Registration:
-        """Return how a kubelet whose socket is in *socket_dir* learns of a resource.
-
-        A stand-in knows ``kubelet.sock`` alone, and GPUs that do not exist never come before the
-        plugin watcher of the host's own kubelet.
-        """
-        is_stand_in = socket_dir != self.settings.device_plugin_dir
-        registry = os.path.realpath(self.settings.plugins_registry_dir)
-        is_hosts = registry == os.path.realpath(HOST_PLUGINS_REGISTRY)
-        if is_stand_in or (self.is_simulated and is_hosts):
-            return Registration.SOCKET
-        return Registration(self.settings.registration)
-
-    def directories(self, socket_dir: Path) -> tuple[Path, ...]:
-        """Return where the sockets of a resource lie, of a kubelet whose own is in *socket_dir*."""
-        registry = self.settings.plugins_registry_dir
-        match self.registration(socket_dir):
-            case Registration.SOCKET:
-                return (socket_dir,)
-            case Registration.WATCHER:
-                return (registry,)
-            case Registration.BOTH:
-                return socket_dir, registry
-
     def minors(self) -> Minors:
         """Read the numbers of MIG device nodes, if an answer or a specification may need them."""
         is_needed = Strategy.DEVICE_SPECS in self.plugin.strategies or self.cdi is not None
@@ -202,7 +144,7 @@ class PluginPlan:
         return {*self.settings.placement_policy.special, *slicing.replicas}
 
 
-def _missing_channels(settings: HcaSettings, plugin: PluginSettings) -> tuple[str, ...]:
+def _missing_channels(settings: GpuSettings, plugin: PluginSettings) -> tuple[str, ...]:
     """Return a sentence for each IMEX channel that containers do not get.
 
     Raises:

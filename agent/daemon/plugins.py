@@ -1,7 +1,7 @@
 """The device plugins of the node: one for each resource that the latest snapshot offers."""
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,15 +13,15 @@ import structlog
 from agent.allocation.measured import BandwidthTable
 from agent.allocation.remainder import Ends
 from agent.allocation.rules import Rules as PlacementRules
-from agent.components.rdma.settings import HcaSettings
+from agent.components.gpus.settings import GpuSettings
+from agent.daemon.hand_over_files import HandOverFiles
 from agent.daemon.placement import Placement, placement_rules
 from agent.daemon.plugin_plan import PluginPlan
-from agent.daemon.rdma_plugins import HcaPlugins, ServedPool
 from agent.daemon.state_files import KnownGpus
 from agent.deviceplugin import sockets
 from agent.deviceplugin.devices import Minors, remembered
-from agent.deviceplugin.hand_over import HandOver, NodeSetup, State, choose, file_state, read_setup
-from agent.deviceplugin.host_nodes import channel_node, present_nodes
+from agent.deviceplugin.hand_over import HandOver
+from agent.deviceplugin.keeper import PluginKeeper, Servable
 from agent.deviceplugin.plugin import Absence, DevicePlugin, PluginState
 from agent.deviceplugin.resources import (
     Offer,
@@ -29,21 +29,15 @@ from agent.deviceplugin.resources import (
     Resource,
     offer,
     offerable,
-    only_healthy,
 )
-from agent.deviceplugin.response import GpuAnswers, cdi_names
-from agent.deviceplugin.service import Answers
+from agent.deviceplugin.response import GpuAnswers
 from agent.deviceplugin.settings import Strategy
 from agent.dra.neighbours import NOBODY, ServedByDra
-from agent.errors import InputError, UnreadableError
 from agent.health.status import HealthView
+from agent.kernel.offers import Companion, NoCompanion
+from agent.kernel.places import Places
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
-from agent.rdma.pairing import Pairing
-from agent.rdma.pools import RdmaConfig
-from agent.rdmaplugin.answers import JointGpuAnswers
-from agent.rdmaplugin.composite import PairAnswers, Pairs, paired, with_pairs
-from agent.rdmaplugin.joint import JointPlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,24 +51,20 @@ class ServedResource:
 
 
 class PluginSet:
-    """Keeps a plugin for each resource; resources come and go with snapshots and settings.
+    """Offers the GPUs of snapshots as the settings say, and has a companion offer other devices.
 
-    Threads that change what is served wait for one another; any thread may read it meanwhile.
-
-    Attributes:
-        has_claims: whether pods have claims of our DRA driver though it is off; their containers
-            need the CDI names of GPUs that are not offered.
+    Threads that change what is served wait for one another; any thread can read it meanwhile.
     """
 
     def __init__(
         self,
-        settings: HcaSettings,
+        settings: GpuSettings,
         socket_dir: Path,
         table: BandwidthTable | None,
-        rdma: RdmaConfig | None = None,
         *,
         is_simulated: bool = False,
         known: KnownGpus | None = None,
+        companion: Callable[[], Companion] = NoCompanion,
     ) -> None:
         """Serve nothing yet.
 
@@ -82,41 +72,40 @@ class PluginSet:
             settings: what is offered, and how.
             socket_dir: where the kubelet's socket is.
             table: measured bandwidths, if there are any.
-            rdma: the pools of HCAs that are offered; ``None`` for none.
             is_simulated: the GPUs do not exist.
             known: remembers GPUs over a restart of the process.
+            companion: returns what offers other devices, now.
 
         Raises:
             InputError: no socket fits into the path of *socket_dir*, or a setting is invalid.
             UnreadableError: the node lacks what a setting requires.
         """
-        self.has_claims = False
         self._socket_dir = socket_dir
         self._is_simulated = is_simulated
-        self._joint = JointPlacement()
-        self._hcas = HcaPlugins(socket_dir, self._joint)
+        self._companion = companion
         self._lock = threading.Lock()  # held by whoever changes what is below
-        self._plan = self._new_plan(settings, table, rdma)
+        self._plan, self._places = self._planned(settings, table)
         self._known = known
         self._gpus: tuple[Gpu, ...] = () if known is None else known.load()
         self._is_stopped = False
         self._health: HealthView = MappingProxyType({})
-        self._unhealthy_hcas: Collection[str] = frozenset()
         self._served_by_dra = NOBODY
         self._heeded = NOBODY
         self._offer = Offer(resources=())
-        self._pairs = Pairs(hcas=MappingProxyType({}))
-        self._file_warnings: tuple[str, ...] = ()
-        self._cdi_problem: str | None = None
-        self._hand_over: HandOver | None = None
-        self._setup = NodeSetup()
-        self._setup_seen: tuple[State, NodeSetup] | None = None  # when it was read
+        self._files = HandOverFiles(is_simulated=is_simulated)
         self._taken: Snapshot | None = None
         self._published: Snapshot | None = None
-        self._cdi_devices: frozenset[str] = frozenset()
-        self._nodes: frozenset[str] = frozenset()
-        self._served: Mapping[str, ServedResource] = MappingProxyType({})  # replaced, not changed
+        self._keeper = PluginKeeper[ServedResource]()
         self._log_warnings()
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether pods have claims of our DRA driver though it is off (:class:`HandOverFiles`)."""
+        return self._files.has_claims
+
+    @has_claims.setter
+    def has_claims(self, has_claims: bool) -> None:
+        self._files.has_claims = has_claims
 
     @property
     def taken(self) -> Snapshot | None:
@@ -124,7 +113,7 @@ class PluginSet:
         return self._taken
 
     def with_lost(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with lost GPUs, too, as it is once it was taken."""
+        """Return *snapshot* with the GPUs that have disappeared since startup added back."""
         return replace(snapshot, gpus=remembered(self._gpus, snapshot))
 
     @property
@@ -148,31 +137,12 @@ class PluginSet:
         Raises:
             UnreadableError: our specification on the host does not define one of them.
         """
-        plan = self._plan
-        if missing := sorted(set(uuids) - self._cdi_devices):
-            raise UnreadableError(
-                f"no CDI specification of ours has {', '.join(missing)}",
-                self._cdi_problem or "see the log of the agent for why",
-            )
-        plugin = plan.plugin
-        channels = [n for n in plugin.imex_channels if channel_node(n) in self._nodes]
-        return cdi_names(uuids, plugin, channels, self._nodes)
+        return self._files.cdi_names(self._plan, uuids)
 
     @property
     def served(self) -> tuple[ServedResource, ...]:
         """What is served now, whole GPUs first, then by name."""
-        return tuple(self._served.values())
-
-    @property
-    def pools(self) -> tuple[ServedPool, ...]:
-        """The pools of HCAs that are served now, in the order of their file."""
-        return self._hcas.served
-
-    @property
-    def offers_hcas(self) -> bool:
-        """Whether the settings name HCAs that are offered, alone or together with GPUs."""
-        plan = self._plan
-        return plan.rdma.config is not None or plan.settings.gpu_hca_resource is not None
+        return tuple(self._keeper.served.values())
 
     @property
     def served_by_dra(self) -> ServedByDra:
@@ -180,19 +150,14 @@ class PluginSet:
         return self._heeded
 
     @property
-    def joint(self) -> JointPlacement:
-        """What GPUs and HCAs of one container follow each other by."""
-        return self._joint
-
-    @property
     def refusals(self) -> tuple[Refusal, ...]:
         """What that snapshot has that is not offered, and why."""
-        return (*self._offer.refusals, *self._hcas.refusals)
+        return (*self._offer.refusals, *self._companion().refusals)
 
     @property
     def cdi_problem(self) -> str | None:
         """Why our CDI specification is not what it should be; ``None`` if it is, or is not ours."""
-        return self._cdi_problem or self._hcas.cdi_problem
+        return self._files.cdi_problem or self._companion().cdi_problem
 
     @property
     def hand_over(self) -> HandOver | None:
@@ -200,13 +165,12 @@ class PluginSet:
 
         ``None`` where a setting says it, or where nothing is offered.
         """
-        return self._hand_over
+        return self._files.chosen
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:
         """How devices are handed to containers, as far as it is decided."""
-        plan = self._plan
-        chosen = self._hand_over
+        plan, chosen = self._plan, self._files.chosen
         plan = plan if chosen is None else plan.handing_over_by(chosen.strategy)
         return plan.plugin.strategies
 
@@ -250,59 +214,53 @@ class PluginSet:
         self,
         snapshot: Snapshot,
         health: HealthView = MappingProxyType({}),
-        unhealthy_hcas: Collection[str] = frozenset(),
         served_by_dra: ServedByDra = NOBODY,
     ) -> None:
         """Offer what *snapshot* has from now on, each GPU as healthy as *health* says.
 
-        A resource that it lacks is withdrawn. *unhealthy_hcas* are keys of HCAs. GPUs that other
-        DRA drivers give out are not offered.
+        A resource that it lacks is withdrawn. GPUs that DRA drivers give out are not offered.
         """
         with self._lock:
             if self._is_stopped:
                 return
             self._gpus = remembered(self._gpus, snapshot)
             self._health = health
-            self._unhealthy_hcas = unhealthy_hcas
             self._served_by_dra = served_by_dra
             self._apply(snapshot)
             self._taken = snapshot
 
     def look_again(self) -> None:
-        """Choose the way to hand over devices anew, where the files that decide it have changed.
-
-        It costs a look at the state of some ten files, 0.04 ms of CPU.
-        """
-        plan = self._plan
-        if self._taken is None or self._hand_over is None or self._is_simulated:
-            return
-        seen = self._setup_seen
-        if seen is None or file_state(plan.settings.host_root, self._setup) != seen[0]:
+        """Choose again how to hand over devices if the files that decide it have changed."""
+        if self._taken is not None and self._files.has_changed(self._plan):
             with self._lock:
                 if not self._is_stopped:
                     self._apply(self._taken)
 
-    def reconfigure(
-        self, settings: HcaSettings, table: BandwidthTable | None, rdma: RdmaConfig | None = None
-    ) -> None:
-        """Offer what the snapshot has as *settings* say, from now on.
+    def reconfigured(
+        self, settings: GpuSettings, table: BandwidthTable | None
+    ) -> Callable[[], None]:
+        """Check *settings*; return what offers the devices of the snapshot by them.
 
-        A plugin whose resource keeps its name, and what containers are given, goes on without
-        a new registration; its devices and its placement may change. Any other ends before its
-        successor begins, so that no two of ours ever serve one resource.
+        A plugin goes on without a new registration if its resource keeps its name and containers
+        are given the same; its devices and its placement can change. Any other ends before its
+        successor starts, so that no two plugins of this process serve one resource.
 
         Raises:
-            InputError: a setting is invalid; then nothing has changed.
-            UnreadableError: the node lacks what a setting requires; the same.
+            InputError: a setting is invalid.
+            UnreadableError: the node lacks what a setting requires.
         """
-        plan = self._new_plan(settings, table, rdma)
-        with self._lock:
-            if self._is_stopped:
-                return
-            self._plan = plan
-            self._log_warnings()
-            if self._taken is not None:
-                self._apply(self._taken)
+        plan, places = self._planned(settings, table)
+
+        def offer_by_them() -> None:
+            with self._lock:
+                if self._is_stopped:
+                    return
+                self._plan, self._places = plan, places
+                self._log_warnings()
+                if self._taken is not None:
+                    self._apply(self._taken)
+
+        return offer_by_them
 
     def expect(self, ends: Ends) -> None:
         """Choose by when devices in use are expected to be free, given by id."""
@@ -320,15 +278,16 @@ class PluginSet:
 
     def _plugins(self) -> Iterator[tuple[str, DevicePlugin]]:
         """Yield every plugin by its resource, those of GPUs first."""
-        yield from ((name, served.plugin) for name, served in self._served.items())
-        yield from ((pool.resource.name, pool.plugin) for pool in self._hcas.served)
+        yield from ((name, served.plugin) for name, served in self._keeper.served.items())
+        yield from self._companion().plugins()
 
-    def _new_plan(
-        self, settings: HcaSettings, table: BandwidthTable | None, rdma: RdmaConfig | None
-    ) -> PluginPlan:
-        plan = PluginPlan.of(settings, table, rdma, is_simulated=self._is_simulated)
-        sockets.check_path_lengths(settings.resource_name, plan.directories(self._socket_dir))
-        return plan
+    def _planned(
+        self, settings: GpuSettings, table: BandwidthTable | None
+    ) -> tuple[PluginPlan, Places]:
+        plan = PluginPlan.of(settings, table, is_simulated=self._is_simulated)
+        places = Places.of(settings, self._socket_dir, is_simulated=self._is_simulated)
+        sockets.check_path_lengths(settings.resource_name, places.directories)
+        return plan, places
 
     def _log_warnings(self) -> None:
         for text in self._plan.warnings:
@@ -347,40 +306,26 @@ class PluginSet:
             offered = self._without_dra(plan, known, minors)
         else:
             offered, self._heeded = Offer(resources=()), NOBODY
-        pairing = Pairing(snapshot=self._hcas.remember(known))
-        offered = self._with_pairs(plan, pairing, offered)
+        companion = self._companion()
+        offered = companion.join(known, offered)
         self._log_changes(offered)
-        plan = self._handing_over(plan, snapshot, offered)
+        plan = self._files.choose(plan, snapshot, offered)
+        if self._known is not None:
+            self._known.save(known.gpus)
         # Before a container may need them.
-        offered = self._write_files(plan, known, offered, minors)
+        offered = self._files.write(plan, known, offered, minors)
 
-        # End the plugins that cannot go on.
-        names = {resource.name for resource in offered.resources}
-        kept = {}
-        for name, served in self._served.items():
-            if name not in names:
-                served.plugin.retire()
-            elif served.plan.plugin != plan.plugin or (
-                name == plan.settings.gpu_hca_resource
-                and served.plan.rdma.answers != plan.rdma.answers
-            ):
-                served.plugin.stop()
-            else:
-                kept[name] = served
-
-        now = {}
-        for resource in offered.resources:
-            try:
-                sockets.check_path_lengths(resource.name, plan.directories(self._socket_dir))
-            except InputError as error:  # the others may have shorter names
-                structlog.get_logger().error(
-                    "resource not served", resource=resource.name, problem=str(error)
-                )
-                continue
-            now[resource.name] = self._serve(plan, resource, snapshot, kept.get(resource.name))
-        self._served = MappingProxyType(now)
+        wanted = {
+            resource.name: Servable(
+                devices=resource.devices,
+                identity=(plan.plugin, companion.identity(resource.name)),
+                serve=partial(self._serve, plan, resource, snapshot),
+            )
+            for resource in offered.resources
+        }
+        self._keeper.keep(wanted, self._places.directories)
         self._offer = offered
-        self._serve_hcas(plan, pairing)
+        companion.serve([(it.resource, it.placement.prefer) for it in self.served])
 
     def _without_dra(self, plan: PluginPlan, known: Snapshot, minors: Minors) -> Offer:
         """Return what is offered: all, or by the setting ``auto`` what no DRA driver gives out."""
@@ -394,62 +339,6 @@ class PluginSet:
         refusals = [Refusal(resource=None, reason=reason) for reason in self._heeded.sentences()]
         return replace(offered, resources=resources, refusals=(*offered.refusals, *refusals))
 
-    def _with_pairs(self, plan: PluginPlan, pairing: Pairing, offered: Offer) -> Offer:
-        """Return *offered* with GPUs together with HCAs, where the settings ask for it."""
-        resource = plan.settings.gpu_hca_resource
-        if resource is None:
-            self._pairs = Pairs(hcas=MappingProxyType({}))
-            return offered
-        gpus = [one.id for offer in offered.resources if offer.is_whole for one in offer.devices]
-        self._pairs = paired(pairing, self._hcas.known, gpus, self._pairs.hcas, resource)
-        lost = {one.key for one in self._hcas.known if one.is_lost}.union(self._unhealthy_hcas)
-        return with_pairs(offered, resource, self._pairs, lambda key: key not in lost)
-
-    def _serve_hcas(self, plan: PluginPlan, pairing: Pairing) -> None:
-        """Offer the pools, which follow the GPUs of the first resource that has whole ones."""
-        for name, served in self._served.items():
-            if served.resource.is_whole and name != plan.settings.gpu_hca_resource:
-                devices = served.resource.devices
-                free = tuple(device.id for device in devices if device.is_healthy)
-                self._joint.expect(free, served.placement.prefer)
-                break
-        else:
-            self._joint.expect((), None)
-        way = plan.registration(self._socket_dir), plan.settings.plugins_registry_dir
-        taken = frozenset(self._pairs.hcas.values())
-        self._hcas.take(plan.rdma, pairing, self._unhealthy_hcas, way, taken)
-
-    def _handing_over(self, plan: PluginPlan, snapshot: Snapshot, offered: Offer) -> PluginPlan:
-        """Return *plan* with the way to hand over what is *offered*, and log a new one."""
-        if not plan.is_auto or not offered.resources:
-            self._hand_over = None
-            return plan
-        setup = NodeSetup.of(snapshot.host)
-        if not self._is_simulated:
-            # A scan may have begun before the files changed, so that it only says when to read.
-            seen = file_state(plan.settings.host_root, self._setup), setup
-            if seen != self._setup_seen:
-                known = self._setup.folders
-                self._setup = read_setup(plan.settings.host_root, plan.settings.procfs_root)
-                # Other folders than those that were looked at: only the next look can tell.
-                self._setup_seen = seen if self._setup.folders == known else None
-            setup = self._setup
-        devices = (device for resource in offered.resources for device in resource.devices)
-        chosen = choose(
-            setup,
-            kind=plan.settings.cdi_kind,
-            devices={device.uuid for device in devices if device.is_healthy},
-            driver=snapshot.driver_version,
-            writes_spec=plan.cdi is not None,
-        )
-        if chosen != self._hand_over:
-            log = structlog.get_logger()
-            line = log.info if chosen.problem is None else log.error
-            problem = {} if chosen.problem is None else {"problem": chosen.problem}
-            line("hand-over chosen", strategy=chosen.strategy, reason=chosen.reason, **problem)
-        self._hand_over = chosen
-        return plan.handing_over_by(chosen.strategy)
-
     def _serve(
         self,
         plan: PluginPlan,
@@ -457,7 +346,7 @@ class PluginSet:
         snapshot: Snapshot,
         before: ServedResource | None,
     ) -> ServedResource:
-        """Serve *resource*, by the plugin that served it *before* if there is one."""
+        """Return *resource* as it is served, by the plugin that served it *before* if any."""
         rules = plan.placement(resource)
         if before is not None:
             placement, plugin = before.placement, before.plugin
@@ -465,64 +354,21 @@ class PluginSet:
         else:
             placement = Placement(*rules)
             name, gpus = resource.name, partial(getattr, placement, "gpus")
-            prefer = self._joint.following(name, gpus, placement.prefer)
-            answers: Answers = GpuAnswers(plan.plugin)
-            if name == plan.settings.gpu_hca_resource:
-                prefer = placement.prefer
-                hcas = partial(self._hcas.response, plan.rdma)
-                answers = PairAnswers(answers, hcas, lambda: self._pairs.hcas, self._joint)
-            else:
-                answers = JointGpuAnswers(answers, self._joint, name, gpus)
+            prefer, answers = self._companion().follow(
+                name, gpus, placement.prefer, GpuAnswers(plan.plugin)
+            )
             plugin = DevicePlugin(
                 name,
-                self._socket_dir,
+                self._places.socket_dir,
                 prefer,
                 answers,
                 structlog.get_logger(),
                 explain=placement.explain,
-                registration=plan.registration(self._socket_dir),
-                plugins_registry=plan.settings.plugins_registry_dir,
+                registration=self._places.registration,
+                plugins_registry=self._places.registry,
             )
         placement.take(snapshot, resource, self._health)
-        plugin.update(resource.devices)
-        if before is None:
-            plugin.start()
         return ServedResource(resource=resource, plugin=plugin, placement=placement, plan=plan)
-
-    def _write_files(
-        self, plan: PluginPlan, known: Snapshot, offered: Offer, minors: Minors
-    ) -> Offer:
-        """Write the host's files that containers get to see, and log what is wrong with them.
-
-        Return *offered* with every device Unhealthy that containers would be given by a name that
-        no CDI specification of ours defines: the runtime would start none of them.
-        """
-        if self._known is not None:
-            self._known.save(known.gpus)
-        problem = None
-        warnings: tuple[str, ...] = ()
-        if plan.cdi is not None:
-            gpus = tuple(offerable(known.gpus, plan.rules))
-            resources = offered.resources if plan.plugin.names_cdi_devices else ()
-            devices = (device for resource in resources for device in resource.devices)
-            wanted = dict.fromkeys(device.uuid for device in devices if device.is_healthy)
-            if plan.settings.dra or self.has_claims:
-                wanted = dict.fromkeys(_publishable_uuids(gpus))
-            report = plan.cdi.update(replace(known, gpus=gpus), minors, wanted)
-            self._cdi_devices = report.devices
-            if plan.settings.dra:
-                self._nodes = frozenset(present_nodes(plan.plugin).names)
-            problem, warnings = report.problem, report.warnings
-            if resources:
-                offered = only_healthy(offered, report.devices)
-        if plan.nccl is not None:
-            warnings += tuple(plan.nccl.update(known))
-        for text in warnings:
-            if text not in self._file_warnings:
-                structlog.get_logger().warning("files for containers", about=text)
-        self._file_warnings = warnings
-        self._cdi_problem = problem
-        return offered
 
     def _log_changes(self, offered: Offer) -> None:
         """Log what is new in what is offered, and in what is not."""
@@ -544,14 +390,3 @@ class PluginSet:
         offered_names = names | {resource.name for resource in offered.resources}
         if unused := sorted(self._plan.named() - offered_names):
             log.info("settings not used", resources=unused)
-
-
-def _publishable_uuids(gpus: Iterable[Gpu]) -> Iterator[str]:
-    """Yield what claims may be given: GPUs, and MIG devices in place of theirs."""
-    for gpu in gpus:
-        if gpu.uuid is None or gpu.is_lost:
-            continue
-        if gpu.mig is not None and gpu.mig.is_enabled:
-            yield from (instance.uuid for instance in gpu.mig.instances)
-        else:
-            yield gpu.uuid

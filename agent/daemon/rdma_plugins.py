@@ -1,37 +1,32 @@
-"""Pools of HCAs on the kubelet: a plugin for each, and what they and the GPUs' plugins share."""
+"""Pools of HCAs on the kubelet, and the state that they share with the plugins of GPUs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Self
 
 import structlog
 
-from agent.components.rdma.settings import HcaSettings
-from agent.deviceplugin import sockets
+from agent.components.rdma.plan import RdmaPlan
 from agent.deviceplugin.allocation_log import Asked
 from agent.deviceplugin.cdi_spec import nodes_spec
 from agent.deviceplugin.cdi_writer import CdiFile
 from agent.deviceplugin.host_files import seen
+from agent.deviceplugin.keeper import PluginKeeper, Servable
 from agent.deviceplugin.pb import deviceplugin_pb2 as pb
 from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.registration import Registration
 from agent.deviceplugin.resources import Refusal
-from agent.deviceplugin.settings import NumaReport
-from agent.errors import InputError
+from agent.kernel.places import Places
 from agent.model.snapshot import Snapshot
-from agent.nccl.job import JobVariable
 from agent.rdma.identity import KnownHca, remembered_hcas
 from agent.rdma.pairing import Pairing
-from agent.rdma.pools import RdmaConfig, SharingMode
+from agent.rdma.pools import SharingMode
 from agent.rdmaplugin.answers import (
     CM_DEVICE,
     CONNECTION_MANAGER,
     DIRECTORY,
     RdmaAnswers,
     RdmaHandOver,
-    RdmaSettings,
     cdi_name,
     device_nodes,
     hca_response,
@@ -43,68 +38,36 @@ from agent.topology.matrix import word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaPlan:
-    """What settings and the file they name say about HCAs.
-
-    Attributes:
-        config: ``None`` where no HCAs are offered.
-        host_root: where this process sees the host's files.
-        variables: which ones containers get.
-        cdi_dir: where our CDI specification is written, on the host; ``None`` for a simulated
-            machine.
-    """
-
-    config: RdmaConfig | None
-    answers: RdmaSettings
-    variables: tuple[JobVariable, ...]
-    host_root: Path
-    cdi_dir: Path | None
-
-    @classmethod
-    def of(cls, settings: HcaSettings, config: RdmaConfig | None, *, is_simulated: bool) -> Self:
-        """Return the plan; for a simulated machine no host file is used."""
-        return cls(
-            config=config,
-            answers=RdmaSettings(
-                hand_over=RdmaHandOver(settings.rdma_hand_over),
-                kind=settings.rdma_cdi_kind,
-                numa=NumaReport(settings.numa_mode),
-                sysfs_root=None if is_simulated else settings.sysfs_root,
-            ),
-            variables=settings.job_variables,
-            host_root=settings.host_root,
-            cdi_dir=None if is_simulated else settings.cdi_spec_dir,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedPool:
     """A pool on the kubelet."""
 
     resource: RdmaResource
     plugin: DevicePlugin
     answers: RdmaAnswers
-    settings: RdmaSettings
 
 
 class HcaPlugins:
-    """Keeps a plugin for each pool. One thread changes it, any may read it."""
+    """Keeps a plugin for each pool. One thread changes it; any thread can read it."""
 
-    def __init__(self, socket_dir: Path, joint: JointPlacement) -> None:
+    def __init__(self, places: Places, joint: JointPlacement) -> None:
         """Serve nothing yet; *joint* is shared with the plugins of GPUs."""
-        self._socket_dir = socket_dir
+        self._places = places
         self._joint = joint
         self._known: tuple[KnownHca, ...] = ()
         self._offer = RdmaOffer()
         self._pairing: Pairing | None = None
         self._cdi_problem: str | None = None
         self._has_connection_manager = False
-        self._served: Mapping[str, ServedPool] = MappingProxyType({})  # replaced, not changed
+        self._keeper = PluginKeeper[ServedPool]()
+
+    def move(self, places: Places) -> None:
+        """Register by *places* from the next plugin on."""
+        self._places = places
 
     @property
     def served(self) -> tuple[ServedPool, ...]:
         """The pools, in the order of the file."""
-        return tuple(self._served.values())
+        return tuple(self._keeper.served.values())
 
     @property
     def known(self) -> tuple[KnownHca, ...]:
@@ -144,7 +107,6 @@ class HcaPlugins:
         plan: RdmaPlan,
         pairing: Pairing,
         unhealthy: Collection[str],
-        registration: tuple[Registration, Path],
         taken: Collection[str] = (),
     ) -> None:
         """Offer the HCAs of a snapshot that :meth:`remember` returned.
@@ -153,7 +115,6 @@ class HcaPlugins:
             plan: what is offered, and how.
             pairing: of that snapshot, with lost GPUs too, so that their HCAs stay theirs.
             unhealthy: keys of HCAs.
-            registration: how the kubelet learns of a resource, and its plugins_registry.
             taken: keys of HCAs that are offered together with a GPU, and so in no pool.
         """
         snapshot = pairing.snapshot
@@ -174,38 +135,23 @@ class HcaPlugins:
             offered = offer_hcas(snapshot, self._known, plan.config.pools, unhealthy, taken)
             self._log_changes(offered)
         offered = self._with_specification(plan, offered, taken)
-        modes = {resource.name: resource.pool.mode for resource in offered.resources}
-        kept = {}
-        for name, served in self._served.items():
-            if name not in modes:
-                served.plugin.retire()
-            elif (served.settings, served.resource.pool.mode) != (plan.answers, modes[name]):
-                served.plugin.stop()
-            else:
-                kept[name] = served
-        now = {}
-        for resource in offered.resources:
-            try:
-                sockets.check_path_lengths(resource.name, [self._socket_dir])
-            except InputError as error:  # the others may have shorter names
-                structlog.get_logger().error(
-                    "resource not served", resource=resource.name, problem=str(error)
-                )
-                continue
-            now[resource.name] = self._serve(plan, resource, kept.get(resource.name), registration)
-        self._served = MappingProxyType(now)
+        wanted = {
+            resource.name: Servable(
+                devices=resource.devices,
+                identity=(plan.answers, resource.pool.mode),
+                serve=partial(self._serve, plan, resource),
+            )
+            for resource in offered.resources
+        }
+        self._keeper.keep(wanted, self._places.directories)
         self._offer = offered
 
     def _serve(
-        self,
-        plan: RdmaPlan,
-        resource: RdmaResource,
-        before: ServedPool | None,
-        registration: tuple[Registration, Path],
+        self, plan: RdmaPlan, resource: RdmaResource, before: ServedPool | None
     ) -> ServedPool:
+        """Return *resource* as it is served, by the plugin that served it *before* if any."""
         if before is not None:
             before.answers.resource = resource
-            before.plugin.update(resource.devices)
             return replace(before, resource=resource)
         answers = RdmaAnswers(resource, plan.answers, self._joint)
 
@@ -218,17 +164,15 @@ class HcaPlugins:
 
         plugin = DevicePlugin(
             resource.name,
-            self._socket_dir,
+            self._places.socket_dir,
             prefer,
             answers,
             structlog.get_logger(),
             explain=explain,
-            registration=registration[0],
-            plugins_registry=registration[1],
+            registration=self._places.registration,
+            plugins_registry=self._places.registry,
         )
-        plugin.update(resource.devices)
-        plugin.start()
-        return ServedPool(resource=resource, plugin=plugin, answers=answers, settings=plan.answers)
+        return ServedPool(resource=resource, plugin=plugin, answers=answers)
 
     def _account(self, resource: RdmaResource, ids: Sequence[str]) -> Mapping[str, object]:
         """Return the keys of the log line for an allocation of *ids*."""

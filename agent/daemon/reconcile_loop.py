@@ -14,7 +14,6 @@ from agent.daemon.gpu_health import GpuHealthMonitor
 from agent.daemon.loops import PeriodicLoop
 from agent.daemon.plugins import PluginSet
 from agent.dra.neighbours import NOBODY, ServedByDra
-from agent.health.hca import HcaHealthView
 from agent.health.status import HealthView
 from agent.kernel.component import Kernel
 from agent.model.notice import Notice
@@ -28,7 +27,6 @@ LAST_WORDS_S = 2.0
 """How long a daemon that ends by itself waits, so that its reason becomes an Event."""
 
 _NOT_WATCHED: HealthView = MappingProxyType({})
-_NO_HCAS: HcaHealthView = MappingProxyType({})
 
 
 class ReconcileLoop(PeriodicLoop):
@@ -60,7 +58,7 @@ class ReconcileLoop(PeriodicLoop):
         self._notices = notices
         self._is_paused = is_paused
         self._scan = scan
-        self._offered: tuple[Versioned, HealthView, HcaHealthView, ServedByDra] | None = None
+        self._offered: tuple[Versioned, HealthView, object, ServedByDra] | None = None
 
     def step(self) -> float | None:
         """Do what the news ask for; return the seconds until the next step, ``None`` to end."""
@@ -76,13 +74,13 @@ class ReconcileLoop(PeriodicLoop):
         # Also a snapshot that says nothing new is offered: the host's files may have changed.
         current = kernel.store.current
         view = _NOT_WATCHED if self._health is None else self._health.view
-        hca_view = self._judged_hcas(current)
         if current:
-            now = current, view, hca_view, self._served_by_dra(current)
             before = self._offered
+            is_new = before is None or before[0] is not current
+            others = kernel.companion.look(current.snapshot, is_new=is_new)
+            now = current, view, others, self._served_by_dra(current)
             if before is None or any(a is not b for a, b in zip(now, before, strict=True)):
-                unhealthy = {key for key, health in hca_view.items() if not health.is_healthy}
-                self._plugins.take(current.snapshot, view, unhealthy, now[3])
+                self._plugins.take(current.snapshot, view, now[3])
                 self._offered = now
 
         self._plugins.look_again()
@@ -101,17 +99,6 @@ class ReconcileLoop(PeriodicLoop):
         is_taken = self._offered is not None and self._offered[0] is current
         known = self._plugins.published if is_taken else None
         return claims.look(known or self._plugins.with_lost(current.snapshot))
-
-    def _judged_hcas(self, current: Versioned | None) -> HcaHealthView:
-        """Return the verdicts on the HCAs of *current*; none while no HCA is offered."""
-        hcas = self._kernel.hcas
-        if hcas is None or current is None:
-            return _NO_HCAS
-        if not self._plugins.offers_hcas:
-            hcas.rest()
-        elif self._offered is None or self._offered[0] is not current or not hcas.known:
-            hcas.take(current.snapshot)
-        return hcas.view
 
     def wait(self, _stopping: threading.Event, seconds: float) -> None:
         """Wait for news."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from agent.allocation.allocator import Allocation
 from agent.components.gpus.settings import GpuSettings
+from agent.components.rdma.companion import HcaCompanion
 from agent.config.label_rules import label_rules
 from agent.daemon.plugins import PluginSet
 from agent.daemon.rdma_plugins import ServedPool
@@ -97,6 +98,8 @@ def wait_ready(kernel: Kernel, stopping: threading.Event) -> Ready | None:
     """
     settings, target, plugins = kernel.settings, kernel.target, kernel.gpus
     assert isinstance(plugins, PluginSet)
+    companion = kernel.companion
+    pools = companion.pools if isinstance(companion, HcaCompanion) else ()
 
     def is_ready() -> bool:
         states = plugins.states
@@ -143,7 +146,7 @@ def wait_ready(kernel: Kernel, stopping: threading.Event) -> Ready | None:
         snapshot=current.snapshot,
         labels=labels(current.snapshot, label_rules(settings)),
         resources=tuple(resources),
-        pools=tuple(_ready_pool(pool, plugins, target) for pool in plugins.pools),
+        pools=tuple(_ready_pool(pool, plugins, target) for pool in pools),
         refusals=plugins.refusals,
         why_none="dra is on" if settings.dra else f"offer-gpus is {settings.offer_gpus}",
         metrics_url=kernel.metrics_url,
@@ -186,7 +189,7 @@ def _offers_none(settings: GpuSettings) -> bool:
 def _check_for_gpus(plugins: PluginSet) -> None:
     """Raise UnreadableError if the node was scanned and nothing of it is offered."""
     snapshot = plugins.taken
-    if snapshot is None or plugins.served or plugins.pools:
+    if snapshot is None or plugins.states:
         return
     if refused := [refusal.reason for refusal in plugins.refusals]:
         raise UnreadableError(

@@ -86,7 +86,7 @@ class Daemon:
         self.kernel = kernel
         self._group = ActorGroup()
         self._metrics: MetricsServer | None = None
-        kernel.start = self._group.start
+        kernel.start, kernel.check, kernel.grow = self._group.start, checked, self._grow
         self._first = make(kernel, Start.AT_ONCE)
         if kernel.reloader is not None:
             kernel.reloader.on_news = kernel.wake.set
@@ -137,6 +137,10 @@ class Daemon:
             self.kernel.scans.scan_whole()
         if self.kernel.reloader is not None:
             self.kernel.reloader.ask()
+
+    def _grow(self) -> None:
+        """Start the components that start at once, and that changed settings ask for by now."""
+        self._run_loops(make(self.kernel, Start.AT_ONCE))
 
     def _run_loops(self, components: Iterable[Component]) -> None:
         for component in components:

@@ -26,7 +26,7 @@ from agent.daemon.reload import Reloader
 from agent.daemon.target import Target
 from agent.formats.harmless import harmless
 from agent.formats.responses import texts
-from agent.kernel.offers import Claims, OfferedGpus, Scans, Verdicts, WatchedHcas
+from agent.kernel.offers import Claims, Companion, NoCompanion, OfferedGpus, Scans, Verdicts
 from agent.kernel.shown import Shown
 from agent.kubeapi.access import is_known
 from agent.kubeapi.watch import NodeWatch
@@ -102,12 +102,13 @@ class Component:
         """Return the loops to run, by name; each takes a thread. Called once."""
         return ()
 
-    def reconfigure(self, settings: Settings) -> None:
-        """Put changed settings in force.
+    def reconfigured(self, settings: Settings) -> Callable[[], None]:  # noqa: ARG002 - see below
+        """Check changed settings; return what puts them in force.
 
         Raises:
-            AgentError: they cannot be used; then those before stay in force.
+            AgentError: they cannot be used; then those before stay in force, in every component.
         """
+        return lambda: None
 
     def notices(self) -> Iterable[Notice]:
         """Return what to report since the last call, and forget it."""
@@ -160,6 +161,14 @@ def _start_nothing(_name: str, _loop: Loop) -> None:
     """Stand for the supervisor of loops before there is one."""
 
 
+def _accept(_settings: Settings) -> None:
+    """Stand for the same."""
+
+
+def _grow_nothing() -> None:
+    """Stand for the same."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Kernel:
     """One run of the daemon, as its components see it.
@@ -177,10 +186,12 @@ class Kernel:
         metrics_url: ``None`` where no metrics are served.
         gpus, health: the GPUs and their health; ``None`` where that is not watched.
         scans: the loop that reads the node.
-        hcas: ``None`` where no HCA is watched.
+        companion: offers other devices alongside GPUs.
         claims: ``None`` without an API server.
         page: answers requests for pages; ``None`` where there are none.
         start: runs a loop in a thread, by its name.
+        check: raises AgentError for settings that no component can use.
+        grow: starts the components that changed settings ask for.
         running: the components that have been made, in the order of the table.
         failure: why only a new container can help; ``None`` as a rule.
         watch: of the Node; ``None`` before there is one.
@@ -200,10 +211,12 @@ class Kernel:
     gpus: OfferedGpus | None = None
     health: Verdicts | None = None
     scans: Scans | None = None
-    hcas: WatchedHcas | None = None
+    companion: Companion = field(default_factory=NoCompanion)
     claims: Claims | None = None
     page: Answer | None = None
     start: Callable[[str, Loop], None] = _start_nothing
+    check: Callable[[Settings], object] = _accept
+    grow: Callable[[], None] = _grow_nothing
     running: list[Component] = field(default_factory=list)
     failure: str | None = None
     watch: NodeWatch | None = None
@@ -244,9 +257,12 @@ class Kernel:
             return
 
         def apply(settings: Settings) -> None:
-            for component in self.running:
-                component.reconfigure(settings)
+            self.check(settings)
+            changes = [component.reconfigured(settings) for component in self.running]
             self.settings = settings
+            for change in reversed(changes):  # the GPUs come last, with all that joins them
+                change()
+            self.grow()
 
         self.reloader.poll(apply)
 

@@ -26,9 +26,11 @@ def make(kernel: Kernel, start: Start) -> list[Component]:
     Raises:
         AgentError: the settings do not fit this machine.
     """
-    made = []
+    made, running = [], {component.name for component in kernel.running}
     for name in COMPONENTS:
         terms = terms_of(name)
+        if name in running:
+            continue
         if terms.START is start and terms.is_wanted(kernel):
             made.append(add(kernel, name))
     order = list(COMPONENTS)

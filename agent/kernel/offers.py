@@ -1,19 +1,19 @@
 """What components offer to each other, through the kernel."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from agent.allocation.remainder import Ends
 from agent.allocation.rules import Rules as PlacementRules
-from agent.daemon.rdma_plugins import ServedPool
+from agent.deviceplugin.devices import PluginDevice
 from agent.deviceplugin.plugin import Absence, DevicePlugin
+from agent.deviceplugin.resources import Offer, Refusal, Resource
+from agent.deviceplugin.service import Answers, Prefer
 from agent.dra.neighbours import ServedByDra
-from agent.health.hca import HcaHealthView
 from agent.health.status import HealthView
 from agent.model.dra import PublishedDevice
 from agent.model.gpu import Gpu
 from agent.model.snapshot import Snapshot
-from agent.rdmaplugin.joint import JointPlacement
 
 
 class OfferedGpus(Protocol):
@@ -46,14 +46,6 @@ class OfferedGpus(Protocol):
     def running(self) -> Mapping[str, DevicePlugin]:
         """Every device plugin by its resource."""
 
-    @property
-    def pools(self) -> tuple[ServedPool, ...]:
-        """The pools of HCAs that are served now, in the order of their file."""
-
-    @property
-    def joint(self) -> JointPlacement:
-        """Coordinates the GPU and HCA choices for one container."""
-
     def offerable(self, snapshot: Snapshot, /) -> tuple[Gpu, ...]:
         """Return the GPUs of *snapshot* that the settings do not exclude."""
 
@@ -75,22 +67,90 @@ class Verdicts(Protocol):
         """The verdicts, by GPU; replaced as a whole, never changed."""
 
 
-class WatchedHcas(Protocol):
-    """The health of the HCAs, which are watched while they are offered."""
+class Companion(Protocol):
+    """Offers other devices alongside GPUs, or together with them.
+
+    Whoever keeps the plugins of GPUs calls it, from one thread at a time.
+    """
 
     @property
-    def known(self) -> Collection[object]:
-        """The HCAs that scans have shown."""
+    def refusals(self) -> Sequence[Refusal]:
+        """Which of its devices are not offered, with the reasons."""
 
     @property
-    def view(self) -> HcaHealthView:
-        """The verdicts, by key; replaced as a whole, never changed."""
+    def cdi_problem(self) -> str | None:
+        """Why its CDI specification is not what it should be; ``None`` if it is."""
 
-    def take(self, snapshot: Snapshot, /) -> None:
-        """Watch the HCAs of *snapshot*."""
+    def plugins(self) -> Iterable[tuple[str, DevicePlugin]]:
+        """Yield its plugins by resource."""
 
-    def rest(self) -> None:
-        """Watch none."""
+    def devices(self) -> Iterable[tuple[str, Sequence[PluginDevice]]]:
+        """Yield the devices that it offers, by resource."""
+
+    def look(self, snapshot: Snapshot, /, *, is_new: bool) -> object:
+        """Watch the devices of *snapshot*; return another object when a verdict has changed.
+
+        *is_new* is set until :meth:`join` was called with the same snapshot.
+        """
+
+    def join(self, snapshot: Snapshot, offered: Offer, /) -> Offer:
+        """Take *snapshot*, which has lost GPUs too; return *offered* as it is to be offered."""
+
+    def identity(self, resource: str, /) -> object:
+        """Return what a running plugin of *resource* cannot change because of the companion."""
+
+    def follow(
+        self,
+        resource: str,
+        gpus: Callable[[], Mapping[str, str]],
+        prefer: Prefer,
+        answers: Answers,
+        /,
+    ) -> tuple[Prefer, Answers]:
+        """Return how devices of *resource*, with *gpus* by device, are chosen and answered."""
+
+    def serve(self, resources: Sequence[tuple[Resource, Prefer]], /) -> None:
+        """Offer its own devices, once the GPUs of *resources* are offered."""
+
+
+class NoCompanion:
+    """Stands for a companion where there is none."""
+
+    refusals: Sequence[Refusal] = ()
+    cdi_problem: str | None = None
+
+    def plugins(self) -> Iterable[tuple[str, DevicePlugin]]:
+        """Yield none."""
+        return ()
+
+    def devices(self) -> Iterable[tuple[str, Sequence[PluginDevice]]]:
+        """Yield none."""
+        return ()
+
+    def look(self, _snapshot: Snapshot, *, is_new: bool) -> object:
+        """Watch nothing."""
+        del is_new
+        return None
+
+    def join(self, _snapshot: Snapshot, offered: Offer) -> Offer:
+        """Return *offered*."""
+        return offered
+
+    def identity(self, _resource: str) -> object:
+        """Return that nothing depends on it."""
+
+    def follow(
+        self,
+        _resource: str,
+        _gpus: Callable[[], Mapping[str, str]],
+        prefer: Prefer,
+        answers: Answers,
+    ) -> tuple[Prefer, Answers]:
+        """Return *prefer* and *answers*."""
+        return prefer, answers
+
+    def serve(self, _resources: Sequence[tuple[Resource, Prefer]]) -> None:
+        """Offer nothing."""
 
 
 class Claims(Protocol):

@@ -4,12 +4,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
+from agent.components.rdma.companion import HcaCompanion
+from agent.components.rdma.plan import RdmaPlan
 from agent.config.settings import Settings
-from agent.daemon.plugin_plan import load_pools, load_table
+from agent.daemon.plugin_plan import load_table
 from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.fake_kubelet import FakeKubelet
+from agent.health.hca import HcaHealth
+from agent.kernel.offers import NoCompanion
+from agent.kernel.places import Places
 from tests.deviceplugin.eventually import eventually
 from tests.generous_deadlines import generous_deadlines
 
@@ -19,8 +25,15 @@ WAIT_S = 60.0
 class ServedNode:
     """A set of plugins, and the kubelet that it serves."""
 
-    def __init__(self, plugins: PluginSet, kubelet: FakeKubelet, directory: Path) -> None:
+    def __init__(
+        self,
+        plugins: PluginSet,
+        companion: HcaCompanion | None,
+        kubelet: FakeKubelet,
+        directory: Path,
+    ) -> None:
         self.plugins = plugins
+        self._companion = companion
         self.kubelet = kubelet
         self.directory = directory
 
@@ -28,7 +41,22 @@ class ServedNode:
         """Ask for other settings, all but *settings* as they are by default."""
         settings = {"device_list_strategy": ("cdi-cri",), **settings}
         chosen = Settings(node_name="n", device_plugin_dir=self.directory, **settings)
-        self.plugins.reconfigure(chosen, load_table(chosen), load_pools(chosen))
+        change = self.plugins.reconfigured(chosen, load_table(chosen))
+        if self._companion is not None:
+            plan = RdmaPlan.of(chosen, is_simulated=False)
+            self._companion.use(plan, Places.of(chosen, self.directory, is_simulated=False))
+        change()
+
+    @property
+    def hcas(self) -> HcaCompanion:
+        """The HCAs that are offered alongside the GPUs."""
+        assert self._companion is not None
+        return self._companion
+
+    def have_unhealthy(self, *keys: str) -> None:
+        """Have the HCAs with these *keys* Unhealthy from the next snapshot on."""
+        view = {key: HcaHealth(name=key, is_healthy=False) for key in keys}
+        self.hcas._health = SimpleNamespace(view=view)  # type: ignore[assignment]
 
     def listed(self, *resources: str) -> dict[str, int]:
         """Return how many devices of each the kubelet has, waiting for them."""
@@ -50,6 +78,14 @@ class ServedNode:
         return eventually(lambda: self.kubelet.view(resource) is None)
 
 
+def companion_of(settings: Settings, directory: Path) -> HcaCompanion | None:
+    """Return what offers HCAs by *settings* to the kubelet in *directory*, if they ask for any."""
+    if settings.rdma_config is None and settings.gpu_hca_resource is None:
+        return None
+    plan = RdmaPlan.of(settings, is_simulated=False)
+    return HcaCompanion(plan, Places.of(settings, directory, is_simulated=False))
+
+
 @contextmanager
 def serving_node(**settings: Any) -> Iterator[ServedNode]:
     """Yield a set of plugins with *settings* that has taken nothing yet."""
@@ -60,8 +96,14 @@ def serving_node(**settings: Any) -> Iterator[ServedNode]:
         FakeKubelet(Path(directory)) as it,
     ):
         chosen = Settings(node_name="n", device_plugin_dir=Path(directory), **settings)
-        plugins = PluginSet(chosen, Path(directory), load_table(chosen), load_pools(chosen))
+        companion = companion_of(chosen, Path(directory))
+        plugins = PluginSet(
+            chosen,
+            Path(directory),
+            load_table(chosen),
+            companion=lambda: companion or NoCompanion(),
+        )
         try:
-            yield ServedNode(plugins, it, Path(directory))
+            yield ServedNode(plugins, companion, it, Path(directory))
         finally:
             plugins.stop()

@@ -8,10 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.config.settings import Settings
-from agent.daemon.plugin_plan import PluginPlan, load_table
+from agent.daemon.plugin_plan import load_table
 from agent.daemon.plugins import PluginSet
 from agent.deviceplugin.registration import Registration
 from agent.errors import InputError, UnreadableError
+from agent.kernel.places import Places
 from agent.kernel.settings.own import HOST_PLUGINS_REGISTRY
 from tests.daemon.plugin_sets import serving_node
 from tests.deviceplugin.driver_tree import VERSION, add_nodes, install
@@ -94,8 +95,8 @@ def test_gpus_that_do_not_exist_never_come_before_the_hosts_plugin_watcher(
         device_plugin_dir=Path("/k"),
         plugins_registry_dir=Path(registry),
     )
-    plan = PluginPlan.of(settings, load_table(settings), is_simulated=is_simulated)
-    assert plan.registration(Path(directory)) is expected
+    places = Places.of(settings, Path(directory), is_simulated=is_simulated)
+    assert places.registration is expected
 
 
 def test_a_registry_in_which_no_socket_fits_stops_the_start(tmp_path: Path) -> None:

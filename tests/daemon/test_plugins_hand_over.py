@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.daemon import plugins
+from agent.daemon import hand_over_files
 from agent.deviceplugin.hand_over import NodeSetup, read_setup
 from agent.deviceplugin.settings import Strategy
 from agent.model.host import ContainerToolkit, HostSettings
@@ -77,7 +77,7 @@ def test_the_files_are_read_again_where_they_or_the_scan_say_something_new(
         read.append(root)
         return read_setup(root, procfs)
 
-    monkeypatch.setattr(plugins, "read_setup", counted)
+    monkeypatch.setattr(hand_over_files, "read_setup", counted)
     specify(tmp_path, *UUIDS)
     with serving_node(device_list_strategy=("auto",), host_root=tmp_path) as served:
         for _ in range(3):

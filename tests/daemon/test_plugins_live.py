@@ -255,7 +255,7 @@ def test_a_snapshot_waits_for_settings_that_are_being_put_in_force(
     settings = Settings(node_name="n", mig_strategy="mixed")
     with serving_node() as served:
         served.plugins.take(MIG)
-        changing = threading.Thread(target=served.plugins.reconfigure, args=(settings, None))
+        changing = threading.Thread(target=served.plugins.reconfigured(settings, None))
         taking = threading.Thread(
             target=served.plugins.take,
             args=(replace(MIG, node="again"), {MIG.gpus[7].id: FELL_OFF}),

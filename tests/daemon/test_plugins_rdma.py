@@ -143,7 +143,7 @@ def test_gpus_follow_hcas_that_the_kubelet_chose(config: Any) -> None:
 def test_containers_that_ask_for_one_kind_alone_are_not_led_by_old_ones(config: Any) -> None:
     with serving_node(rdma_config=config()) as served:
         now = [0.0]
-        served.plugins.joint._clock = lambda: now[0]
+        served.hcas.joint._clock = lambda: now[0]
         served.plugins.take(HGX)
         served.listed(GPU, HCA)
         served.kubelet.allocate([HGX.gpus[7].id])
@@ -159,7 +159,7 @@ def test_hcas_asked_for_alone_are_spread(config: Any) -> None:
         served.listed(GPU)
         for gpu in HGX.gpus:  # every GPU is in use
             served.kubelet.allocate([gpu.id])
-        served.plugins.joint._grants.clear()
+        served.hcas.joint._grants.clear()
         got: list[str] = []
         for _ in range(8):
             chosen = served.kubelet.preferred(1, free, resource=HCA)
@@ -198,7 +198,8 @@ def test_unhealthy_hcas_are_not_handed_out(config: Any) -> None:
         served.plugins.take(HGX)
         served.listed(HCA)
         key = str((HGX.hcas or ())[3].pci)
-        served.plugins.take(HGX, unhealthy_hcas={key})
+        served.have_unhealthy(key)
+        served.plugins.take(HGX)
         assert eventually(lambda: not all(device.is_healthy for device in view(served).devices))
         assert [d.id for d in view(served).devices if not d.is_healthy] == [f"{key}::0"]
 
@@ -321,7 +322,7 @@ def test_gpus_without_an_hca_of_their_own_are_offered_alone(config: Any) -> None
         # Another HCA: the pairs that exist stay.
         served.plugins.take(HGX)
         assert eventually(lambda: served.listed(PAIR) == {PAIR: 8})
-        assert served.plugins._pairs.hcas[HGX.gpus[0].id] == str((HGX.hcas or ())[0].pci)
+        assert served.hcas._pairs.hcas[HGX.gpus[0].id] == str((HGX.hcas or ())[0].pci)
 
 
 def test_a_pair_is_as_healthy_as_both(config: Any) -> None:
@@ -329,7 +330,8 @@ def test_a_pair_is_as_healthy_as_both(config: Any) -> None:
         served.plugins.take(HGX)
         served.listed(PAIR)
         key = str((HGX.hcas or ())[2].pci)
-        served.plugins.take(HGX, unhealthy_hcas={key})
+        served.have_unhealthy(key)
+        served.plugins.take(HGX)
         assert eventually(lambda: not all(d.is_healthy for d in view(served, PAIR).devices))
         unhealthy = [d.id for d in view(served, PAIR).devices if not d.is_healthy]
         assert unhealthy == [HGX.gpus[2].id]

@@ -1,13 +1,17 @@
 """Non-critical loops start after the device registration, or when that takes too long."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from agent.components.gpus.component import Gpus
+from agent.config.settings import Settings
 from agent.daemon.plugins import PluginSet
+from agent.errors import InputError
 from agent.kernel.app import Daemon
 from agent.kernel.component import MOST_S, QUIET_S, STEP_S, wait_registered
 from agent.model.nvml_event import NvmlStatus, NvmlTrouble
@@ -85,13 +89,13 @@ def test_publishers_wait_for_the_registration_however_long_it_takes(daemon: Daem
     early = Stopping(at=20)
     daemon._run_publishers(early)
     assert early.waits[:20] == [STEP_S] * 20
-    assert names(daemon) == ["gpus", "rdma", "dra"]
+    assert names(daemon) == ["gpus", "dra"]
     plugins(daemon).take(WHOLE)
     assert eventually(lambda: plugins(daemon).is_registered)
     late = Stopping(at=2)
     daemon._run_publishers(late)
     assert late.waits[:2] == [0, QUIET_S]
-    assert names(daemon) == ["gpus", "rdma", "dra", "labels"]
+    assert names(daemon) == ["gpus", "dra", "labels"]
 
 
 def test_publishers_start_where_nvml_gives_no_reading(daemon: Daemon) -> None:
@@ -116,9 +120,43 @@ def test_publishers_start_where_no_kubelet_runs() -> None:
 def test_the_daemon_waits_for_its_own_kubelet(daemon: Daemon) -> None:
     early, late = Stopping(at=2), Stopping(at=2)
     daemon._run_registered(early)
-    assert (early.waits[:2], names(daemon)) == ([STEP_S] * 2, ["gpus", "rdma", "dra"])
+    assert (early.waits[:2], names(daemon)) == ([STEP_S] * 2, ["gpus", "dra"])
     plugins(daemon).take(WHOLE)
     assert eventually(lambda: plugins(daemon).is_registered)
     daemon._run_registered(late)
     assert late.waits[0] == QUIET_S
-    assert names(daemon) == ["gpus", "rdma", "dra", "audit"]
+    assert names(daemon) == ["gpus", "dra", "audit"]
+
+
+def test_settings_that_ask_for_a_component_while_the_daemon_runs_start_it(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    pools = tmp_path / "pools.json"
+    pools.write_text('{"configList": []}')
+    wanted = daemon.kernel.settings.but(rdma_config=pools)
+
+    def poll(apply: Callable[[Settings], None]) -> None:
+        apply(wanted)
+
+    daemon.kernel.reloader = SimpleNamespace(poll=poll)  # type: ignore[assignment]
+    daemon.kernel.reload()
+    daemon.kernel.reload()
+    assert names(daemon) == ["gpus", "rdma", "dra"]
+    assert daemon.kernel.settings is wanted
+    daemon._group.stop()
+    daemon.kernel.reloader = None
+
+
+def test_settings_that_no_component_can_use_change_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    before = daemon.kernel.settings
+    wanted = before.but(rdma_config=tmp_path / "none.json", resource_name="acme.com/gpu")
+
+    def poll(apply: Callable[[Settings], None]) -> None:
+        with pytest.raises(InputError, match=r"none\.json"):
+            apply(wanted)
+
+    daemon.kernel.reloader = SimpleNamespace(poll=poll)  # type: ignore[assignment]
+    daemon.kernel.reload()
+    assert daemon.kernel.settings is before
+    assert names(daemon) == ["gpus", "dra"]
+    daemon.kernel.reloader = None

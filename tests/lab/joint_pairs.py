@@ -12,13 +12,16 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from agent.components.rdma.companion import HcaCompanion
+from agent.components.rdma.plan import RdmaPlan
 from agent.config.settings import Settings
-from agent.daemon.plugin_plan import load_pools
 from agent.daemon.plugins import PluginSet
+from agent.kernel.places import Places
 from agent.model.codec import decode
 from agent.model.nvlink import Closeness
 from agent.model.pod import Container, ContainerKind, Pod
@@ -102,10 +105,10 @@ def play(
     with tempfile.TemporaryDirectory(prefix="nt-") as home, ExitStack() as stack:
         sockets = Path(home) / "device-plugins"
         sockets.mkdir()
-        for plugins in stack.enter_context(serving(Path(home), sockets, is_joint=is_joint)):
-            _record(plugins.joint, order)
+        for plugins, joint in stack.enter_context(serving(Path(home), sockets, is_joint=is_joint)):
+            _record(joint, order)
             if alone:  # how long a guess holds is what is measured
-                plugins.joint._window_s = WINDOW_S
+                joint._window_s = WINDOW_S
             plugins.take(snapshot)
         question = {
             "machine": _machine(snapshot),
@@ -142,7 +145,9 @@ def plan(pods: int, gpus: int, seed: int, alone: float = 0.0) -> list[Pod | str]
 
 
 @contextmanager
-def serving(home: Path, sockets: Path, *, is_joint: bool) -> Iterator[Sequence[PluginSet]]:
+def serving(
+    home: Path, sockets: Path, *, is_joint: bool
+) -> Iterator[Sequence[tuple[PluginSet, JointPlacement]]]:
     """Serve GPUs and exclusive HCAs by one set of plugins, or by two that share nothing."""
     path = home / "rdma.json"
     pool = {
@@ -167,10 +172,16 @@ def serving(home: Path, sockets: Path, *, is_joint: bool) -> Iterator[Sequence[P
     with generous_deadlines(), ExitStack() as stack:
         sets = []
         for one in both if is_joint else apart:
-            plugins = PluginSet(one, sockets, None, load_pools(one))
+            plan = RdmaPlan.of(one, is_simulated=False)
+            companion = HcaCompanion(plan, Places.of(one, sockets, is_simulated=False))
+            plugins = PluginSet(one, sockets, None, companion=partial(_same, companion))
             stack.callback(plugins.stop)
-            sets.append(plugins)
+            sets.append((plugins, companion.joint))
         yield sets
+
+
+def _same(companion: HcaCompanion) -> HcaCompanion:
+    return companion
 
 
 def _record(joint: JointPlacement, order: list[Kind]) -> None:

@@ -1,21 +1,22 @@
 """Reads the node, offers its GPUs to the kubelet, and watches them."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from agent.components.gpus.metrics import GpuReading
 from agent.components.gpus.offer_notices import OfferNotices, conflicts
 from agent.components.gpus.readiness import not_ready
-from agent.components.rdma.settings import HcaSettings
+from agent.components.gpus.settings import GpuSettings
 from agent.daemon.driver_pause import DriverPause
 from agent.daemon.expected_gpus import ExpectedGpuCount
 from agent.daemon.gpu_health import configured_gpus, configured_health, health_file
 from agent.daemon.loops import Loop
-from agent.daemon.plugin_plan import load_pools, load_table
+from agent.daemon.plugin_plan import load_table
 from agent.daemon.plugins import PluginSet
 from agent.daemon.reconcile_loop import ReconcileLoop
 from agent.daemon.scan_loop import ScanLoop
 from agent.daemon.state_files import read_boot_id
+from agent.deviceplugin.devices import PluginDevice
 from agent.footprint import give_back
 from agent.kernel.component import Component, Kernel, Metadata, labels_of
 from agent.kernel.shown import ResourceState, Shown
@@ -48,9 +49,9 @@ class Gpus(Component):
             settings,
             target.socket_dir,
             load_table(settings),
-            load_pools(settings),
             is_simulated=not target.is_real or target.served_by is not None,
             known=configured_gpus(settings, boot_id),
+            companion=lambda: kernel.companion,
         )
         state = None if settings.once else health_file(settings)
         self.expected = ExpectedGpuCount(settings, state) if target.is_real else None
@@ -92,13 +93,13 @@ class Gpus(Component):
             if kernel.settings.expect_run_times:
                 yield "expected run times", self._run_run_times
 
-    def reconfigure(self, settings: HcaSettings) -> None:
-        """Offer what there is as *settings* say.
+    def reconfigured(self, settings: GpuSettings) -> Callable[[], None]:
+        """Check *settings*; return what offers the GPUs by them.
 
         Raises:
-            AgentError: they cannot be used; then those before stay in force.
+            AgentError: they cannot be used.
         """
-        self.plugins.reconfigure(settings, load_table(settings), load_pools(settings))
+        return self.plugins.reconfigured(settings, load_table(settings))
 
     def notices(self) -> Iterator[Notice]:
         """Yield what is new of the GPUs' health, of the driver, and of what is offered."""
@@ -181,8 +182,10 @@ class Gpus(Component):
     def _counted_devices(self) -> dict[str, dict[str, int]]:
         """Return how many devices of each resource are healthy and unhealthy, HCAs included."""
         offered = [served.resource for served in self.plugins.served]
-        listed = {resource.name: resource.devices for resource in offered}
-        listed |= {pool.resource.name: pool.resource.devices for pool in self.plugins.pools}
+        listed: dict[str, Sequence[PluginDevice]] = {
+            resource.name: resource.devices for resource in offered
+        }
+        listed |= dict(self.kernel.companion.devices())
         counts = {}
         for name, devices in listed.items():
             healthy = sum(device.is_healthy for device in devices)

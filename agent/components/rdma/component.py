@@ -1,13 +1,18 @@
-"""Watches the HCAs that are offered, and verifies which GPUs they followed."""
+"""Offers HCAs alongside GPUs, watches them, and verifies which GPUs they followed."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 
+from agent.components.rdma.companion import HcaCompanion
 from agent.components.rdma.metrics import HcaReading
+from agent.components.rdma.plan import RdmaPlan
+from agent.components.rdma.settings import HcaSettings
 from agent.daemon.hca_health import HcaLoop, configured_hca_health
+from agent.daemon.joint_loop import JointLoop
 from agent.daemon.loops import Loop
 from agent.kernel.component import QUIET_S, Component, Kernel
+from agent.kernel.places import Places
 from agent.kernel.shown import ResourceState, Shown
 from agent.model.notice import Notice
 
@@ -16,10 +21,17 @@ class Hcas(Component):
     """Runs the loop that looks at ports, and the one that verifies joint placements."""
 
     def __init__(self, kernel: Kernel) -> None:
-        """Watch no HCA yet."""
+        """Offer nothing yet.
+
+        Raises:
+            InputError: the settings, or the file that they name, cannot be used.
+        """
         super().__init__(kernel)
+        target = kernel.target
+        self._is_simulated = not target.is_real or target.served_by is not None
         self.health = configured_hca_health(kernel.settings, kernel.wake.set)
-        kernel.hcas = self.health
+        self.companion = HcaCompanion(*self._planned(kernel.settings), self.health)
+        kernel.companion = self.companion
         if self.health is not None and kernel.scans is not None:
             self.health.on_other_hcas = kernel.scans.scan_whole
 
@@ -30,24 +42,32 @@ class Hcas(Component):
         if self.kernel.target.is_real and not self.kernel.settings.once:
             yield "joint placement", self._run_joint
 
+    def reconfigured(self, settings: HcaSettings) -> Callable[[], None]:
+        """Check *settings*; return what offers HCAs by them.
+
+        Raises:
+            InputError: they, or the file that they name, cannot be used.
+        """
+        plan, places = self._planned(settings)
+        return lambda: self.companion.use(plan, places)
+
     def notices(self) -> Iterable[Notice]:
         """Return what is new of the HCAs' health."""
         return () if self.health is None else self.health.notices()
 
     def observed(self) -> HcaReading:
         """Return the HCAs of the node, their health, and how they follow GPUs."""
-        current, health, gpus = self.kernel.store.current, self.health, self.kernel.gpus
-        has_pools = gpus is not None and bool(gpus.pools)
+        current, health = self.kernel.store.current, self.health
         return HcaReading(
             snapshot=None if current is None else current.snapshot,
-            joint=asdict(gpus.joint.tally) if gpus is not None and has_pools else {},
+            joint=asdict(self.companion.joint.tally) if self.companion.pools else {},
             hca_health={} if health is None else health.view,
             hca_counters={} if health is None else health.counters,
         )
 
     def shown(self) -> Shown:
         """Return the pools that are offered, and their latest allocations."""
-        pools = () if self.kernel.gpus is None else self.kernel.gpus.pools
+        pools = self.companion.pools
         return Shown(
             resources=tuple(
                 ResourceState.of(
@@ -63,13 +83,17 @@ class Hcas(Component):
             ),
         )
 
+    def _planned(self, settings: HcaSettings) -> tuple[RdmaPlan, Places]:
+        """Return what *settings* offer, and the way to the kubelet."""
+        is_simulated = self._is_simulated
+        return (
+            RdmaPlan.of(settings, is_simulated=is_simulated),
+            Places.of(settings, self.kernel.target.socket_dir, is_simulated=is_simulated),
+        )
+
     def _run_joint(self, stopping: threading.Event) -> None:
-        """Verify which GPUs and HCAs followed each other, on nodes that offer HCAs."""
-        gpus = self.kernel.gpus
-        assert gpus is not None
-        while not gpus.joint.guesses:
+        """Verify which GPUs and HCAs followed each other, once any did."""
+        while not self.companion.joint.guesses:
             if stopping.wait(QUIET_S):
                 return
-        from agent.daemon.joint_loop import JointLoop  # noqa: PLC0415 - where HCAs are offered
-
-        JointLoop(self.kernel.settings, gpus.joint).run(stopping)
+        JointLoop(self.kernel.settings, self.companion.joint).run(stopping)

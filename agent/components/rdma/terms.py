@@ -1,15 +1,16 @@
-"""When HCAs are watched: with the health of GPUs; while none is offered, nothing is read."""
+"""When HCAs concern the daemon: while the settings offer any, alone or together with GPUs."""
 
+from agent.components.rdma.plan import load_pools
 from agent.components.rdma.settings import HcaSettings
-from agent.daemon.plugin_plan import load_pools
 from agent.kernel.component import Kernel, Start
 
 START = Start.AT_ONCE
 
 
-def is_wanted(_kernel: Kernel) -> bool:
-    """Return that it is: settings that offer HCAs may come while the daemon runs."""
-    return True
+def is_wanted(kernel: Kernel) -> bool:
+    """Return whether the settings name a file of pools, or a resource of pairs."""
+    settings = kernel.settings
+    return settings.rdma_config is not None or settings.gpu_hca_resource is not None
 
 
 def check(settings: HcaSettings) -> None:
