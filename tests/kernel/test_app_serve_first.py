@@ -1,5 +1,6 @@
 """Non-critical loops start after the device registration, or when that takes too long."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -132,7 +133,8 @@ def test_settings_that_ask_for_a_component_while_the_daemon_runs_start_it(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     pools = tmp_path / "pools.json"
-    pools.write_text('{"configList": []}')
+    pool = {"resourceName": "hca", "rdmaHcaMax": 1, "selectors": {"vendors": ["15b3"]}}
+    pools.write_text(json.dumps({"configList": [pool]}))
     wanted = daemon.kernel.settings.but(rdma_config=pools)
 
     def poll(apply: Callable[[Settings], None]) -> None:
