@@ -1,4 +1,4 @@
-"""What the settings mean for the resources of a node and for the plugins that offer them."""
+"""The plan of a node's device plugins, as the settings describe it."""
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -30,17 +30,17 @@ def load_table(settings: GpuSettings) -> BandwidthTable | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginPlan:
-    """Everything a set of plugins does by its settings; other settings make another plan.
+    """Everything that a set of plugins does by its settings; other settings make another plan.
 
     Attributes:
         table: measured bandwidths, if there are any.
         rules: how resources are made of devices.
         plugin: how devices are handed to containers; by CDI where *is_auto*, until
             :meth:`handing_over_by` gives the way.
-        is_auto: the node decides how they are handed over, not a setting.
+        is_auto: the node's setup decides how devices are handed over, not a setting.
         cdi: writes the CDI specification; ``None`` where another program does.
         nccl: writes the topology for NCCL; ``None`` where containers get none.
-        warnings: what the node lacks for *settings*, a sentence each.
+        warnings: a sentence for each thing that *settings* need and the node lacks.
         is_simulated: the GPUs do not exist.
     """
 
@@ -115,7 +115,7 @@ class PluginPlan:
         )
 
     def handing_over_by(self, strategy: Strategy) -> Self:
-        """Return this plan with the way that was chosen for the node, where it is automatic."""
+        """Return this plan with the way chosen for the node, if the node's setup decides."""
         if not self.is_auto:
             return self
         others = (word for word in self.plugin.strategies if word is not Strategy.CDI_CRI)
@@ -124,7 +124,7 @@ class PluginPlan:
         return replace(self, plugin=replace(self.plugin, strategies=(strategy, *beside)))
 
     def placement(self, resource: Resource) -> tuple[Policy, Model, BandwidthTable | None]:
-        """Return how devices of *resource* are chosen; its policy may name it unshared."""
+        """Return how devices of *resource* are chosen; a policy can name it without its suffix."""
         is_special = resource.name in self.settings.placement_policy.special
         return self.placement_of(resource.name if is_special else resource.unshared_name)
 
@@ -134,7 +134,7 @@ class PluginPlan:
         return settings.placement_policy.policy(name), Model(settings.bandwidth_model), self.table
 
     def minors(self) -> Minors:
-        """Read the numbers of MIG device nodes, if an answer or a specification may need them."""
+        """Read the numbers of MIG device nodes, if an answer or a specification can need them."""
         is_needed = Strategy.DEVICE_SPECS in self.plugin.strategies or self.cdi is not None
         return read_minors(self.settings.procfs_root) if is_needed else {}
 

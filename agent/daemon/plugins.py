@@ -109,7 +109,7 @@ class PluginSet:
 
     @property
     def taken(self) -> Snapshot | None:
-        """The snapshot that all the rest is about; ``None`` before the first."""
+        """The snapshot that is offered; ``None`` before the first."""
         return self._taken
 
     def with_lost(self, snapshot: Snapshot) -> Snapshot:
@@ -118,7 +118,7 @@ class PluginSet:
 
     @property
     def published(self) -> Snapshot | None:
-        """The same with lost GPUs, too; another object only where it says something new."""
+        """That snapshot with lost GPUs; another object only if it differs in more than its time."""
         return self._published
 
     def offerable(self, snapshot: Snapshot) -> tuple[Gpu, ...]:
@@ -126,7 +126,7 @@ class PluginSet:
         return tuple(offerable(snapshot.gpus, self._plan.rules))
 
     def placement_rules(self, snapshot: Snapshot) -> PlacementRules:
-        """Return by what whole GPUs of *snapshot* are chosen."""
+        """Return the rules that choose whole GPUs of *snapshot*."""
         return placement_rules(
             snapshot, *self._plan.placement_of(self._plan.settings.resource_name)
         )
@@ -146,12 +146,12 @@ class PluginSet:
 
     @property
     def served_by_dra(self) -> ServedByDra:
-        """What DRA drivers give out, as far as it keeps something from being offered."""
+        """The GPUs and resources that are not offered because DRA drivers give them out."""
         return self._heeded
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """What that snapshot has that is not offered, and why."""
+        """Devices of that snapshot that are not offered, and why."""
         return (*self._offer.refusals, *self._companion().refusals)
 
     @property
@@ -163,13 +163,13 @@ class PluginSet:
     def hand_over(self) -> HandOver | None:
         """The way that the node's setup asks for.
 
-        ``None`` where a setting says it, or where nothing is offered.
+        ``None`` where a setting gives it, or where nothing is offered.
         """
         return self._files.chosen
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:
-        """How devices are handed to containers, as far as it is decided."""
+        """How devices are handed to containers, as decided so far."""
         plan, chosen = self._plan, self._files.chosen
         plan = plan if chosen is None else plan.handing_over_by(chosen.strategy)
         return plan.plugin.strategies
@@ -186,18 +186,18 @@ class PluginSet:
 
     @property
     def absences(self) -> Mapping[str, tuple[Absence, ...]]:
-        """When no kubelet had the devices of a resource from us, by resource."""
+        """When no kubelet had the devices of a resource from its plugin, by resource."""
         return {name: plugin.absences for name, plugin in self._plugins()}
 
     @property
     def is_registered(self) -> bool:
-        """Whether the kubelet has all that there is to offer; not before it is known what."""
+        """Whether the kubelet has every resource; never before the first snapshot."""
         states = self.states.values()
         return self._taken is not None and all(state.is_registered for state in states)
 
     @property
     def is_decided(self) -> bool:
-        """Whether the kubelet has all that there is to offer, or it is known why it has not."""
+        """Whether each resource is registered, or the reason why it is not is known."""
         states = self.states.values()
         return self._taken is not None and all(
             state.is_registered or state.last_problem is not None or state.conflict is not None
@@ -206,7 +206,7 @@ class PluginSet:
 
     @property
     def lost(self) -> tuple[PluginState, ...]:
-        """The plugins that reach no kubelet again without a restart of the process."""
+        """The plugins that only a restart of the process can register again."""
         states = self.states.values()
         return tuple(state for state in states if state.is_detached or not state.is_running)
 
@@ -216,7 +216,7 @@ class PluginSet:
         health: HealthView = MappingProxyType({}),
         served_by_dra: ServedByDra = NOBODY,
     ) -> None:
-        """Offer what *snapshot* has from now on, each GPU as healthy as *health* says.
+        """Offer the devices of *snapshot*, with the health of *health*, and withdraw all others.
 
         A resource that it lacks is withdrawn. GPUs that DRA drivers give out are not offered.
         """
@@ -263,12 +263,12 @@ class PluginSet:
         return offer_by_them
 
     def expect(self, ends: Ends) -> None:
-        """Choose by when devices in use are expected to be free, given by id."""
+        """Take when devices in use are expected to be free, by id, for placement."""
         for served in self.served:
             served.placement.expect(ends)
 
     def stop(self) -> None:
-        """Leave the kubelet, all at once; it counts the devices for some minutes more."""
+        """Stop all plugins at once; the kubelet counts their devices for some minutes more."""
         with self._lock:  # a plugin that is being started is served by now
             self._is_stopped = True
             plugins = [plugin for _, plugin in self._plugins()]
@@ -294,7 +294,7 @@ class PluginSet:
             structlog.get_logger().warning("setting", about=text)
 
     def _apply(self, snapshot: Snapshot) -> None:
-        """Make what is served what the plan and *snapshot* ask for."""
+        """Serve what the plan and *snapshot* ask for."""
         plan = self._plan
         minors = plan.minors()
         known = replace(snapshot, gpus=self._gpus)
@@ -328,7 +328,7 @@ class PluginSet:
         companion.serve([(it.resource, it.placement.prefer) for it in self.served])
 
     def _without_dra(self, plan: PluginPlan, known: Snapshot, minors: Minors) -> Offer:
-        """Return what is offered: all, or by the setting ``auto`` what no DRA driver gives out."""
+        """Return the offer: everything, or by the setting ``auto`` what no DRA driver gives out."""
         served = NOBODY if plan.settings.offer_gpus == "always" else self._served_by_dra
         own = [gpu for gpu in known.gpus if not served.has(gpu.id)]
         offered = offer(replace(known, gpus=tuple(own)), plan.rules, minors, self._health)
@@ -371,7 +371,7 @@ class PluginSet:
         return ServedResource(resource=resource, plugin=plugin, placement=placement, plan=plan)
 
     def _log_changes(self, offered: Offer) -> None:
-        """Log what is new in what is offered, and in what is not."""
+        """Log new refusals, and the resources if they have changed."""
         log = structlog.get_logger()
         for refusal in offered.refusals:
             if refusal in self._offer.refusals:

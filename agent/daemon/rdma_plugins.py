@@ -76,19 +76,19 @@ class HcaPlugins:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Which pools are not offered, and which HCAs are in none, with the reasons."""
+        """Pools that are not offered and HCAs that are in no pool, with the reasons."""
         return self._offer.refusals
 
     @property
     def cdi_problem(self) -> str | None:
-        """Why the CDI specification of HCAs is not what it should be."""
+        """Why the CDI specification of HCAs is not what it should be; ``None`` if it is."""
         return self._cdi_problem
 
     def response(self, plan: RdmaPlan, keys: Sequence[str]) -> pb.ContainerAllocateResponse:
         """Return what a container needs to see the HCAs of *keys*, which come with their GPUs.
 
         Raises:
-            UnreadableError: one of them has no device nodes any more.
+            UnreadableError: an HCA has lost its device nodes.
         """
         return hca_response(
             present_hcas({one.key: one.hca for one in self._known}, keys),
@@ -98,7 +98,7 @@ class HcaPlugins:
         )
 
     def remember(self, snapshot: Snapshot) -> Snapshot:
-        """Take the HCAs of *snapshot*; return it with those that are lost, in a fixed order."""
+        """Remember the HCAs of *snapshot*; return it with lost HCAs, in a fixed order."""
         self._known = remembered_hcas(self._known, snapshot)
         return replace(snapshot, hcas=tuple(one.hca for one in self._known))
 
@@ -113,9 +113,9 @@ class HcaPlugins:
 
         Args:
             plan: what is offered, and how.
-            pairing: of that snapshot, with lost GPUs too, so that their HCAs stay theirs.
+            pairing: of that snapshot, which has lost GPUs, so that they keep their HCAs.
             unhealthy: keys of HCAs.
-            taken: keys of HCAs that are offered together with a GPU, and so in no pool.
+            taken: keys of HCAs that are offered together with a GPU, and are in no pool.
         """
         snapshot = pairing.snapshot
         if plan.config is None and not taken:
@@ -197,9 +197,9 @@ class HcaPlugins:
     def _with_specification(
         self, plan: RdmaPlan, offered: RdmaOffer, taken: Collection[str]
     ) -> RdmaOffer:
-        """Write the CDI specification that answers name, if they do, with HCAs *taken* too.
+        """Write the CDI specification if answers name its devices; it has HCAs *taken*, too.
 
-        Return *offered* with the devices Unhealthy that it does not define.
+        Return *offered* with every device Unhealthy that the specification does not define.
         """
         self._cdi_problem = None
         if plan.cdi_dir is None or plan.answers.hand_over is not RdmaHandOver.CDI_CRI:
@@ -237,7 +237,7 @@ class HcaPlugins:
         )
 
     def _log_changes(self, offered: RdmaOffer) -> None:
-        """Log what is new in what is offered, and in what is not."""
+        """Log new refusals, and the resources if they have changed."""
         log = structlog.get_logger()
         for refusal in offered.refusals:
             if refusal not in self._offer.refusals:

@@ -46,16 +46,16 @@ STREAM_GRACE_S = 0.1
 """No stream for this long is a loss; a kubelet that reconnects overlaps or is faster."""
 
 RENEW_S = 0.15
-"""Time for a kubelet to notice that we hung up: 1.36 would count the end of the old stream
-against the new registration, 1.37 would refuse it."""
+"""Time for a kubelet to notice the end of the old stream: 1.36 would count it against the new
+registration, 1.37 would refuse the registration."""
 
 MOST_FORMER = 4
-"""Servers that are kept for the clients of a socket that vanished: each costs threads, and a
-socket that somebody removes over and over must not add up."""
+"""Servers that are kept for the clients of vanished sockets: each costs threads, and sockets that
+are removed over and over must not add up."""
 
 WARN_AFTER_S = 60.0
 """A resource that is not registered for this long is a fault; a kubelet that restarts takes
-seconds, and is none."""
+seconds."""
 
 
 RETRY_S = (0.2, 30.0)
@@ -243,7 +243,7 @@ class Registrar(ABC):
         return self._attempt(self._server, now)
 
     def renew(self, now: float) -> None:
-        """Register again soon, although no stream was lost."""
+        """Register again soon although no stream was lost."""
         self._accepted = self._missing_since = None
         self._is_used = True
         self._backoff.reset()
@@ -263,11 +263,11 @@ class Registrar(ABC):
 
     @abstractmethod
     def kubelet_changed(self, now: float, kubelet: sockets.Identity | None) -> None:
-        """React to a kubelet that started, with the socket *kubelet*, or stopped: ``None``."""
+        """React to a kubelet that started, with the socket *kubelet*, or stopped (``None``)."""
 
     @abstractmethod
     def withdraw(self) -> None:
-        """Stay out of the way of a competing plugin."""
+        """Yield to a competing plugin."""
 
     @abstractmethod
     def _new_server(self) -> PluginServer:
@@ -306,7 +306,7 @@ class Registrar(ABC):
         self._failures = 0
 
     def _note_loss(self, event: str, **details: object) -> None:
-        """Remember what ended a registration, the first such thing since then."""
+        """Remember the first event that ended a registration."""
         self._log.debug(event, **details)
         self._loss = self._loss or event
 

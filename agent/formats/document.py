@@ -62,11 +62,12 @@ class BeyondLimitsError(yaml.MarkedYAMLError):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value of a file, and where it is.
+    """A value of a file, with its place.
 
     Attributes:
-        file: its name.
-        path: the keys that lead to it, such as ``sharing.timeSlicing``; empty for the whole.
+        file: the name of the file.
+        path: the keys that lead to the value, such as ``sharing.timeSlicing``; empty for the
+            whole document.
     """
 
     file: str
@@ -80,7 +81,7 @@ class Value:
 
     @property
     def origin(self) -> str:
-        """Return where a setting comes from, in one or two words."""
+        """Return the origin of a setting: file, line, and path."""
         return f"{self.file}:{self.node.start_mark.line + 1} key {self.path}"
 
     def refuse(self, problem: str, cure: str = _CURE) -> NoReturn:
@@ -92,7 +93,7 @@ class Value:
         raise InputError(f"{self.where}: {problem}", cure)
 
     def expected(self, what: str) -> NoReturn:
-        """Refuse the value because *what* was expected.
+        """Refuse the value because it is not *what*, such as ``a list``.
 
         Raises:
             InputError: always.
@@ -117,18 +118,18 @@ class Value:
         return f"the text {text!r}" if kind not in _READ else text
 
     def is_list(self) -> bool:
-        """Tell whether the value is a list."""
+        """Return whether the value is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     def is_null(self) -> bool:
-        """Tell whether the value is empty, or the word ``null``."""
+        """Return whether the value is empty, or the word ``null``."""
         return bool(self.node.tag == _STANDARD + "null")
 
     def scalar(self) -> Scalar:
-        """Return a text, number, switch or ``None``; a date is the text that was written.
+        """Return a text, number, boolean or ``None``; a date is the text that was written.
 
         Raises:
-            InputError: a list or a mapping, or a tag that stands for something else.
+            InputError: the value is a list or a mapping, or has a tag of something else.
         """
         if not isinstance(self.node, yaml.ScalarNode):
             self.expected("one value")
@@ -151,7 +152,7 @@ class Value:
         """Return the values of a list.
 
         Raises:
-            InputError: it is no list.
+            InputError: the value is no list.
         """
         if not isinstance(self.node, yaml.SequenceNode):
             self.expected("a list")
@@ -162,7 +163,7 @@ class Value:
         """Return the values of a mapping, by key; the last of a repeated key, as NVIDIA does.
 
         Raises:
-            InputError: it is no mapping, or a key is not one word.
+            InputError: the value is no mapping, or a key is not one word.
         """
         if not isinstance(self.node, yaml.MappingNode):
             self.expected("a mapping")
@@ -170,7 +171,7 @@ class Value:
         return {key: Value(self.file, self.below(key), node) for key, node in nodes.items()}
 
     def repeated(self) -> Iterator[str]:
-        """Yield a sentence for each repeated key; none where the value is no mapping."""
+        """Yield a sentence for each repeated key; none if the value is no mapping."""
         if not isinstance(self.node, yaml.MappingNode):
             return
         seen: dict[str, int] = {}
@@ -204,7 +205,7 @@ class Value:
         """Return the value as PyYAML would, for settings with at most *depth* levels.
 
         Raises:
-            InputError: it is nested deeper.
+            InputError: the value is nested deeper.
         """
         if isinstance(self.node, yaml.ScalarNode):
             return self.scalar()
@@ -221,9 +222,9 @@ class Value:
     def _collected(
         self, node: yaml.Node, done: dict[int, dict[str, yaml.Node] | None]
     ) -> dict[str, yaml.Node]:
-        """Return the nodes of a mapping; what ``<<`` merges is weaker, the first the strongest.
+        """Return the nodes of a mapping; own keys win over merged ones (``<<``), then the first.
 
-        *done* has the mappings merged so far, with ``None`` for those that are not complete.
+        *done* has the mappings merged so far, ``None`` for a mapping that is not complete.
         """
         if not isinstance(node, yaml.MappingNode):
             Value(self.file, self.path, node).expected("a mapping to merge")
@@ -379,10 +380,11 @@ def _checked(
 
 @dataclass(slots=True)
 class _OpenCollection:
-    """A list or map whose end is still to come, and the number of nodes before it.
+    """A list or map whose end is still to come.
 
     Attributes:
-        keys: those so far; ``None`` for a list.
+        before: nodes before it.
+        keys: its keys so far; ``None`` for a list.
         is_key: whether the next node of a map is a key.
     """
 
@@ -399,7 +401,7 @@ def check_weight(
 
     Raises:
         BeyondLimitsError: more than *max_nodes*, deeper than :data:`MAX_DEPTH`, an alias inside
-            what it stands for, or, unless it *may_repeat*, a key that stands twice in a map, which
+            the node that it repeats, or, unless *may_repeat*, a key that a map repeats, which
             `kubectl` refuses, too. (The composer refuses an alias without an anchor.)
     """
     nodes = 0
@@ -434,7 +436,7 @@ def check_weight(
 
 
 def _repeated(parent: _OpenCollection, event: yaml.Event) -> str:
-    """Return the problem where *event* is a key that *parent* has already; note it if it is new."""
+    """Return the problem if *event* is a key that *parent* has already; else note a key."""
     if parent.keys is None:
         return ""
     was_key, parent.is_key = parent.is_key, not parent.is_key

@@ -14,7 +14,7 @@ from agent.probes.sysfs.files import Files
 from agent.probes.sysfs.tree import Tree
 
 RUNTIMES = frozenset({"containerd", "crio"})
-"""Programs that kubelets start containers through (containerd, CRI-O)."""
+"""Programs through which kubelets start containers (containerd, CRI-O)."""
 
 PEERS = frozenset(
     """
@@ -22,7 +22,7 @@ PEERS = frozenset(
     k8s-rdma-shared-dp volcano-vgpu-device-plugin vGPU-device-plugin
     """.split(),  # noqa: SIM905 - as prose
 )
-"""Programs that announce or label what we do: those of NVIDIA/k8s-device-plugin, of GKE
+"""Programs that advertise or label the same as this one: those of NVIDIA/k8s-device-plugin, of GKE
 (GoogleCloudPlatform/container-engine-accelerators), of NVIDIA's driver for DRA
 (k8s-dra-driver-gpu), Mellanox/k8s-rdma-shared-dev-plugin, Volcano and HAMi."""
 
@@ -40,7 +40,7 @@ with the soft limit before the hard one (kernel fs/proc/base.c, proc_pid_limits)
 
 _POD = re.compile(r"kubepods|/pod[0-9a-f]{8}")
 """In the path of each pod's control group (kubernetes 1.36 defaultNodeAllocatableCgroupName, and
-GetPodContainerName). A reader in a control group namespace of its own sees relative paths,
+GetPodContainerName). A reader in another control group namespace sees relative paths,
 ``/../../pod2f1c…/…``, without the name above."""
 
 _ULIMIT = re.compile(r"([a-z]{1,16})=(-?[0-9]{1,20})(?::(-?[0-9]{1,20}))?")
@@ -64,9 +64,9 @@ class Process:
 
 
 def host_processes(procfs: Tree) -> tuple[Process, ...] | None:
-    """Return all processes by pid; None where *procfs* shows those of a container alone.
+    """Return all processes by pid; None where *procfs* shows only those of a container.
 
-    Kernel threads have no arguments and are left out, as are processes that end meanwhile.
+    Kernel threads, which have no arguments, and processes that end meanwhile are left out.
     """
     processes = tuple(
         Process(pid=pid, name=name, arguments=tuple(words[1:]))
@@ -79,7 +79,7 @@ def host_processes(procfs: Tree) -> tuple[Process, ...] | None:
 
 
 def of_the_node(files: Files, processes: Iterable[Process]) -> tuple[Process, ...]:
-    """Return *processes* without runtimes that run in a pod: any program may have such a name."""
+    """Return *processes* without runtimes that run in a pod: any program can have such a name."""
     return tuple(
         process
         for process in processes

@@ -1,8 +1,8 @@
 """NVML in a child process, so that the parent can answer when NVML does not.
 
-A call stuck in the driver cannot be interrupted, not even by SIGKILL: the process that made it
-can neither go on nor end. So the parent never makes one. It waits for the child for a bounded
-time, leaves a stuck one behind, and never has more than one of those.
+A call stuck in the driver cannot be interrupted, not even by SIGKILL: its process can neither go on
+nor end. So the parent never calls NVML. It waits for the child for a bounded time, leaves a stuck
+child behind, and never has more than one stuck child.
 """
 
 import json
@@ -30,24 +30,24 @@ from agent.probes.nvml.record import NvmlReading, Recording, with_last_known
 from agent.probes.process_table import resident_bytes
 
 FIRST_DELAY_S = 1.0
-"""Wait before the second attempt; doubles with every failure in a row."""
+"""Delay before the second attempt; it doubles with every failure in a row."""
 
 MAX_DELAY_S = 60.0
-"""Longest wait between attempts; a driver that comes back is noticed within it."""
+"""Longest delay between attempts; a driver that comes back is noticed within it."""
 
 GROWTH_MIB = 4
-"""A child that has grown by so much is replaced. With driver 580.159.04 on an H100 it grows by
-0.9 KiB a scan, in the driver's library: with one scan a minute this is reached after three days."""
+"""A child that has grown by this much is replaced. With driver 580.159.04 on an H100 it grows by
+0.9 KiB a scan, in the driver's library: at one scan a minute that takes three days."""
 
 SETTLED_ANSWERS = 100
-"""After so many answers the size of a child is taken for its own. Until then the interpreter's heap
-grows by 1 MiB, and hardly afterwards (tests.bench.nvml_growth)."""
+"""Answers after which the size of a child has settled. Until then the interpreter's heap grows by
+1 MiB, and hardly afterwards (tests.bench.nvml_growth)."""
 
 REPLACE_RETRY_S = 600.0
-"""Wait before another attempt to replace a child, after one that failed."""
+"""Delay after a failed attempt to replace a child."""
 
 RETIRE_S = 10.0
-"""How long a child that is replaced may take to deliver its last events; it needs 0.4 s."""
+"""Longest time for a replaced child to deliver its last events; it needs 0.4 s."""
 
 _EXIT_S = 1.0  # for a child that has nothing to do; it needs milliseconds
 _NO_LIBRARY = (NOT_FOUND, 13)
@@ -59,18 +59,18 @@ _STUCK_CURE = (
 
 
 class NvmlSupervisor:
-    """Scans through a child process that it replaces when needed; safe to share by threads.
+    """Scans through a child process, which it replaces when needed; threads can share it.
 
-    Needed is a new one after a failure, and when the old one has grown: then the new one reads
-    and listens before the old one ends, so that no event is lost, or delivered twice.
+    A failure needs a new child, and so does growth: then the new child reads and listens before
+    the old one ends, so that no event is lost or delivered twice.
 
     Args:
         library: the file ``libnvidia-ml.so.1`` (under whatever name) or its directory;
             ``None`` leaves it to the loader.
         timeout_s: how long a scan may take; a healthy 8-GPU node needs well under 1 s.
         clock: monotonic seconds, for the waits between attempts.
-        on_events: gets NVML's events, from the first reading on, on a thread of this object,
-            ten times a second at most; it must return quickly. One of the kind
+        on_events: takes NVML's events, from the first reading on, on a thread of this object,
+            ten times a second at most; it must return quickly. An event of the kind
             :attr:`EventKind.MISSED` asks for a scan. NVML then stays initialised between scans.
             ``None``: no events.
     """
@@ -101,11 +101,11 @@ class NvmlSupervisor:
 
     @property
     def status(self) -> NvmlStatus:
-        """How the last attempt ended; may be read by any thread at any time."""
+        """How the last attempt ended; any thread can read it at any time."""
         return self._attempts.status
 
     def scan(self) -> NvmlReading:
-        """Return NVML's present reading, lost GPUs as they were last known.
+        """Return NVML's present reading; lost GPUs as last read.
 
         A call that had to wait for another thread's scan shares its outcome.
 
@@ -116,9 +116,9 @@ class NvmlSupervisor:
         return self._outcome_of("scan").reading
 
     def refresh(self) -> NvmlReading:
-        """As :meth:`scan`, with what cannot change taken from the child's last reading.
+        """As :meth:`scan`, but take facts that cannot change from the child's last reading.
 
-        The child reads whole where it has none, or where GPUs, driver or MIG devices changed.
+        The child reads everything if it has no reading, or GPUs, driver or MIG devices changed.
 
         Raises:
             NvmlUnavailable: as :meth:`scan`.
@@ -137,7 +137,7 @@ class NvmlSupervisor:
         """End the child, so that the driver can be unloaded; the next scan starts another.
 
         Returns:
-            Whether all children have ended; one that is stuck in the driver has not.
+            Whether all children have ended; a child that is stuck in the driver has not.
         """
         if not self._lock.acquire(timeout=self._timeout_s):
             return False
@@ -158,7 +158,7 @@ class NvmlSupervisor:
             self._lock.release()
 
     def close(self) -> None:
-        """End the child and the events; a scan in progress fails. Takes a second or two at most."""
+        """End the child and the events within two seconds; a scan in progress fails."""
         self._is_closed = True
         try:
             children = [it for it in (self._child, self._successor) if it is not None]
@@ -212,7 +212,7 @@ class NvmlSupervisor:
         return replace(recording, reading=self._last_good)
 
     def _ready_child(self) -> "_Child":
-        """Return a child that accepts requests, a new one if need be and allowed."""
+        """Return a child that accepts requests, a new child if needed and allowed."""
         if self._child is not None and not self._child.is_over():
             return self._child
         if self._is_closed:
@@ -250,7 +250,7 @@ class NvmlSupervisor:
         return _Child(library, None if self._events is None else self._events.write_end)
 
     def _has_grown(self) -> bool:
-        """Return whether the child is to be replaced now, which no other stuck one forbids."""
+        """Return whether to replace the child now, which a stuck child forbids."""
         child = self._child
         return (
             child is not None
@@ -262,10 +262,10 @@ class NvmlSupervisor:
         )
 
     def _replace(self) -> Recording | None:
-        """Let a new child take the place of the present one, and return its first reading.
+        """Replace the present child by a new one, and return its first reading.
 
         Returns:
-            ``None`` if the new one failed, and the present one stays. That is no failure of NVML.
+            ``None`` if the new child failed and the present one stays, which is no failure of NVML.
         """
         old = self._child
         assert old is not None
@@ -328,7 +328,7 @@ class NvmlSupervisor:
         self._end(child)
 
     def _end(self, child: "_Child") -> None:
-        """End *child* if it reacts; if not, it is stuck."""
+        """Ask *child* to end; if it does not react, it is stuck."""
         child.end_input()
         child.terminate()
         self._left.append(child)
@@ -336,7 +336,7 @@ class NvmlSupervisor:
             child.free_later()
 
     def _stuck(self) -> "list[_Child]":
-        """Return the children that were asked to end and have not; hardly ever two."""
+        """Return the children that have not ended as asked; hardly ever two."""
         self._left = [child for child in self._left if not child.has_ended()]
         return self._left
 
@@ -348,11 +348,11 @@ class _Child:
     """One NVML process and the two pipes to it.
 
     Args:
-        events: the descriptor for its events; ``None`` if none are wanted.
+        events: the descriptor for events; ``None`` if no events are wanted.
 
     Attributes:
-        output: the descriptor from which its replies are read.
-        growth: bytes by which it had grown with its last reply; 0 while it is not settled.
+        output: the descriptor from which replies are read.
+        growth: bytes by which the child had grown at its last reply; 0 until its size has settled.
     """
 
     def __init__(self, library: Path | None, events: int | None) -> None:
@@ -375,12 +375,12 @@ class _Child:
         self._settled: int | None = None  # its resident bytes then
 
     def ask(self, request: str, timeout_s: float) -> bytes | None:
-        """Return the reply line, empty if the process ended first, ``None`` after the time."""
+        """Return the reply line; empty if the process ended first, ``None`` after *timeout_s*."""
         stdin = self._process.stdin
         assert stdin is not None
         try:
             stdin.write(request.encode() + b"\n")
-        except (BrokenPipeError, ValueError):  # ValueError: close() was first
+        except (OSError, ValueError):  # EPIPE; EBADF or ValueError: close() ends it now, or did
             return b""
         line = read_line(self.output, timeout_s)
         if line:
@@ -393,27 +393,27 @@ class _Child:
         return line
 
     def end_input(self) -> None:
-        """Let it end by itself when it is done."""
+        """Let the child end by itself when it is done."""
         if self._process.stdin is not None:
             self._process.stdin.close()
 
     def terminate(self) -> None:
-        """Send it SIGTERM; whether it ends is up to the driver."""
+        """Send SIGTERM; the driver decides whether the child ends."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """Send it SIGKILL."""
+        """Send SIGKILL."""
         self._process.kill()
 
     def is_over(self) -> bool:
-        """Return whether it is gone, or about to be: its output ends a moment before it does."""
+        """Return whether the child has ended or is about to: its output ends a moment before."""
         poll = select.poll()
         if self._process.stdout is not None and not self._process.stdout.closed:
             poll.register(self._process.stdout, 0)  # POLLHUP alone, which is always reported
         return self.has_ended(within_s=_EXIT_S if poll.poll(0) else 0)
 
     def has_ended(self, within_s: float | None = 0.0) -> bool:
-        """Return whether it is gone within *within_s* (None: for ever); frees its pipes if so."""
+        """Return whether the child ends within *within_s* (None: wait forever); free its pipes."""
         try:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -424,13 +424,13 @@ class _Child:
         return True
 
     def free_later(self) -> None:
-        """Free its pipes and its entry among processes when it is gone, whenever that is."""
+        """Free the pipes and the process table entry once the child has ended."""
         if not self.has_ended(within_s=_EXIT_S / 4):
             threading.Thread(target=self.has_ended, args=(None,), daemon=True).start()
 
     @property
     def end(self) -> str:
-        """How it ended, as the rest of a sentence."""
+        """How the child ended, as the rest of a sentence."""
         code = self._process.returncode
         if code is None:
             return "closed its output"
@@ -438,7 +438,7 @@ class _Child:
 
 
 class Attempts:
-    """Counts failures and delays the next attempt; :attr:`status` may be read by any thread.
+    """Counts failures and delays the next attempt; any thread can read :attr:`status`.
 
     Args:
         clock: monotonic seconds.
@@ -452,7 +452,7 @@ class Attempts:
         self.status = NvmlStatus()
 
     def check(self) -> None:
-        """Raise the last error again while the next attempt is delayed; counts as no failure."""
+        """Raise the last error again while the next attempt is delayed; that is no failure."""
         wait = self._not_before - self._clock()
         if wait <= 0 or self._last is None:
             return
@@ -467,7 +467,7 @@ class Attempts:
         self.status = NvmlStatus()
 
     def refused(self, error: NvmlUnavailable) -> NvmlUnavailable:
-        """Return *error* after :meth:`failed`, with the trouble that its code stands for."""
+        """As :meth:`failed`, with the trouble that the code of *error* stands for."""
         has_library = error.code not in _NO_LIBRARY
         trouble = NvmlTrouble.REFUSED if has_library else NvmlTrouble.NO_LIBRARY
         self.failed(trouble, error)
@@ -483,7 +483,7 @@ class Attempts:
         return error
 
     def missed(self, trouble: NvmlTrouble, error: NvmlUnavailable) -> NvmlUnavailable:
-        """Count a failure that cost nothing, so that the next attempt need not wait."""
+        """Count a failure that cost nothing: the next attempt is not delayed."""
         self.status = NvmlStatus(
             trouble=trouble,
             failures=self.status.failures + 1,
@@ -496,7 +496,7 @@ class Attempts:
 def read_line(descriptor: int, timeout_s: float) -> bytes | None:
     """Return the bytes of *descriptor* up to the end of a line.
 
-    Empty if it ends before, ``None`` if *timeout_s* passes before.
+    Empty if the output ends first, ``None`` if *timeout_s* passes first.
     """
     deadline = time.monotonic() + timeout_s
     poll = select.poll()
