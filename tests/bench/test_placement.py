@@ -9,30 +9,30 @@ from tests.bench.peer import Peer
 from tests.bench.placement import duration, main, ratio
 from tests.bench.placement_quality import SORTED, Quality, qualities
 from tests.bench.placement_states import MOST_FREE, states
+from tests.budget import cases
+
+STATES = cases(200, 1000)
+"""The page counts a thousand; NVIDIA's own program takes seconds for them."""
 
 
 def of_nvidia(name: str) -> Quality:
     snapshot = bench_machine(name)
     with Peer(snapshot) as peer:
-        asked = states(len(snapshot.gpus), 1000, Random(0))
+        asked = states(len(snapshot.gpus), STATES, Random(0))
         found = {one.rule: one for one in qualities(snapshot, peer, asked, Random(0))}
     return found[SORTED]
 
 
-def test_nvidia_misses_the_best_bandwidth_in_an_eighth_of_cube_mesh_states() -> None:
+def test_nvidia_misses_the_best_bandwidth_in_some_cube_mesh_states() -> None:
     found = of_nvidia("dgx-1v")
-    assert (found.several, found.below, round(found.of_best, 3), found.crashes) == (
-        522,
-        68,
-        0.900,
-        0,
-    )
+    counts = (found.several, found.below, round(found.of_best, 3), found.crashes)
+    assert counts == {200: (127, 27, 0.837, 0), 1000: (522, 68, 0.900, 0)}[STATES]
 
 
 def test_on_a_switched_machine_the_peer_spreads_sets_and_crashes() -> None:
     found = of_nvidia("dgx-a100")
-    assert (found.several, found.below, found.crashes) == (522 - 16, 0, 16)
-    assert found.spread == 80
+    counts = (found.several, found.below, found.crashes, found.spread)
+    assert counts == {200: (127 - 1, 0, 1, 17), 1000: (522 - 16, 0, 16, 80)}[STATES]
 
 
 def test_the_bench_prints_a_row_for_every_size_and_every_rule(
