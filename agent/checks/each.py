@@ -22,11 +22,11 @@ _Device = TypeVar("_Device", Gpu, Hca)
 
 
 class _UnknownError(Exception):
-    """The device lacks what the rule needs to know of it."""
+    """The device lacks a fact that the rule needs."""
 
 
 def known(value: _T | None) -> _T:
-    """Return *value*; where it is None, the device counts as one that the rule cannot judge."""
+    """Return *value*; with None, the rule names the device among those that it cannot judge."""
     if value is None:
         raise _UnknownError
     return value
@@ -44,7 +44,7 @@ def gpu_rule(
     """Return a decorator that makes a function of one GPU a rule on every GPU.
 
     Args:
-        what: the input that :func:`known` asks for, as a person reads it.
+        what: the input that :func:`known` requires, in words.
     """
 
     def decorated(observe: Callable[[Gpu], str | None]) -> Rule:
@@ -67,7 +67,7 @@ def hca_rule(
     unless: Reason | tuple[Reason, ...],
     **texts: Unpack[Texts],
 ) -> Callable[[Callable[[Hca], str | None]], Rule]:
-    """Return a decorator that makes a function of one HCA a rule on every adapter of its own."""
+    """Return a decorator that makes a function of one HCA a rule on every adapter with a link."""
 
     def decorated(observe: Callable[[Hca], str | None]) -> Rule:
         def judge(snapshot: Snapshot) -> Judgement:
@@ -89,7 +89,7 @@ def _findings(
     expected: str,
     silent: list[str],
 ) -> Judgement:
-    """Yield a finding for each device with an observation; add those not known to *silent*."""
+    """Yield a finding for each observation; add devices that lack a fact to *silent*."""
     for device in devices:
         try:
             observed = observe(device)

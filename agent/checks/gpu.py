@@ -159,7 +159,7 @@ def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
     reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
 )
 def low_clocks(gpu: Gpu) -> str | None:
-    """Return what holds the clocks of *gpu* back; those of a vGPU are its host's affair."""
+    """Return what holds the clocks of *gpu* back; a vGPU's host controls them."""
     if gpu.throttle_reasons is None and gpu.virtualization is Virtualization.VGPU:
         return None
     bits = known(gpu.throttle_reasons)

@@ -1,4 +1,4 @@
-"""Rules on what RDMA to and from GPU memory needs."""
+"""Rules on the requirements of RDMA to and from GPU memory."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -120,7 +120,7 @@ def peer_memory(snapshot: Snapshot) -> Judgement:
     elif snapshot.cuda_version < FIRST_CUDA:
         obstacles.append("the driver is older than CUDA 11.7")
     capabilities = {gpu.name: gpu.compute_capability for gpu in snapshot.gpus}
-    if any(it and it < FIRST_CAPABILITY for it in capabilities.values()):
+    if any(each and each < FIRST_CAPABILITY for each in capabilities.values()):
         obstacles.append("a GPU is older than Turing")
     silent = (name for name, capability in capabilities.items() if capability is None)
     unknown += unknown_of("compute capability", silent)

@@ -269,6 +269,6 @@ def _missing_interrupts(snapshot: Snapshot) -> tuple[Missing, ...]:
     interrupts = host_of(snapshot).interrupts
     if interrupts is None:
         return (unread(snapshot, "interrupts of HCAs", "irq"),)
-    interrupting = {it.hca for it in interrupts}
+    interrupting = {each.hca for each in interrupts}
     known = {hca.pci for hca in snapshot.hcas if hca.name in interrupting}
     return unknown_of("interrupts", (it.name for it in _adapters(snapshot) if it.pci not in known))

@@ -1,4 +1,4 @@
-"""Rules on MIG: how the GPUs are divided, and what pods ask for."""
+"""Rules on MIG: how the GPUs are divided, and which devices pods request."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -231,7 +231,7 @@ def _obstacle(snapshot: Snapshot, asked: Mapping[str, int]) -> str | None:
 
 
 def _without_geometry(snapshot: Snapshot) -> list[str]:
-    """Return the GPUs of which it is not known what MIG devices they can hold."""
+    """Return the GPUs whose possible MIG devices are unknown."""
     return [
         gpu.name for gpu in snapshot.gpus if is_capable(gpu) is not False and geometry(gpu) is None
     ]

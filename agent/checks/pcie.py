@@ -92,7 +92,7 @@ def presence(snapshot: Snapshot) -> Judgement:
     """
     meant, dead = meant_gpus(snapshot), dead_gpus(snapshot)
     if meant and not snapshot.gpus and len(meant) == len(snapshot.pci_gpus or ()):
-        yield Skip(f"all GPUs are bound to {', '.join(sorted({str(it.driver) for it in meant}))}")
+        yield Skip(f"all GPUs are bound to {', '.join(sorted({str(gpu.driver) for gpu in meant}))}")
         return
     silent = []
     for gpu in snapshot.gpus:
@@ -109,9 +109,9 @@ def presence(snapshot: Snapshot) -> Judgement:
     if len(dead) < len(snapshot.pci_gpus or ()):
         yield from missing_answers(snapshot)
     yield from unknown_of("answer", silent)
-    known = {it.pci for it in (*meant, *dead)}
+    judged = {gpu.pci for gpu in (*meant, *dead)}
     for issue in snapshot.issues:
-        if issue.probe == "pcie" and issue.pci is not None and issue.pci not in known:
+        if issue.probe == "pcie" and issue.pci is not None and issue.pci not in judged:
             yield Missing(f"{issue.subject}, {issue.reason}")
 
 
@@ -222,8 +222,8 @@ def access_control(snapshot: Snapshot) -> Judgement:
     Not those of wirings that need such bits, which PCI-008 and PCI-009 judge.
     """
     layout = complexes(snapshot)
-    known = (Concern.WAY, Concern.ISOLATION)
-    elsewhere = {it.address for it in layout.ports if concern(layout, it) in known}
+    concerns = (Concern.WAY, Concern.ISOLATION)
+    elsewhere = {port.address for port in layout.ports if concern(layout, port) in concerns}
     between: dict[PciAddress, list[str]] = {}
     for a, b in switch_pairs(snapshot):
         for port in ports_between(a, b):

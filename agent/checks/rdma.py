@@ -239,7 +239,7 @@ def _waiting(port: HcaPort) -> str:
 
 
 def _spare_adapters(snapshot: Snapshot) -> frozenset[str]:
-    """Return the names of the HCAs of which a port may be free: another one of the card is active.
+    """Return the names of the HCAs that can have a free port: another port of the card is active.
 
     Cards for storage and management often have a port without a cable. Not so cards behind a PCIe
     switch with a GPU: those are there for jobs.
@@ -259,6 +259,6 @@ def _spare_adapters(snapshot: Snapshot) -> frozenset[str]:
 
 
 def _card(hca: Hca) -> object:
-    """Return what the functions of one card, in one slot, have in common."""
+    """Return a key that the functions of one card, in one slot, share."""
     at = hca.pci
     return hca.name if at is None else (at.domain, at.bus, at.device)

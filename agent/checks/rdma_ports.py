@@ -239,7 +239,7 @@ def active_ports(snapshot: Snapshot) -> Iterator[NamedPort]:
 
 
 def roce_ports(snapshot: Snapshot) -> Iterator[NamedPort]:
-    """Yield those of the active ports that speak Ethernet and serve jobs on the node itself.
+    """Yield the active Ethernet ports that serve jobs on the node itself.
 
     A physical function whose virtual functions or subfunctions serve the jobs needs no address;
     and ports slower than the node's fastest are there for storage and management.
@@ -263,12 +263,12 @@ def missing_states(snapshot: Snapshot) -> tuple[Missing, ...]:
 
 
 def is_efa(hca: Hca) -> bool:
-    """Return whether *hca* is Amazon's Elastic Fabric Adapter, which has ways of its own."""
+    """Return whether *hca* is Amazon's Elastic Fabric Adapter, which works differently."""
     return hca.function is not None and hca.function.driver == "efa"
 
 
 def _missing_layers(snapshot: Snapshot) -> tuple[Missing, ...]:
-    """Return the ports of which it is not known what they speak, and :func:`missing_states`.
+    """Return the ports with an unknown link layer, and :func:`missing_states`.
 
     Adapters that are neither InfiniBand nor Ethernet (EFA) leave the file's word unknown too;
     their driver's name identifies them.
@@ -284,7 +284,7 @@ def _has_model(hca: Hca) -> bool:
 
 
 def _model(hca: Hca, port: HcaPort) -> tuple[str | None, ...]:
-    """Return what ports of one model have in common."""
+    """Return a key that ports of one model share."""
     function = hca.function or PciFunction()
     return (
         hca.kind,

@@ -1,4 +1,4 @@
-"""What a rule is: a claim about a node, and a generator that judges a snapshot by it."""
+"""Rules: a claim about a node, and a generator that judges a snapshot by it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -98,7 +98,7 @@ class Skip(NamedTuple):
 
 
 Reason: TypeAlias = Callable[[Snapshot], str | None]
-"""Returns why a rule does not apply to a snapshot; None where it applies."""
+"""Returns why a rule does not apply to a snapshot; None if it applies."""
 
 Cure: TypeAlias = Callable[[Snapshot], Snapshot]
 """Returns a snapshot as it is once a remedy is applied."""

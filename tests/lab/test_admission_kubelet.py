@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.budget import cases
 from tests.lab.admission_live import AskedNode
 from tests.lab.cluster import Cluster
 from tests.lab.kubelet import Policies
@@ -13,7 +14,7 @@ from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab
 
-_ROUNDS = 60
+_ROUNDS = cases(20, 60)
 _NODES = {
     "asked-single": (
         "h100x8-nvswitch-2numa-8cx7",

@@ -9,6 +9,7 @@ import pytest
 
 from agent.allocation.allocator import Allocator
 from agent.dra.pool import Pool
+from tests.budget import cases
 from tests.lab.audit import moment
 from tests.lab.claims import CLASSES, Claims, pod_with, request, spec
 from tests.lab.cluster import Cluster
@@ -37,7 +38,7 @@ _POOL = Pool.of(SNAPSHOT, SNAPSHOT.gpus)
 _SETS = {each.gpus for each in _POOL.sets if not each.is_single}
 _WITH_SETS = "--dra-devices=sets"
 _KIND = "device-plugin.nodetopo.io/gpu"
-_KILLS = 20
+_KILLS = cases(8, 20)
 _SEEN_S = 2.0
 """By then the scheduler has seen slices that the API server has; nothing says when."""
 _SEED = 21

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.deviceplugin.registration import RegistrationClient, RegistrationError
+from tests.budget import cases
 from tests.lab import namespace
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
@@ -17,7 +18,7 @@ from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab
 
-_RESTARTS = 20
+_RESTARTS = cases(6, 20)
 REGISTER_S = 60.0
 
 

@@ -20,7 +20,7 @@ NODES = Path(__file__).parents[1] / "nodes"
 
 
 class Bases:
-    """The unpacked machines below *home*, and what was read of the rules' machines so far."""
+    """The unpacked machines below *home*, and the snapshots of the rules' machines so far."""
 
     def __init__(self, home: Path, library: Path) -> None:
         self._home = home
@@ -34,7 +34,7 @@ class Bases:
         """Return NVML's reading of a machine with *answers*.
 
         Raises:
-            NvmlUnavailable: these answers are none of a working NVML.
+            NvmlUnavailable: NVML does not work with these answers.
         """
         if answers not in self._outcomes:
             self._outcomes[answers] = self._scan(answers)
@@ -47,14 +47,14 @@ class Bases:
         self._fake.answer(answers)
         if self._supervisor is None:
             self._supervisor = NvmlSupervisor(self._library)
-        # The child is the same, the machine another: nothing is carried over from the last one.
+        # The child stays, the machine changes: carry no lost GPU over.
         self._supervisor._last_good = None
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("NODETOPO_FAKE_NVML", str(self._fake.directory))
             try:
                 return self._supervisor.scan()
             except NvmlUnavailable as error:
-                self.close()  # it would leave NVML alone for a while
+                self.close()  # it would delay its next attempt
                 return error
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Bases:
     def changed(
         self, base: str, removed: Iterable[str], entries: Iterable[Entry]
     ) -> Iterator[Path]:
-        """Lend the host root of *base* without what *removed* matches and with *entries* put in."""
+        """Lend the host root of *base*, without matches of *removed* and with *entries*."""
         root = self._home / base
         if not root.exists():
             unpack((NODES / base / "sysfs.txt").read_text("utf-8"), root)
@@ -81,7 +81,7 @@ class Bases:
 
 @contextmanager
 def without(root: Path, name: str) -> Iterator[None]:
-    """Move what the pattern *name* matches out of *root* for a while."""
+    """Move the matches of the pattern *name* out of *root* for a while."""
     matches = list(root.glob(name))
     assert matches, f"{name} is not there to be removed"
     with ExitStack() as undo:
@@ -93,7 +93,7 @@ def without(root: Path, name: str) -> Iterator[None]:
 @contextmanager
 def _aside(root: Path, path: Path) -> Iterator[None]:
     with tempfile.TemporaryDirectory(dir=root.parent) as aside:
-        away = path.rename(Path(aside, "it"))
+        away = path.rename(Path(aside, "moved"))
         yield
         away.rename(path)
 

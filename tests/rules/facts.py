@@ -1,8 +1,8 @@
-"""What a snapshot lacks without an input: its facts, taken from a decoded snapshot.
+"""Removes the facts of an input from a decoded snapshot.
 
-To read a machine again for each input of each rule would cost more than all else in the corpus.
-So the inputs that many rules name are here, with what the agent does not know without them;
-`test_rules.py` compares each of these with a machine that is read without that input.
+Reading a machine again for each input of each rule would dominate the cost of the corpus. This
+table covers the inputs that several rules name; `test_rules.py` compares each edit with a machine
+that is read without the input.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,16 +21,16 @@ _ALSO_TOLD_BY: Mapping[str, str] = {
     "pods.yaml": "podresources.yaml",
     "podresources.yaml": "pods.yaml",
 }
-"""Inputs that take less away from a machine which has the other one, too."""
+"""Inputs with fewer facts on machines that have the other input too."""
 
 _READ = frozenset({("KUB-029", _CONFIG), ("RUN-012", "node.yaml")})
 """Rules whose machines have processes that depend on the input."""
 
 
 def edit_for(directory: Path, name: str) -> Edit | None:
-    """Return what takes the input *name* from the snapshot of *directory*.
+    """Return the edit that removes the input *name* from the snapshot of *directory*.
 
-    None where the machine is to be read without it.
+    None if the machine must be read without the input.
     """
     other = _ALSO_TOLD_BY.get(name)
     if (directory.parent.name, name) in _READ or (other and (directory / other).exists()):
@@ -128,4 +128,4 @@ EDITS: Mapping[str, Edit] = {
     "offer.yaml": _unknown("offer"),
     "metrics.txt": _unknown("kubelet_metrics"),
 }
-"""Input → what takes its facts from a snapshot."""
+"""Input → the edit that removes its facts."""

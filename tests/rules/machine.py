@@ -1,4 +1,4 @@
-"""A machine of one rule: one of `tests/nodes`, and what is different about it.
+"""A machine of one rule: one of `tests/nodes`, and its differences.
 
 ``tests/rules/<CODE>/`` holds ``pass/`` and ``fail/``, ``inputs``, and perhaps ``machine``, the
 name of the machine in `tests/nodes` that both start from. Each of the two directories may hold
@@ -88,8 +88,8 @@ class Machine:
                 if name not in RECORDS and not name.startswith(CALL):
                     aside.enter_context(without(root, name))
             roots = Roots(sysfs=root / "sys", procfs=root / "proc", host=root)
-            found = discover(roots, self._nvml, node="node", captured_at=None, counters=True)
-            return self._with_records(found, roots)
+            snapshot = discover(roots, self._nvml, node="node", captured_at=None, counters=True)
+            return self._with_records(snapshot, roots)
 
     def _nvml(self) -> NvmlReading:
         answers = _answers((NODES / self.base / "nvml.txt").read_text("utf-8"))

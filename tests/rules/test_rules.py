@@ -40,16 +40,16 @@ def test_every_rule_has_machines() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_rule_is_broken_by_its_failing_machine(code: str, bases: Bases) -> None:
-    found = _judged(Machine(HERE / code / "fail", bases))
-    assert found.findings
-    assert found.verdict is BROKEN[found.severity]
+    result = _judged(Machine(HERE / code / "fail", bases))
+    assert result.findings
+    assert result.verdict is BROKEN[result.severity]
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_rule_holds_on_its_passing_machine(code: str, bases: Bases) -> None:
-    found = _judged(Machine(HERE / code / "pass", bases))
-    assert (found.verdict, found.findings, found.missing) == (Verdict.PASS, (), ())
-    assert found.skipped is None
+    result = _judged(Machine(HERE / code / "pass", bases))
+    assert (result.verdict, result.findings, result.missing) == (Verdict.PASS, (), ())
+    assert result.skipped is None
 
 
 @pytest.mark.parametrize(("code", "name"), CASES)
@@ -60,24 +60,24 @@ def test_a_rule_does_not_pass_without_an_input(code: str, name: str, bases: Base
         lacking = replace(machine, without=frozenset({name})).snapshot()
     else:
         lacking = edit(machine.snapshot())
-    found = evaluate(lacking, (rule(code),)).results[0]
-    assert (found.verdict, found.findings) == (Verdict.UNKNOWN, ())
-    assert found.missing
+    result = evaluate(lacking, (rule(code),)).results[0]
+    assert (result.verdict, result.findings) == (Verdict.UNKNOWN, ())
+    assert result.missing
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_the_agent_knows_without_an_input_what_its_edit_leaves(name: str, bases: Bases) -> None:
+def test_the_edit_of_an_input_equals_a_reading_without_it(name: str, bases: Bases) -> None:
     edit = EDITS[name]
     code = next(
         code for code, each in CASES if each == name and edit_for(HERE / code / "pass", name)
     )
     machine = Machine(HERE / code / "pass", bases)
-    known = replace(machine, without=frozenset({name})).snapshot()
+    read = replace(machine, without=frozenset({name})).snapshot()
     expected = edit(machine.snapshot())
-    # Of bridges only those above the GPUs and HCAs that are known are read.
-    assert set(known.bridges or ()) <= set(expected.bridges or ())
-    assert set(known.issues) == set(expected.issues)
-    assert known == replace(expected, bridges=known.bridges, issues=known.issues)
+    # The agent reads only bridges above the GPUs and HCAs that it knows.
+    assert set(read.bridges or ()) <= set(expected.bridges or ())
+    assert set(read.issues) == set(expected.issues)
+    assert read == replace(expected, bridges=read.bridges, issues=read.issues)
 
 
 @pytest.mark.parametrize("code", CODES)

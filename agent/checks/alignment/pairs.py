@@ -67,7 +67,7 @@ class Pairs:
         return cls(distances, near, whole)
 
     def without(self, gpus: Sequence[int], held: Collection[int]) -> tuple[int, ...]:
-        """Return those of *gpus* that have none of *held* near."""
+        """Return the *gpus* without any of *held* near them."""
         return tuple(gpu for gpu in gpus if gpu in self.near and not self.near[gpu] & {*held})
 
     def most(self, gpus: Sequence[int], count: int) -> int:
@@ -113,12 +113,12 @@ def pairs(snapshot: Snapshot) -> Judgement:
     yield from missing_gpus(snapshot)
     yield from missing_hcas(snapshot)
     yield from missing_machine(snapshot)
-    found = Pairs.of(snapshot)
+    pairs_of_node = Pairs.of(snapshot)
     for holding in held:
         if isinstance(holding, Missing):
             yield holding
         elif snapshot.hcas is not None:
-            yield from _judged(snapshot, found, holding)
+            yield from _judged(snapshot, pairs_of_node, holding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _judged(snapshot: Snapshot, found: Pairs, one: _Holding) -> Judgement:
 
 
 def _holdings(snapshot: Snapshot) -> Iterator[_Holding | Missing]:
-    """Yield the containers with GPUs and HCAs, and what is not known of others."""
+    """Yield the containers with GPUs and HCAs, and the inputs that are missing for others."""
     places, pools = DevicePlaces(snapshot), RdmaPools(snapshot)
     rows = devices = 0
     for pod in snapshot.pods or ():
@@ -186,7 +186,7 @@ _UNCLEAR = (Meaning.NUMBER, Meaning.OPEN)
 
 
 def _meanings(pools: RdmaPools, container: Container) -> Iterator[tuple[str, Meaning | None]]:
-    """Yield what each RDMA device of *container* stands for, with its resource."""
+    """Yield the meaning of each RDMA device of *container*, with its resource."""
     for one in container.devices or ():
         for device in one.ids:
             if is_rdma_device(one.resource, device):
@@ -197,7 +197,7 @@ def _nearest(found: Pairs, snapshot: Snapshot, gpu: int, held: Collection[int]) 
     """Return the nearest of *held* to *gpu* as a finding has it."""
     hcas = snapshot.hcas or ()
     known = [(found.distances[gpu, at], at) for at in held if (gpu, at) in found.distances]
-    name = next(it.name for it in snapshot.gpus if it.index == gpu)
+    name = next(each.name for each in snapshot.gpus if each.index == gpu)
     if not known:
         return f"{name} has an HCA at an unknown distance"
     distance, at = min(known)

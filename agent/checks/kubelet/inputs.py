@@ -63,7 +63,7 @@ def running(snapshot: Snapshot) -> KubeletSettings | None:
 
 
 def starting(snapshot: Snapshot) -> KubeletSettings | None:
-    """Return the settings with which the kubelet starts next, which may stop it from starting."""
+    """Return the settings of the kubelet's next start, which can fail because of them."""
     return snapshot.kubelet_on_disk or snapshot.kubelet
 
 
@@ -75,7 +75,7 @@ def stated(settings: KubeletSettings, field: str) -> Any:
 def lacking(
     snapshot: Snapshot, settings: KubeletSettings | None, *fields: str
 ) -> tuple[Missing, ...]:
-    """Name the settings as a whole, or those of *fields* that are not known."""
+    """Name the settings as a whole, or the unknown ones among *fields*."""
     if settings is None:
         return (Missing("kubelet settings", because(snapshot, "kubelet")),)
     return tuple(Missing(field) for field in fields if stated(settings, field) is None)
@@ -84,7 +84,7 @@ def lacking(
 def missing_settings(
     snapshot: Snapshot, settings: KubeletSettings | None, *fields: str
 ) -> Iterator[Missing]:
-    """Name the GPUs, the settings as a whole, or those of *fields* that are not known."""
+    """Name the GPUs, the settings as a whole, or the unknown ones among *fields*."""
     yield from missing_gpus(snapshot)
     yield from lacking(snapshot, settings, *fields)
 
@@ -108,11 +108,11 @@ def other_value(
 
 
 Need: TypeAlias = str | Callable[[Snapshot], Iterable[Missing]]
-"""A field that must be known, or what names something else that is missing."""
+"""A field that must be known, or a function that names other missing inputs."""
 
 
 def need(what: str, fact: Callable[[Snapshot], object]) -> Need:
-    """Return what names *what* as missing unless *fact* is true."""
+    """Return a function that names *what* as missing unless *fact* is true."""
     return lambda snapshot: () if fact(snapshot) else (Missing(what),)
 
 
@@ -129,14 +129,13 @@ def kubelet_rule(
 ) -> Callable[[Callable[[Snapshot, KubeletSettings], Judgement]], Rule]:
     """Return a decorator that makes a generator a rule on kubelets with some policy.
 
-    The generator is called with the settings where the policy is known to be such a one; what
-    the rule lacks is named before.
+    Missing inputs are named first; the generator runs if the policy is known to be one of these.
 
     Args:
         policy: a field, and the values of it to which the rule applies.
-        needs: what else must be known; fields come first.
-        of: the settings that count.
-        unless: reasons that come before another policy.
+        needs: further inputs; fields are named first.
+        of: selects the settings that count.
+        unless: reasons that precede another policy.
     """
     field, *values = policy
     fields = [need for need in needs if isinstance(need, str)]
@@ -185,7 +184,7 @@ def amount(text: str, *, per_unit: int = 1) -> int | None:
 
 
 def reserved(settings: KubeletSettings, resource: str, *, per_unit: int = 1) -> int | None:
-    """Return what systemReserved and kubeReserved keep of *resource* together.
+    """Return the sum of *resource* in systemReserved and kubeReserved.
 
     ``None`` where one of them is not known or no quantity.
     """

@@ -38,7 +38,7 @@ def _capacity(snapshot: Snapshot) -> int | None:
 
 
 def _capacity_of_share(snapshot: Snapshot) -> tuple[Missing, ...]:
-    """Need the capacity where the threshold is a share of it."""
+    """Require the capacity if the threshold is a percentage of it."""
     settings = starting(snapshot)
     text = ((settings and settings.eviction_hard) or {}).get(_SIGNAL, "")
     is_share = text.endswith("%") and text not in _IGNORED
@@ -101,7 +101,7 @@ def reserved_sum(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
 
 
 def _threshold(settings: KubeletSettings, capacity: int | None) -> int | None:
-    """Return what hard eviction keeps, in :data:`_PARTS` of a byte; ``None`` if not known."""
+    """Return the threshold of hard eviction in :data:`_PARTS` of a byte; ``None`` if unknown."""
     if settings.eviction_hard is None:
         return None
     text = settings.eviction_hard.get(_SIGNAL, "0%")

@@ -119,7 +119,7 @@ def refusal(manager: Manager, name: str, number: Release, gates: Mapping[str, bo
 
 
 def bad_values(manager: Manager, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each known option whose value the kubelet cannot read, with what it would read."""
+    """Yield each known option whose value the kubelet rejects, with the values that it accepts."""
     for name in (option.name for option in manager.options if option.name in options):
         if name == MAX_NODES:
             if limit(options[name]) is None:
@@ -155,7 +155,7 @@ def _accepted(
 
 
 def _missing(snapshot: Snapshot, manager: Manager, field: str) -> Iterator[Missing]:
-    """Name what must be known where an option is stated."""
+    """Name the inputs that are missing although an option is stated."""
     settings = starting(snapshot)
     options: Mapping[str, str] = (stated(settings, field) if settings else None) or {}
     if not options:
@@ -165,9 +165,9 @@ def _missing(snapshot: Snapshot, manager: Manager, field: str) -> Iterator[Missi
     if number is None:
         yield Missing("version of the kubelet")
     elif number > NEWEST:
-        known = {option.name for option in manager.options}
+        names = {option.name for option in manager.options}
         for name in options:
-            if name not in known:
+            if name not in names:
                 yield Missing(f"{field}: {name}, unknown here")
 
 

@@ -59,7 +59,7 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/
     reference=f"{_DOCS}#policy-single-numa-node",
 )
 def fits_one_node(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
-    """Compare the GPUs that pods ask for with those of the best NUMA node."""
+    """Compare the GPUs that pods request with the most that one NUMA node has."""
     for pod in wanting(snapshot):
         for demand in demands(pod, settings):
             for name, count in demand.gpus.items():
@@ -135,7 +135,7 @@ def even_widths(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
 
 
 def _missing_demands_of_containers(snapshot: Snapshot) -> Iterable[Missing]:
-    """Need what pods ask for, unless the scope is known to be the pod."""
+    """Require the requests of pods unless the scope is known to be the pod."""
     settings = running(snapshot)
     is_pod = settings is not None and settings.topology_manager_scope == "pod"
     return () if is_pod else missing_demands(snapshot)
