@@ -14,7 +14,7 @@ STORED = {
     "zsh": Path(__file__).with_suffix(".sh"),
     "fish": Path(__file__).with_suffix(".fish"),
 }
-"""What :func:`body` returned for the parser of this version."""
+"""The generated bodies; two shells share one."""
 
 _PRELUDE = {"bash": "", "zsh": "autoload -U +X bashcompinit && bashcompinit\n", "fish": ""}
 

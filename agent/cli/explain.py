@@ -33,7 +33,6 @@ def run(args: Namespace) -> int:
 
 
 def _needs(found: Claim) -> tuple[str, ...]:
-
     return needed(found) if isinstance(found, Rule) else ()
 
 

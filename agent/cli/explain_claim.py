@@ -167,7 +167,6 @@ def _answer(found: Explained, machine: Snapshot, source: str) -> Answer:
 
 
 def _said(found: Explained) -> str:
-
     return {
         Verdict.BEST: "no better set of GPUs was free",
         Verdict.WORSE: "a better set of GPUs was free",

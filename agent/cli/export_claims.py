@@ -88,7 +88,6 @@ def _sizes(text: str | None) -> tuple[int, ...]:
 
 
 def _shapes(args: Namespace, options: ClaimOptions) -> Sequence[Shape]:
-
     if args.machine is not None or args.snapshot is not None:
         for name in ("nodes", "selector"):
             if getattr(args, name):

@@ -87,7 +87,6 @@ def _below(directory: str) -> Iterator[str]:
 
 
 def _answer(found: Report, style: Style) -> Answer:
-
     rows = [("LINE", "VERDICT", "WRITTEN", "WHAT IT MEANS", "HERE")]
     short = ""
     plain: list[dict[str, Any]] = []

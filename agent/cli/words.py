@@ -1,58 +1,13 @@
-"""The words that complete a command line, by the parser: for the stored scripts and kubectl."""
+"""The words that complete a command line, told by the parser."""
 
 import argparse
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.machines import bundled
 
-_FILES = ("FILE", "DIR", "PATH")
+FILES = ("FILE", "DIR", "PATH")
 """Metavars of options whose value is a path."""
-
-_BASH = """\
-_nodetopo() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
-  local words="" path="" at=1
-  while [ "$at" -lt "$COMP_CWORD" ]; do
-    case "$path ${{COMP_WORDS[at]}}" in
-      {paths}) path="$path ${{COMP_WORDS[at]}}" ;;
-    esac
-    at=$((at + 1))
-  done
-  case "$path:$previous" in
-{values}
-    *)
-      case "$path" in
-{commands}
-      esac ;;
-  esac
-  COMPREPLY=($(compgen -W "$words" -- "$current"))
-}}
-complete -F _nodetopo nodetopo
-"""
-
-_FISH = """\
-function __nodetopo_complete
-  set -l tokens (commandline -opc)
-  set -l current (commandline -ct)
-  set -l path ''
-  for token in $tokens
-    switch "$path $token"
-      case {paths}
-        set path "$path $token"
-    end
-  end
-  switch "$path:$tokens[-1]"
-{values}
-    case '*'
-      switch "$path"
-{commands}
-      end
-  end
-end
-complete -c nodetopo -f -a '(__nodetopo_complete)'
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +25,13 @@ def levels(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Level]:
         yield from levels(child, f"{path} {name}")
 
 
-def body(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script that completes *parser* in *shell*, one of :data:`SHELLS`."""
-    write = _fish if shell == "fish" else _bash
-    return write(tuple(levels(parser)))
-
-
 def offered(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str] | None:
     """Return what may follow *words* of a command line; ``None`` for the name of a file."""
     level = _level(parser, words)
     for action in level.parser._actions:  # noqa: SLF001 - argparse has no public way
         if words and words[-1] in action.option_strings and action.nargs != 0:
-            return None if action.metavar in _FILES else _choices(action)
-    return _words(level)
+            return None if action.metavar in FILES else choices_of(action)
+    return words_of(level)
 
 
 def options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> frozenset[str]:
@@ -101,7 +50,7 @@ def _level(parser: argparse.ArgumentParser, words: Sequence[str]) -> Level:
     return level
 
 
-def _words(level: Level) -> list[str]:
+def words_of(level: Level) -> list[str]:
     """Return the commands, options and fixed arguments of *level*."""
     words = list(_children(level.parser))
     for action in level.parser._actions:  # noqa: SLF001 - as above
@@ -112,57 +61,11 @@ def _words(level: Level) -> list[str]:
     return words
 
 
-def _choices(action: argparse.Action) -> list[str]:
-
+def choices_of(action: argparse.Action) -> list[str]:
+    """Return the words that the value of *action* can be."""
     if "--machine" in action.option_strings:
         return list(bundled.names())
     return list(map(str, action.choices or ()))
-
-
-def _valued(level: Level) -> Iterator[tuple[Sequence[str], list[str] | None]]:
-    """Yield the options of *level* that take a value: their names and choices, ``None`` a path."""
-    for action in level.parser._actions:  # noqa: SLF001 - as above
-        if action.option_strings and action.nargs != 0:
-            yield (
-                action.option_strings,
-                None if action.metavar in _FILES else _choices(action),
-            )
-
-
-def _bash(found: Sequence[Level]) -> str:
-    commands, values = [], []
-    for level in found:
-        for flags, choices in _valued(level):
-            # One line for each option that takes a value: its choices, or a file name.
-            patterns = "|".join(f'"{level.path}:{flag}"' for flag in flags)
-            choose = 'COMPREPLY=($(compgen -f -- "$current")); return'
-            if choices is not None:
-                choose = f"words={shlex.quote(' '.join(choices))}"
-            values.append(f"    {patterns}) {choose} ;;")
-        commands.append(f'        "{level.path}") words={shlex.quote(" ".join(_words(level)))} ;;')
-    return _BASH.format(
-        paths="|".join(f'"{level.path}"' for level in found if level.path),
-        values="\n".join(values),
-        commands="\n".join(commands),
-    )
-
-
-def _fish(found: Sequence[Level]) -> str:
-    commands, values = [], []
-    for level in found:
-        for flags, choices in _valued(level):
-            patterns = " ".join(f"'{level.path}:{flag}'" for flag in flags)
-            choose = "__fish_complete_path $current"
-            if choices is not None:
-                choose = f"printf '%s\\n' {' '.join(choices)}" if choices else "true"
-            values.append(f"    case {patterns}\n      {choose}")
-        words = " ".join(_words(level)) or "''"
-        commands.append(f"        case '{level.path}'\n          printf '%s\\n' {words}")
-    return _FISH.format(
-        paths=" ".join(f"'{level.path}'" for level in found if level.path),
-        values="\n".join(values),
-        commands="\n".join(commands),
-    )
 
 
 def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -19,17 +19,6 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-MEANINGS: Mapping[Verdict, str] = {
-    Verdict.SAME: "the same happens here, with nothing to do",
-    Verdict.SET: "the same happens here once what is named is set",
-    Verdict.DIFFERS: "something else happens here",
-    Verdict.NOT_SUPPORTED: "it is not done here",
-    Verdict.IGNORED: "it changes nothing, there or here",
-    Verdict.NOT_OURS: "it belongs to another program, which stays as it is",
-    Verdict.UNKNOWN: "it cannot be told, because the name or the value is not known",
-}
-"""Of each verdict, in one sentence."""
-
 LOST = (Verdict.DIFFERS, Verdict.NOT_SUPPORTED)
 """Verdicts on lines whose effect is not kept."""
 

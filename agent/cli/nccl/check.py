@@ -132,7 +132,6 @@ def _document(name: str, merged: Merged) -> str:
 
 
 def _exit_code(log: Log, comparison: Comparison, *, strict: bool) -> int:
-
     verdicts = {one.verdict for one in comparison.figures}
     if Verdict.FAIL in verdicts or any(problem.is_error for problem in log.problems):
         return 1
@@ -151,7 +150,6 @@ def _answer(
     args: Namespace,
     merged: Merged | None,
 ) -> Answer:
-
     style = output.style(no_color=args.no_color)
     head = f"{log.tool}: {len(log.figures)} figure{'' if len(log.figures) == 1 else 's'}"
     head += f" on node {clean(snapshot.node)}\n" if snapshot.node else "\n"
@@ -217,7 +215,6 @@ def _rows(figures: Iterable[Compared]) -> Iterator[tuple[Any, str, str, tuple[st
 
 
 def _beside(one: Compared, measured: str) -> str:
-
     if one.expected.low is None:
         return f"{measured}, not compared: {one.reason}"
     text = f"{measured}, expected {expectation(one.expected)}"
@@ -227,7 +224,6 @@ def _beside(one: Compared, measured: str) -> str:
 
 
 def _more(one: Compared) -> Iterator[str]:
-
     if one.verdict.value == "pass":
         return
     if one.now is not None:
@@ -278,7 +274,6 @@ def _plain(
     args: Namespace,
     merged: Merged | None,
 ) -> dict[str, Any]:
-
     counts = Counter(one.verdict.value for one in comparison.figures)
     report = comparison.report
     return {
@@ -310,7 +305,6 @@ def _plain(
 
 
 def _figure(one: Compared) -> dict[str, Any]:
-
     return {
         "test": one.figure.test,
         "kind": one.figure.kind.value,
@@ -329,7 +323,6 @@ def _figure(one: Compared) -> dict[str, Any]:
 
 
 def _check(one: Explanation) -> dict[str, Any]:
-
     return {
         "id": one.result.rule.code,
         "claim": one.result.rule.claim,

@@ -80,13 +80,11 @@ def run(args: Namespace) -> int:
 
 
 def _gpus(snapshot: Snapshot, text: str | None) -> tuple[Gpu, ...]:
-
     named = snapshot.gpus if text is None else [resolve(snapshot, one) for one in _words(text)]
     return tuple(gpu for _, gpu in sorted({gpu.index: gpu for gpu in named}.items()))
 
 
 def _hcas(snapshot: Snapshot, text: str) -> tuple[Hca, ...]:
-
     found = {}
     for word in _words(text):
         device = find(snapshot, word)
@@ -97,7 +95,6 @@ def _hcas(snapshot: Snapshot, text: str) -> tuple[Hca, ...]:
 
 
 def _only(every: Sequence[JobAdvice], names: Sequence[str]) -> tuple[JobAdvice, ...]:
-
     known = {*map(str, JobVariable), NIC_SELECTION, *(str(one.variable) for one in every)}
     if unknown := [name for name in names if name not in known]:
         close = closest(unknown[0], known)
