@@ -4,6 +4,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from agent.cli.files import read_text
 from agent.cli.output import progress
 from agent.cli.source import settings
@@ -93,8 +95,6 @@ def _documents(name: str, text: str) -> list[Any]:
 
 
 def _yaml(name: str, text: str) -> list[Any]:
-    import yaml  # noqa: PLC0415 - JSON needs none of it
-
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         depth = 0

@@ -28,6 +28,7 @@ from agent.nccl.paths import NcclPath
 from agent.nccl.routes import nccl_paths
 from agent.nccl.variables import NEWEST
 from agent.rdma.pairing import Pairing
+from agent.rdma.selection import job_hcas, nearest_cards
 
 DEFAULT_FILE = f"/var/run/nvidia-topologyd/{FILE_NAME}"
 """Where NCCL looks for a topology without being told, since 2.10.3 (src/graph/topo.cc)."""
@@ -125,8 +126,6 @@ def nearest_set(snapshot: Snapshot, gpus: Sequence[Gpu]) -> tuple[Hca, ...]:
     HCAs without an ACTIVE port are passed over. To each comes what else is on the same card and
     as near: NCCL makes one device of the ports of a card (src/graph/topo.cc, ncclTopoAutoMerge).
     """
-    from agent.rdma.selection import job_hcas, nearest_cards  # noqa: PLC0415 - one user
-
     hcas = snapshot.hcas or ()
     cards = frozenset[int]().union(*(nearest_cards(snapshot) or ())) or job_hcas(snapshot)
     order = sorted(cards, key=lambda at: hcas[at].pci_order)

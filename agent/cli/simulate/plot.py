@@ -82,23 +82,23 @@ def write(study: Study, name: str) -> None:
 
 def draw(study: Study, kind: str) -> bytes:
     """Return the picture; *kind* is ``svg`` or ``png``. The same study gives the same bytes."""
-    import matplotlib as mpl  # noqa: PLC0415 - 57 MiB that only this flag needs
-    from matplotlib.figure import Figure  # noqa: PLC0415 - same
+    # 57 MiB that only this flag needs.
+    from matplotlib import figure, rc_context, rcdefaults, rcParams  # noqa: PLC0415
 
-    with mpl.rc_context():
-        mpl.rcdefaults()  # a matplotlibrc of the person's would change the picture
-        mpl.rcParams.update(STYLE)
+    with rc_context():
+        rcdefaults()  # a user's matplotlibrc would change the picture
+        rcParams.update(STYLE)
         height = 2.0 + 0.34 * len(study.rows)
-        figure = Figure(figsize=(11, height), dpi=DOTS_PER_INCH, layout="constrained")
+        chart = figure.Figure(figsize=(11, height), dpi=DOTS_PER_INCH, layout="constrained")
         machine, jobs = heading(study)
         title = f"{clean(machine)}\n{clean(jobs)}"
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
-        for axes, panel in zip(figure.subplots(1, len(PANELS), sharey=True), PANELS, strict=True):
+        chart.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+        for axes, panel in zip(chart.subplots(1, len(PANELS), sharey=True), PANELS, strict=True):
             _panel(axes, study, *panel)
         # No date: the same run gives the same file.
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         buffer = BytesIO()
-        figure.savefig(buffer, format=kind, metadata=metadata)
+        chart.savefig(buffer, format=kind, metadata=metadata)
     return buffer.getvalue()
 
 
