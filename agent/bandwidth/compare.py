@@ -158,9 +158,9 @@ def compare(
     )
 
 
-def _codes(one: Compared) -> tuple[str, ...]:
-    codes = EXPLAIN[one.figure.kind]
-    return (*codes, *NETWORK) if len(one.figure.hosts) > 1 else codes
+def _codes(result: Compared) -> tuple[str, ...]:
+    codes = EXPLAIN[result.figure.kind]
+    return (*codes, *NETWORK) if len(result.figure.hosts) > 1 else codes
 
 
 _WEIGHT = (Verdict.FAIL, Verdict.WARN, Verdict.PASS, Verdict.UNKNOWN)
@@ -186,20 +186,20 @@ class _Evidence:
             for finding in result.findings
         ]
 
-    def about(self, one: Compared) -> dict[str, list[Finding]]:
+    def about(self, result: Compared) -> dict[str, list[Finding]]:
         """Return the findings that name a device of *one* or a bridge above it, or none at all."""
-        hcas = [one.hca] if one.hca is not None else []
-        if len(one.figure.hosts) > 1:
+        hcas = [result.hca] if result.hca is not None else []
+        if len(result.figure.hosts) > 1:
             hcas = list(self._hcas)
-        devices: list[Gpu | Hca] = [*one.gpus, *hcas]
+        devices: list[Gpu | Hca] = [*result.gpus, *hcas]
         ours = {name for device in devices for name in _names_of(device)}
         ours |= {str(hop) for device in devices if device.path for hop in device.path.hops}
-        wanted = _codes(one) if devices else ()
-        found: dict[str, list[Finding]] = {}
+        wanted = _codes(result) if devices else ()
+        by_code: dict[str, list[Finding]] = {}
         for code, finding, named in self._findings:
             if code in wanted and (not named or named & ours):
-                found.setdefault(code, []).append(finding)
-        return found
+                by_code.setdefault(code, []).append(finding)
+        return by_code
 
 
 def _words(finding: Finding) -> set[str]:

@@ -57,31 +57,37 @@ def of_figure(
     )
 
 
-def to_plain(one: Expected) -> dict[str, object]:
+def to_plain(expected: Expected) -> dict[str, object]:
     """Return *one* in JSON's own types."""
 
     def figure(value: float | None) -> float | None:
         return None if value is None else round(value, 1)
 
-    is_known = one.low is not None
+    is_known = expected.low is not None
     return {
-        "gb_per_s": {"low": figure(one.low), "high": figure(one.high)} if is_known else None,
-        "default_gb_per_s": figure(one.default),
-        "gate_gb_per_s": figure(one.gate),
-        "over": one.over,
-        "assumes": one.assumes,
-        "source": one.source,
-        "reason": one.reason,
+        "gb_per_s": {"low": figure(expected.low), "high": figure(expected.high)}
+        if is_known
+        else None,
+        "default_gb_per_s": figure(expected.default),
+        "gate_gb_per_s": figure(expected.gate),
+        "over": expected.over,
+        "assumes": expected.assumes,
+        "source": expected.source,
+        "reason": expected.reason,
     }
 
 
-def text(one: Expected) -> str:
+def text(expected: Expected) -> str:
     """Return e.g. ``382 to 414 GB/s``, or that it is not known and why."""
-    if one.low is None or one.high is None:
-        return f"not known: {one.reason}"
-    low, high = _figure(one.low), _figure(one.high)
+    if expected.low is None or expected.high is None:
+        return f"not known: {expected.reason}"
+    low, high = _figure(expected.low), _figure(expected.high)
     span = f"{low} GB/s" if low == high else f"{low} to {high} GB/s"
-    return f"{span}, {_figure(one.default)} by default" if one.is_wide and one.default else span
+    return (
+        f"{span}, {_figure(expected.default)} by default"
+        if expected.is_wide and expected.default
+        else span
+    )
 
 
 def _figure(value: float) -> str:

@@ -139,10 +139,10 @@ def trouble(number: int, line: str) -> Problem | None:
     """Return the problem that *line* reports, if it does."""
     if "NCCL INFO" in line:  # it tries many libraries, and says so of those that it does not find
         return None
-    found = _TROUBLE.search(line)
-    if found is None:
+    message = _TROUBLE.search(line)
+    if message is None:
         return None
-    return Problem(line=number, text=shortened(line), is_error=found["error"] is not None)
+    return Problem(line=number, text=shortened(line), is_error=message["error"] is not None)
 
 
 def shortened(line: str) -> str:

@@ -103,22 +103,23 @@ def merge(
     )
 
 
-def _unfit(one: Compared) -> str | None:
-    """Return why the figure of *one* is for no table."""
-    if one.figure.is_wrong:
-        return f"{one.figure.test}: wrong data arrived"
-    if one.figure.kind not in (Kind.PAIR, Kind.SET):
-        return f"{one.figure.test}: a table holds GPUs among each other, not HCAs and hosts"
-    if len(one.figure.hosts) > 1:
-        return f"{one.figure.test}: measured over several hosts"
-    if not one.gpus:
-        return f"{one.figure.test}: {one.reason}"
-    if len(one.gpus) < 2:
-        return f"{one.figure.test}: one GPU alone has no bandwidth"
-    if not LOWEST_GB_S <= one.figure.gb_per_s <= HIGHEST_GB_S:
-        return f"{one.figure.test}: {one.figure.gb_per_s:g} GB/s is no bandwidth that a table holds"
-    if one.verdict is Verdict.UNKNOWN and one.expected.low is not None:
-        return f"{one.figure.test}: {one.reason}"  # too small a message
+def _unfit(result: Compared) -> str | None:
+    """Return why a table cannot hold the figure of *result*."""
+    figure = result.figure
+    if figure.is_wrong:
+        return f"{figure.test}: wrong data arrived"
+    if figure.kind not in (Kind.PAIR, Kind.SET):
+        return f"{figure.test}: a table holds GPUs among each other, not HCAs and hosts"
+    if len(figure.hosts) > 1:
+        return f"{figure.test}: measured over several hosts"
+    if not result.gpus:
+        return f"{figure.test}: {result.reason}"
+    if len(result.gpus) < 2:
+        return f"{figure.test}: one GPU alone has no bandwidth"
+    if not LOWEST_GB_S <= figure.gb_per_s <= HIGHEST_GB_S:
+        return f"{figure.test}: {figure.gb_per_s:g} GB/s is no bandwidth that a table holds"
+    if result.verdict is Verdict.UNKNOWN and result.expected.low is not None:
+        return f"{figure.test}: {result.reason}"  # too small a message
     return None
 
 

@@ -165,13 +165,13 @@ def known() -> Mapping[str, Name]:
     return {word: name for name in NAMES for word in name.all_names()}
 
 
-def _judged(one: Setting, together: Mapping[str, Given]) -> Finding:
-    verdict, means, settings, components = _effect(one, together)
+def _judged(setting: Setting, together: Mapping[str, Given]) -> Finding:
+    verdict, means, settings, components = _effect(setting, together)
     return Finding(
-        file=one.file,
-        line=one.line,
-        program=one.program,
-        written=one.written,
+        file=setting.file,
+        line=setting.line,
+        program=setting.program,
+        written=setting.written,
         verdict=verdict,
         means=means,
         settings={key(field): shown(value) for field, value in settings.items()},
@@ -182,15 +182,15 @@ def _judged(one: Setting, together: Mapping[str, Given]) -> Finding:
 _Effect = tuple[Verdict, str, Mapping[str, object], tuple[str, ...]]
 
 
-def _effect(one: Setting, together: Mapping[str, Given]) -> _Effect:
+def _effect(setting: Setting, together: Mapping[str, Given]) -> _Effect:
     """Return the verdict, what it means, the settings by field, and the components."""
-    name = one.name
-    if one.problem is not None:
-        text = str(one.problem)
+    name = setting.name
+    if setting.problem is not None:
+        text = str(setting.problem)
         is_mps = name.kind is ValueKind.MPS
         means = text if is_mps else f"NVIDIA's program refuses it, too: {text}"
         return Verdict.NOT_SUPPORTED, means, {}, ()
-    given = one.given.get(name.name)
+    given = setting.given.get(name.name)
     if given is None:
         return Verdict.IGNORED, "nothing is set", {}, ()
     if name.name == "driver-root-ctr-path":
@@ -203,7 +203,7 @@ def _effect(one: Setting, together: Mapping[str, Given]) -> _Effect:
         sentences = [text for text in effects.join(after, together) if text not in earlier]
     except InputError as error:
         return Verdict.NOT_SUPPORTED, str(error), {}, ()
-    remarks = [_about(text, given) for text in effects.remarks(one.given)]
+    remarks = [_about(text, given) for text in effects.remarks(setting.given)]
     ours = {field: after[field].value for field in name.ours if field in after}
     if not name.ours:
         if name.agrees is None or name.kind is ValueKind.RESOURCES:
@@ -214,10 +214,10 @@ def _effect(one: Setting, together: Mapping[str, Given]) -> _Effect:
     if sentences or not ours:
         texts = [_about(text, given) for text in sentences] or remarks
         return Verdict.IGNORED, "; ".join(texts) or "an empty one counts as not set", {}, ()
-    return _set(one, ours, remarks)
+    return _set(setting, ours, remarks)
 
 
-def _set(one: Setting, ours: Mapping[str, object], remarks: list[str]) -> _Effect:
+def _set(setting: Setting, ours: Mapping[str, object], remarks: list[str]) -> _Effect:
     """Return the effect of a setting that sets *ours*, by field."""
     components = tuple(
         dict.fromkeys(
@@ -241,7 +241,7 @@ def _set(one: Setting, ours: Mapping[str, object], remarks: list[str]) -> _Effec
             )
     written = {field: value for field, value in ours.items() if field not in _NEVER_WRITTEN}
     is_default = all(value == default(field) for field, value in ours.items())
-    if one.is_kept:
+    if setting.is_kept:
         if not components:
             return Verdict.SAME, "; ".join(["read from this file as it is", *texts]), written, ()
         means = "; ".join(["read from this file as it is, and needs the component", *texts])

@@ -32,7 +32,7 @@ def configurations(plan: Plan) -> Mapping[str, Mapping[str, str]]:
     Settings of the environment and of flags win over those of a file, as with NVIDIA's programs.
     """
     named = plan.named or {_USUAL: {}}
-    found = {}
+    settings_by_name = {}
     for name, given in named.items():
         ours = translated(merged(plan.base, given))
         settings = {key(it): shown(value.value) for it, value in ours.items()}
@@ -40,8 +40,8 @@ def configurations(plan: Plan) -> Mapping[str, Mapping[str, str]]:
             settings.setdefault(word, text)
         for word in map(key, CHOOSING):
             settings.pop(word, None)
-        found[name] = dict(sorted(settings.items()))
-    return found
+        settings_by_name[name] = dict(sorted(settings.items()))
+    return settings_by_name
 
 
 def overlay(plan: Plan, *, deploy: str = "../..") -> dict[str, str]:

@@ -132,7 +132,7 @@ def _document(name: str, merged: Merged) -> str:
 
 
 def _exit_code(log: Log, comparison: Comparison, *, strict: bool) -> int:
-    verdicts = {one.verdict for one in comparison.figures}
+    verdicts = {result.verdict for result in comparison.figures}
     if Verdict.FAIL in verdicts or any(problem.is_error for problem in log.problems):
         return 1
     if strict and (Verdict.WARN in verdicts or log.problems):
@@ -189,60 +189,66 @@ def _answer(
 def _rows(figures: Iterable[Compared]) -> Iterator[tuple[Any, str, str, tuple[str, ...]]]:
     """Yield verdict, name, text and more lines; pairs of a test that pass, as one row."""
 
-    def alike(one: Compared) -> tuple[str, str, str]:
-        shown = expectation(one.expected)
-        return one.figure.test, one.figure.kind.value, f"{one.verdict}{shown}{one.reason}"
+    def alike(result: Compared) -> tuple[str, str, str]:
+        shown = expectation(result.expected)
+        return (
+            result.figure.test,
+            result.figure.kind.value,
+            f"{result.verdict}{shown}{result.reason}",
+        )
 
-    ordered = sorted(figures, key=alike) if len({alike(one) for one in figures}) > 1 else figures
+    ordered = (
+        sorted(figures, key=alike) if len({alike(result) for result in figures}) > 1 else figures
+    )
     for _, group in groupby(ordered, key=alike):
         same = list(group)
         first = same[0]
         is_many = len(same) > 1 and first.figure.kind.value in ("pair", "host")
         if is_many and (first.verdict in (Verdict.PASS, Verdict.UNKNOWN)):
-            speeds = [one.figure.gb_per_s for one in same]
+            speeds = [result.figure.gb_per_s for result in same]
             what = "pairs" if first.figure.kind.value == "pair" else "GPUs"
             low, high = f"{min(speeds):.1f}", f"{max(speeds):.1f}"
             span = f"{low} GB/s" if low == high else f"{low} to {high} GB/s"
             yield first.verdict, f"{first.figure.test} {len(same)} {what}", _beside(first, span), ()
             continue
-        for one in same[:MOST_LINES]:
-            name = f"{one.figure.test} {_devices(one)}"
-            text = _beside(one, f"{one.figure.gb_per_s:.1f} GB/s")
-            yield one.verdict, name, text, tuple(_more(one))
+        for result in same[:MOST_LINES]:
+            name = f"{result.figure.test} {_devices(result)}"
+            text = _beside(result, f"{result.figure.gb_per_s:.1f} GB/s")
+            yield result.verdict, name, text, tuple(_more(result))
         if len(same) > MOST_LINES:
             count = len(same) - MOST_LINES
             yield first.verdict, f"{first.figure.test} {count} more", "-o json lists them", ()
 
 
-def _beside(one: Compared, measured: str) -> str:
-    if one.expected.low is None:
-        return f"{measured}, not compared: {one.reason}"
-    text = f"{measured}, expected {expectation(one.expected)}"
-    if one.expected.gate is not None and one.verdict.value in ("fail", "warn"):
-        text += f", fails below {one.expected.gate:.1f}"
-    return f"{text} ({one.reason})" if one.reason else text
+def _beside(result: Compared, measured: str) -> str:
+    if result.expected.low is None:
+        return f"{measured}, not compared: {result.reason}"
+    text = f"{measured}, expected {expectation(result.expected)}"
+    if result.expected.gate is not None and result.verdict.value in ("fail", "warn"):
+        text += f", fails below {result.expected.gate:.1f}"
+    return f"{text} ({result.reason})" if result.reason else text
 
 
-def _more(one: Compared) -> Iterator[str]:
-    if one.verdict.value == "pass":
+def _more(result: Compared) -> Iterator[str]:
+    if result.verdict.value == "pass":
         return
-    if one.now is not None:
-        yield f"as the node is now: {expectation(one.now)}"
-    if one.checks:
-        yield f"explained by {', '.join(one.checks)}"
+    if result.now is not None:
+        yield f"as the node is now: {expectation(result.now)}"
+    if result.checks:
+        yield f"explained by {', '.join(result.checks)}"
 
 
-def _devices(one: Compared) -> str:
-    names = [gpu.name for gpu in one.gpus]
-    if len(names) > 4 and names == [f"GPU{gpu.index}" for gpu in one.gpus]:
-        indices = sorted(gpu.index for gpu in one.gpus)
+def _devices(result: Compared) -> str:
+    names = [gpu.name for gpu in result.gpus]
+    if len(names) > 4 and names == [f"GPU{gpu.index}" for gpu in result.gpus]:
+        indices = sorted(gpu.index for gpu in result.gpus)
         if indices == list(range(indices[0], indices[-1] + 1)):
             names = [f"GPU{indices[0]} to GPU{indices[-1]}"]
-    if one.hca is not None:
-        names.append(one.hca.name)
+    if result.hca is not None:
+        names.append(result.hca.name)
     if not names:
-        count = len(one.figure.gpus)
-        return one.figure.hca or f"{count} GPU{'' if count == 1 else 's'}"
+        count = len(result.figure.gpus)
+        return result.figure.hca or f"{count} GPU{'' if count == 1 else 's'}"
     return ", ".join(names)
 
 
@@ -304,30 +310,30 @@ def _plain(
     }
 
 
-def _figure(one: Compared) -> dict[str, Any]:
+def _figure(result: Compared) -> dict[str, Any]:
     return {
-        "test": one.figure.test,
-        "kind": one.figure.kind.value,
-        "gpus": [gpu.name for gpu in one.gpus],
-        "hca": None if one.hca is None else one.hca.name,
-        "hosts": list(one.figure.hosts),
-        "line": one.figure.line,
-        "bytes": one.figure.size,
-        "gb_per_s": round(one.figure.gb_per_s, 2),
-        "verdict": one.verdict.value,
-        "reason": one.reason,
-        "expected": expectation_to_plain(one.expected),
-        "now": None if one.now is None else expectation_to_plain(one.now),
-        "checks": list(one.checks),
+        "test": result.figure.test,
+        "kind": result.figure.kind.value,
+        "gpus": [gpu.name for gpu in result.gpus],
+        "hca": None if result.hca is None else result.hca.name,
+        "hosts": list(result.figure.hosts),
+        "line": result.figure.line,
+        "bytes": result.figure.size,
+        "gb_per_s": round(result.figure.gb_per_s, 2),
+        "verdict": result.verdict.value,
+        "reason": result.reason,
+        "expected": expectation_to_plain(result.expected),
+        "now": None if result.now is None else expectation_to_plain(result.now),
+        "checks": list(result.checks),
     }
 
 
-def _check(one: Explanation) -> dict[str, Any]:
+def _check(explanation: Explanation) -> dict[str, Any]:
     return {
-        "id": one.result.rule.code,
-        "claim": one.result.rule.claim,
-        "verdict": one.result.verdict.value,
-        "findings": [to_plain(finding) for finding in one.findings],
-        "hint": one.result.remedy,
-        "url": one.result.rule.url,
+        "id": explanation.result.rule.code,
+        "claim": explanation.result.rule.claim,
+        "verdict": explanation.result.verdict.value,
+        "findings": [to_plain(finding) for finding in explanation.findings],
+        "hint": explanation.result.remedy,
+        "url": explanation.result.rule.url,
     }

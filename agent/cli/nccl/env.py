@@ -54,14 +54,15 @@ def run(args: Namespace) -> int:
         every = _only(every, _words(args.only))
     # Without a version: of what differs between releases, what is right for the newest.
     to_set = [
-        one
-        for one in every
-        if one.value is not None and (one.library != "NCCL" or one.is_about(version or NEWEST))
+        advice
+        for advice in every
+        if advice.value is not None
+        and (advice.library != "NCCL" or advice.is_about(version or NEWEST))
     ]
     if args.output == CONF:
         say(_conf(to_set))
         return 0
-    env = {str(one.variable): one.value or "" for one in to_set}
+    env = {str(advice.variable): advice.value or "" for advice in to_set}
     if args.output == POD:
         say(_pod(env))
         return 0
@@ -72,7 +73,7 @@ def run(args: Namespace) -> int:
         "hcas": [hca.name for hca in hcas],
         "pairs": pairs,
         "env": env,
-        "variables": [_plain(one) for one in every],
+        "variables": [_plain(advice) for advice in every],
     }
     short = "".join(f"export {name}={_quoted(value)}\n" for name, value in env.items())
     emit(Answer(plain=plain, table=_table(pairs, every), short=short), args)
@@ -85,22 +86,22 @@ def _gpus(snapshot: Snapshot, text: str | None) -> tuple[Gpu, ...]:
 
 
 def _hcas(snapshot: Snapshot, text: str) -> tuple[Hca, ...]:
-    found = {}
+    hcas = {}
     for word in _words(text):
         device = find(snapshot, word)
         if not isinstance(device, Hca):
             raise InputError(f"--hcas: {word} is no HCA", "name one such as mlx5_0 or NIC0")
-        found[device.name] = device
-    return tuple(found.values())
+        hcas[device.name] = device
+    return tuple(hcas.values())
 
 
 def _only(every: Sequence[JobAdvice], names: Sequence[str]) -> tuple[JobAdvice, ...]:
-    known = {*map(str, JobVariable), NIC_SELECTION, *(str(one.variable) for one in every)}
+    known = {*map(str, JobVariable), NIC_SELECTION, *(str(advice.variable) for advice in every)}
     if unknown := [name for name in names if name not in known]:
         close = closest(unknown[0], known)
         cure = f"did you mean {close!r}?" if close else f"variables are: {', '.join(sorted(known))}"
         raise InputError(f"--only: unknown variable {unknown[0]!r}", cure)
-    return tuple(one for one in every if one.variable in names)
+    return tuple(advice for advice in every if advice.variable in names)
 
 
 def _words(text: str) -> Sequence[str]:
@@ -123,15 +124,15 @@ def _pairs(snapshot: Snapshot, gpus: Sequence[Gpu], hcas: Sequence[Hca]) -> list
     ]
 
 
-def _plain(one: JobAdvice) -> dict[str, Any]:
+def _plain(advice: JobAdvice) -> dict[str, Any]:
     return {
-        "name": str(one.variable),
-        "value": one.value,
-        "library": one.library,
-        "since": one.since,
-        "until": one.until,
-        "reason": one.reason,
-        "source": one.source,
+        "name": str(advice.variable),
+        "value": advice.value,
+        "library": advice.library,
+        "since": advice.since,
+        "until": advice.until,
+        "reason": advice.reason,
+        "source": advice.source,
     }
 
 
@@ -141,21 +142,27 @@ def _table(pairs: Sequence[Mapping[str, Any]], every: Sequence[JobAdvice]) -> st
         rows = [(pair["gpu"], pair["hca"], pair["distance"] or "?") for pair in pairs]
         text = output.table([("GPU", "HCA", "DISTANCE"), *rows]) + "\n"
     for title, is_set in (("set", True), ("leave unset", False)):
-        chosen = [one for one in every if (one.value is not None) is is_set]
+        chosen = [advice for advice in every if (advice.value is not None) is is_set]
         if not chosen:
             continue
         text += f"{title}\n"
-        for one in chosen:
-            name = str(one.variable) if one.value is None else f"{one.variable}={one.value}"
+        for advice in chosen:
+            name = (
+                str(advice.variable)
+                if advice.value is None
+                else f"{advice.variable}={advice.value}"
+            )
             text += output.table([(name,)], indent=2)
-            text += output.table([(_releases(one), one.reason), ("", one.source)], indent=4)
+            text += output.table(
+                [(_releases(advice), advice.reason), ("", advice.source)], indent=4
+            )
     return text
 
 
-def _releases(one: JobAdvice) -> str:
-    if one.until is None:
-        return f"{one.library} {one.since} on"
-    return f"{one.library} {one.since} to {one.until}"
+def _releases(advice: JobAdvice) -> str:
+    if advice.until is None:
+        return f"{advice.library} {advice.since} on"
+    return f"{advice.library} {advice.since} to {advice.until}"
 
 
 def _quoted(value: str) -> str:
@@ -173,15 +180,17 @@ def _conf(to_set: Sequence[JobAdvice]) -> str:
         UnreadableError: a value is longer than NCCL reads.
     """
     lines = []
-    for one in to_set:
-        if one.library != "NCCL" or one.value is None:
+    for advice in to_set:
+        if advice.library != "NCCL" or advice.value is None:
             continue
-        if len(one.value) > LONGEST_VALUE:
-            problem = f"{one.variable} has {len(one.value)} characters, NCCL reads {LONGEST_VALUE}"
+        if len(advice.value) > LONGEST_VALUE:
+            problem = (
+                f"{advice.variable} has {len(advice.value)} characters, NCCL reads {LONGEST_VALUE}"
+            )
             raise UnreadableError(f"{problem} from a file", "set it with `-o short` or `-o pod`")
-        comment = f"{_releases(one)}: {output.clean(one.reason)}"
+        comment = f"{_releases(advice)}: {output.clean(advice.reason)}"
         lines += textwrap.wrap(comment, COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# ")
-        lines.append(f"{one.variable}={one.value}")
+        lines.append(f"{advice.variable}={advice.value}")
     return "".join(f"{line}\n" for line in lines)
 
 
