@@ -1,4 +1,4 @@
-"""Measured figures beside what their devices should carry, and the checks that explain a shortfall.
+"""Compares measured figures with expected ones, and finds the checks that explain a shortfall.
 
 A figure is held against the machine as it is built (:func:`agent.bandwidth.as_built.sound`), so
 that a link that lost lanes shows as a shortfall and does not lower the expectation.
@@ -55,10 +55,10 @@ NETWORK = ("RDM-001", "RDM-002", "RDM-003", "RDM-004", "RDM-005", "RDM-008", "GD
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A figure and what stands beside it.
+    """A figure and its expectation.
 
     Attributes:
-        gpus: those of this node, in the order of the log; empty where they are not known.
+        gpus: GPUs of this node, in the log's order; empty if unknown.
         hca: ``None`` for figures without one.
         expected: of the machine as it is built.
         now: of the machine as it is, where that is less; ``None`` where it is the same.
@@ -79,7 +79,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A check that concerns devices that fell short: those of its findings that name them.
+    """A check with the findings that name devices that fell short.
 
     Attributes:
         result: as of the whole node.
@@ -114,7 +114,7 @@ def compare(
     table: str = "bandwidth table",
     terms: Overrides = NO_OVERRIDES,
 ) -> Comparison:
-    """Return the figures of *log* beside the expectations of *snapshot*.
+    """Compare the figures of *log* with the expectations of *snapshot*.
 
     Args:
         log: as read.
@@ -187,7 +187,7 @@ class _Evidence:
         ]
 
     def about(self, result: Compared) -> dict[str, list[Finding]]:
-        """Return the findings that name a device of *one* or a bridge above it, or none at all."""
+        """Return the findings that name a device of *result* or a bridge above it."""
         hcas = [result.hca] if result.hca is not None else []
         if len(result.figure.hosts) > 1:
             hcas = list(self._hcas)

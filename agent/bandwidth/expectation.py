@@ -58,7 +58,7 @@ def of_figure(
 
 
 def to_plain(expected: Expected) -> dict[str, object]:
-    """Return *one* in JSON's own types."""
+    """Return *expected* in JSON's own types."""
 
     def figure(value: float | None) -> float | None:
         return None if value is None else round(value, 1)

@@ -1,4 +1,4 @@
-"""What a pair of devices, or a set of GPUs, should carry: a figure or a range, with its source.
+"""Expected bandwidth of a pair of devices or a set of GPUs: a figure or a range, with its source.
 
 All values are GB/s of 10^9 bytes in one direction. NCCL's own constants are not used here: they
 order NCCL's choices and are below what links reach. What a node's bandwidth table holds wins.
@@ -40,7 +40,7 @@ _SPEC = "payload by NVIDIA's and PCI-SIG's specifications"
 class Model:
     """The expectations of one node.
 
-    GPUs and HCAs may come from another snapshot of the node: index and name decide.
+    GPUs and HCAs can come from another snapshot of the node: index and name decide.
 
     Args:
         snapshot: the node.

@@ -24,7 +24,7 @@ HIGHEST_GB_S = 1_000_000.0
 
 
 class Kind(StrEnum):
-    """What a figure was measured on."""
+    """The devices that a figure was measured on."""
 
     PAIR = "pair"
     SET = "set"
@@ -103,7 +103,7 @@ class Log:
         tool: its name, e.g. ``nccl-tests``.
         figures: in the order of the log.
         problems: in the order of the log, :data:`MOST_PROBLEMS` at most.
-        others: tests with a result that no model stands beside, such as latencies.
+        others: tests whose results no model predicts, such as latencies.
     """
 
     tool: str
@@ -113,7 +113,7 @@ class Log:
 
 
 _TAG = re.compile(r"\[[0-9]{1,6}(?:,[0-9]{1,6})?\](?:<std(?:out|err)>:? ?)?|[0-9]{1,6}: ")
-"""What ``mpirun --tag-output`` and ``srun --label`` write before each line."""
+"""Prefix of each line with ``mpirun --tag-output`` and ``srun --label``."""
 
 
 def lines(text: str) -> Iterator[tuple[int, str]]:
@@ -131,7 +131,7 @@ _TROUBLE = re.compile(
     r"ASSERT in expression)|"
     r"(?P<warning>NCCL WARN |WARNING: |Warning: )"
 )
-"""What the tools and NCCL print when something goes wrong: nccl-tests src/common.h and util.cu,
+"""Messages of the tools and NCCL about failures: nccl-tests src/common.h and util.cu,
 nvbandwidth error_handling.h, perftest src/perftest_resources.c and cuda_memory.c."""
 
 

@@ -80,7 +80,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Cuda:
-    """What the lines before a test say about the GPU that it uses."""
+    """The GPU of a test, as the lines before it tell."""
 
     listed: dict[int, LoggedGpu] = field(default_factory=dict)
     address: LoggedGpu | None = None

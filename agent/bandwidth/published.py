@@ -37,9 +37,9 @@ C2C = Range(0.79, 0.85)
 """Of the payload, one direction at a time: 359 and 377 of 450 (ml-engineering, GB300)."""
 
 THROUGH_CPU = Range(0.5, 1.0)
-"""Of what the links carry, through a CPU inside a socket (PHB, NODE): writes lose nothing, reads
-may halve on older CPUs (Stack Overflow question 59277346; 37 of 63 through host memory, nccl issue
-1264)."""
+"""Share of the links' bandwidth through a CPU inside a socket (PHB, NODE): writes lose nothing,
+reads can halve on older CPUs (Stack Overflow question 59277346; 37 of 63 through host memory, nccl
+issue 1264)."""
 
 ACROSS_SOCKETS = Range(0.15, 1.0)
 """Of what the links carry, between NUMA nodes (SYS). Five publications disagree by a factor of
@@ -114,7 +114,7 @@ NIC_GATES: Mapping[float, float] = MappingProxyType({200.0: 180.0, 400.0: 380.0}
 """Gb/s of RDMA writes from GPU memory behind the same switch, by the port's rate (Azure)."""
 
 NIC_GATE_H200 = 360.0
-"""Gb/s of a 400 Gb/s port beside an H200 (Azure)."""
+"""Gb/s of a 400 Gb/s port next to an H200 (Azure)."""
 
 NIC_GATE_SHARE = 0.9
 """Of the line rate for other rates, the lower of the two that Azure's gates are."""

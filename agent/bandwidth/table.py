@@ -129,7 +129,7 @@ def _entries(
     new: Mapping[frozenset[int], float],
     snapshot: Snapshot,
 ) -> list[dict[str, object]]:
-    """Return the entries as a table has them: those of before in their order and by their names."""
+    """Return the entries of the table: earlier entries first, in their order and by their names."""
     listed = []
     for entry, gpus in zip(before, old, strict=True):
         width = round(new[gpus], 1) if gpus in new else entry.tenths_gb_s / 10

@@ -32,7 +32,7 @@ MOST_REPLICAS = 128
 
 
 def run(args: Namespace) -> int:
-    """Print the best set, or NVIDIA's beside it; 0.
+    """Print the best set, or compare NVIDIA's with it; 0.
 
     Raises:
         InputError: a GPU is unknown, no set fits, or flags contradict each other.
@@ -63,7 +63,7 @@ def run(args: Namespace) -> int:
 
 
 def unknown_gpus(snapshot: Snapshot) -> str | None:
-    """Return why *snapshot*, which has no GPUs, may lack the node's; ``None`` where there are none.
+    """Return why *snapshot* could lack the node's GPUs; ``None`` if the node has none.
 
     NVML did not answer, or the file was written without them.
     """
@@ -71,7 +71,7 @@ def unknown_gpus(snapshot: Snapshot) -> str | None:
 
 
 class DeviceAllocator(Protocol):
-    """What :class:`Allocator` and its counterpart for shared GPUs have in common."""
+    """The interface of :class:`Allocator` and its counterpart for shared GPUs."""
 
     def allocate(
         self,
@@ -113,7 +113,7 @@ class Request:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is about MIG instances or replicas."""
+        """Tell whether the devices are MIG instances or replicas."""
         return any(device != gpu for device, gpu in self.devices.items())
 
     def name(self, device: str) -> str:

@@ -17,7 +17,7 @@ from agent.publish.labels.output import NODE, OUTPUTS, LabelOutput
 
 
 def run(args: Namespace) -> int:
-    """Remove, or show, what is ours; 0, or 3 where some of it may still be there."""
+    """Remove, or show, nodetopo's labels; 0, or 3 if some could be left."""
     with progress("cleaning"):
         found = tuple(clean(_outputs(args), is_dry=args.dry_run))
     emit(_answer(found, is_dry=args.dry_run), args)

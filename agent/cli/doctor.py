@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
 
 
 def selected(rules: Sequence[ClusterRule], only: Sequence[str]) -> tuple[ClusterRule, ...]:
-    """Return those of *rules* that ``--only`` names by area or code, all where it names none.
+    """Return the *rules* that ``--only`` names by area or code; all of them without it.
 
     Raises:
         InputError: a name is neither.
@@ -99,11 +99,11 @@ def _head(cluster: Cluster, *, is_chosen: bool) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked of the cluster.
+    """The demands on the cluster.
 
     Attributes:
         gangs: ``None`` where neither a flag nor a file nor the API server tells of any.
-        unread: what of the gangs could not be learnt.
+        unread: the gangs that could not be read.
     """
 
     topologies: tuple[Topology, ...]

@@ -41,10 +41,10 @@ def read_objects(name: str, kind: str) -> tuple[Object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What DRA drivers publish in a cluster.
+    """The devices and pools that DRA drivers publish in a cluster.
 
     Attributes:
-        by_node: the devices that each node reaches, those of incomplete pools among them.
+        by_node: the devices that each node reaches, including incomplete pools.
         pools: all pools.
         unplaced: pools whose slices select nodes by something else than a name, where no Nodes are
             known that they could select.
@@ -61,9 +61,9 @@ class Published:
 
 
 def published_in(slices: Sequence[Object], nodes: Sequence[ClusterNode] | None) -> Published:
-    """Return what *slices* publish for the nodes that they name, and for those of *nodes*.
+    """Return what *slices* publish for the nodes they name and for *nodes*.
 
-    *nodes* are ``None`` where no Nodes are known.
+    *nodes* are ``None`` if no Nodes are known.
     """
     by_node: dict[str, list[Object]] = {}
     for each in newest_of(slices):

@@ -34,7 +34,7 @@ _CLAIM, _SLICE = "ResourceClaim", "ResourceSlice"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Input:
-    """What is known of the cluster; *others* may hold the claim itself, ``None`` is unknown."""
+    """The known state of the cluster; *others* can hold the claim itself, ``None`` is unknown."""
 
     claim: Object
     published: Published

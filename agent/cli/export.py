@@ -36,7 +36,7 @@ _OF_CLAIMS = (
 
 
 def run(args: Namespace) -> int:
-    """Print the topology or the claims; 0, also where there is none to print: that is a warning."""
+    """Print the topology or the claims; 0, also with nothing to print, which is a warning."""
     try:
         found = _claims(args) if args.scheduler == CLAIMS else _topology(args)
     except NothingFound as nothing:

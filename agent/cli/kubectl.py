@@ -79,7 +79,7 @@ kubectl's own.
 
 @dataclass(slots=True)
 class _Call:
-    """What the words before the command say."""
+    """The options before the command."""
 
     context: str | None = None
     kubeconfig: str | None = None
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def complete(argv: Sequence[str] | None = None) -> int:
-    """Print the words that may follow, and a directive, as ``kubectl`` takes them; 0.
+    """Print the words that can follow and a directive, in ``kubectl``'s format; 0.
 
     The directive 4 says that files are no completion, 0 that they are (cobra's
     ``ShellCompDirective``).

@@ -23,7 +23,7 @@ class Reading:
 
     Attributes:
         nvml_failure: why there are no GPUs in the snapshot; ``None`` when NVML answered.
-        unread: what could not be reached beside the hardware, and why.
+        unread: sources other than the hardware that could not be reached, and why.
     """
 
     snapshot: Snapshot
@@ -34,8 +34,8 @@ class Reading:
 def read(settings: GpuSettings, *, in_full: bool, pods: bool) -> Reading:
     """Return the node as it is now; with *pods* also what the kubelet and the API know of pods.
 
-    *in_full* reads what only checks and captures need: error counters of HCAs, settings of the
-    host beside its kernel's.
+    *in_full* also reads what only checks and captures need: error counters of HCAs, and settings
+    of the host outside the kernel.
     """
     supervisor = NvmlSupervisor(settings.nvml_library)
     failure: NvmlUnavailable | None = None

@@ -1,4 +1,4 @@
-"""What the kubelet and the API server know of the pods of the live node."""
+"""Reads the live node's pods from the kubelet and the API server."""
 
 from collections.abc import Callable
 from contextlib import closing

@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
 
 
 def _names(given: Sequence[str]) -> Iterator[str]:
-    """Yield the files that are named, those of directories in order of their names.
+    """Yield the named files, and the files of named directories by name.
 
     Raises:
         InputError: a directory has none, or there are too many.
@@ -75,7 +75,7 @@ def _names(given: Sequence[str]) -> Iterator[str]:
 
 
 def _below(directory: str) -> Iterator[str]:
-    """Yield the files of *directory* that may be configuration; links are not followed."""
+    """Yield the files of *directory* that can be configuration; links are not followed."""
     count = 0
     for folder, _folders, names in os.walk(directory, followlinks=False):
         for name in names:

@@ -24,7 +24,7 @@ def pad(text: str, columns: int) -> str:
 
 
 def table(rows: Iterable[Sequence[str]], *, gap: int = 2, indent: int = 0) -> str:
-    """Return cleaned *rows* with aligned columns and no trailing spaces; rows may be ragged."""
+    """Return cleaned *rows* with aligned columns and no trailing spaces; rows can be ragged."""
     cleaned = [[clean(cell) for cell in row] for row in rows]
     columns = max((len(row) for row in cleaned), default=0)
     widths = [
@@ -67,8 +67,8 @@ _SGR = re.compile(r"\x1b\[[0-9;]*m")
 def fitted(text: str, columns: int) -> str:
     """Return *text* with lines of more than *columns* wrapped, below the text that they continue.
 
-    What stands in the last column of a line hangs below itself, unless that column is too far
-    right; lines of wide tables stay as they are.
+    Continuations of the last column hang below it, unless it is too far right; lines of wide
+    tables stay as they are.
     """
     if columns < LEAST_WIDTH:
         return text
@@ -161,13 +161,13 @@ _STEERING = re.compile(
     "[\x7f-\x9f\xad\u0600-\u0605\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\uf8ff\ufeff\ufff9-\uffff\U000e0000-\U0010ffff]"
 )
-"""What JSON allows unescaped inside a string and a terminal may still obey, or cannot show:
+"""Characters that JSON allows unescaped but that a terminal obeys or cannot show:
 controls, marks of direction, halves of characters, private and unassigned ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a reader command found: for programs, for people, and for people in a hurry.
+    """The answer of a reader: for programs, for people, and for people in a hurry.
 
     Attributes:
         plain: made of JSON's own types.
@@ -275,7 +275,7 @@ _COUNT = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|[0-9]+")
 def warn_each_kind(args: Namespace, texts: Iterable[str]) -> None:
     """Print the first warning of each kind among *texts*, with how many more there are of it.
 
-    Those that differ in numbers alone, such as that of a position or an address, are of one kind.
+    Texts that differ only in numbers, such as a position or an address, are of one kind.
     """
     kinds: dict[str, list[str]] = {}
     for text in texts:

@@ -11,7 +11,7 @@ from agent.model.digits import number, whole_number
 FORMATS = ("table", "short", "json", "yaml")
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - has no public name
-"""What ``add_subparsers`` returns."""
+"""The type that ``add_subparsers`` returns."""
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -112,7 +112,7 @@ def add_command(subparsers: Subparsers, name: str, summary: str, **options: Any)
 
 
 def add_output(parser: argparse.ArgumentParser, *, formats: tuple[str, ...] = FORMATS) -> None:
-    """Add ``-o``, which every reader has; *formats* are those of this one, the table first."""
+    """Add ``-o``, which every reader has, with *formats*, the table first."""
     parser.add_argument(
         "-o",
         "--output",

@@ -1,4 +1,4 @@
-"""What ``nodetopo run --print-config`` prints: every setting with its origin."""
+"""Prints every setting with its origin, for ``nodetopo run --print-config``."""
 
 from argparse import Namespace
 

@@ -18,7 +18,7 @@ def run(args: Namespace) -> int:
 
     Raises:
         InputError: another machine's labels would be published.
-        AgentError: an output cannot be read or written; that of the first that failed.
+        AgentError: an output cannot be read or written; the first such error.
     """
     # Loads structlog and the API client.
 

@@ -1,4 +1,4 @@
-"""What `health`, `audit` and `doctor` share: choose rules, run them, print results as text."""
+"""Chooses rules, runs them and prints the results, for `health`, `audit` and `doctor`."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ _MARKS = {
     Verdict.FAIL: ("✗", "31"),
     Verdict.UNKNOWN: ("?", "36"),
 }
-"""What a verdict looks like: a character, and the SGR colour it has on a terminal."""
+"""The character of each verdict, and its SGR colour on a terminal."""
 
 _WAIVED, _SKIPPED = "~", "·"
 _AREA_COLUMNS = 11
@@ -47,7 +47,7 @@ _ALIGNMENT_COLOURS = {
     Alignment.MISALIGNED: "31",
     Alignment.UNKNOWN: "36",
 }
-"""SGR colours, those of the verdicts of rules."""
+"""SGR colours, the same as for rules."""
 
 _UNKNOWN, _NONE = "?", "-"
 
@@ -55,7 +55,7 @@ NO_CURES: Mapping[str, str] = MappingProxyType({})
 
 
 def selected(rules: Sequence[Rule], only: Sequence[str], command: str) -> Sequence[Rule]:
-    """Return those of *rules* that ``--only`` names; all of them when it was not given.
+    """Return the *rules* that ``--only`` names; all of them without it.
 
     Raises:
         InputError: a name is unknown, or none of this command's rules has it.
@@ -80,13 +80,13 @@ def judge(
 ) -> int:
     """Print the report of *rules* on *snapshot* and return the exit status.
 
-    What could not be read is said by the report, and on standard error where no rule needs it.
+    Missing inputs are in the report, or on standard error if no rule needs them.
 
     Args:
         snapshot: as loaded with ``is_reported``.
         rules: those to judge by.
         args: of the command.
-        extend: adds to the answer what the command prints beside the rules.
+        extend: adds to the answer what the command prints alongside the rules.
         only_problems: as in :func:`answer`.
     """
     report = evaluate(snapshot, rules, overrides(args))

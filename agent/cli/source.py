@@ -47,7 +47,7 @@ _FLAGS = (
 
 
 def is_configured(args: Namespace, name: str) -> bool:
-    """Return whether the setting *name* may have a value: its flag, or any variable, is given."""
+    """Return whether the setting *name* can have a value: its flag or any variable is given."""
     return hasattr(args, name) or any(variable.startswith(VARIABLES) for variable in os.environ)
 
 
@@ -63,7 +63,7 @@ def settings(args: Namespace) -> "Settings":
 
 
 class Unread(NamedTuple):
-    """What a command does without: *line* says so on standard error, after its *kind*.
+    """An input that a command does without: *line* says so on standard error, after its *kind*.
 
     *cure* helps against *cause*; ``None`` if nothing is known to.
     """
@@ -153,7 +153,7 @@ def with_example(failure: NvmlUnavailable) -> NvmlUnavailable:
 
 
 def _unread_hardware(snapshot: Snapshot) -> Iterator[Unread]:
-    """Yield what of the machine a probe could not read at all, beside its GPUs."""
+    """Yield the parts of the machine, other than GPUs, that a probe could not read at all."""
     for probe, name, what in _HARDWARE:
         reasons = [f"{it.subject}: {it.reason}" for it in snapshot.issues if it.probe == probe]
         if reasons and getattr(snapshot, name) is None:

@@ -175,7 +175,7 @@ def _log(args: Namespace, scrubber: TextScrubber, *, is_of_node: bool) -> str:
 
 
 def _settings(args: Namespace, scrubber: TextScrubber, *, is_of_node: bool) -> str:
-    """Return the settings with their origins: those of the daemon, or else of this command."""
+    """Return the daemon's settings with their origins, or else this command's."""
     whose = "the daemon, when it started"
     try:
         text = _beside_health_file(args, SETTINGS_FILE, is_of_node=is_of_node)

@@ -26,7 +26,7 @@ def levels(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Level]:
 
 
 def offered(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str] | None:
-    """Return what may follow *words* of a command line; ``None`` for the name of a file."""
+    """Return the words that can follow *words*; ``None`` for the name of a file."""
     level = _level(parser, words)
     for action in level.parser._actions:  # noqa: SLF001 - argparse has no public way
         if words and words[-1] in action.option_strings and action.nargs != 0:

@@ -57,7 +57,7 @@ def write_private(name: str, content: bytes) -> None:
 
 
 def check_new_directory(name: str) -> None:
-    """Check that :func:`write_directory` may write the directory *name*.
+    """Check that :func:`write_directory` can write the directory *name*.
 
     Raises:
         InputError: something is there that would be lost, or that cannot be read.
@@ -96,7 +96,7 @@ def write_directory(name: str, files: Mapping[str, str]) -> None:
 
 
 def replace_file(target: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write *content* to *target*: beside it first, then under its name.
+    """Write *content* to a temporary file alongside *target*, then rename it.
 
     Args:
         target: the file.

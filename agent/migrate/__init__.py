@@ -1,1 +1,1 @@
-"""What becomes of the configuration of the programs that nodetopo takes the place of."""
+"""Judges the configuration of the programs that nodetopo replaces."""

@@ -1,4 +1,4 @@
-"""What each key means that is no setting of NVIDIA's programs: Helm values, NFD, RDMA, pods.
+"""Verdicts on keys other than NVIDIA's settings: Helm values, NFD, RDMA, pods.
 
 Sources: k8s-device-plugin v0.20.0 ``deployments/helm/nvidia-device-plugin/values.yaml`` and its
 templates; gpu-operator ``deployments/gpu-operator/values.yaml`` (main of 2026-10);
@@ -24,11 +24,11 @@ OTHER = "another program"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What becomes of one key.
+    """The verdict on one key.
 
     Attributes:
         same: values that nodetopo's manifests have already.
-        off: what becomes of it where its value is ``false``; ``None``: the same.
+        off: the rule if its value is ``false``; ``None``: the same.
         settings: by key of nodetopo's file; ``$value`` in one stands for the value.
     """
 
@@ -41,7 +41,7 @@ class Rule:
 
 
 class Inner(Enum):
-    """Keys that hold something with a form of its own."""
+    """Keys whose value has another form."""
 
     CONFIGS = auto()
     """Configurations by name, each a text of ``version: v1``."""
@@ -403,7 +403,7 @@ VARIABLES: Table = {
         ),
     ),
 }
-"""Of the containers of NVIDIA's programs, beside NVIDIA's settings."""
+"""Variables of NVIDIA's containers that are not NVIDIA's settings."""
 
 FLAGS: Table = {
     "config-file": VARIABLES["CONFIG_FILE"],
@@ -413,7 +413,7 @@ FLAGS: Table = {
         _NO_SIDECAR,
     ),
 }
-"""Of NVIDIA's programs, beside NVIDIA's settings."""
+"""Flags of NVIDIA's programs that are not NVIDIA's settings."""
 
 POD: Table = {
     "runtimeClassName": _RUNTIME_CLASS,
@@ -429,7 +429,7 @@ POD: Table = {
         off=_AS_USUAL,
     ),
 }
-"""Of the pods of NVIDIA's programs; other keys of a pod have no verdict of their own."""
+"""Keys of NVIDIA's pods; other keys of a pod get no verdict."""
 
 PROGRAMS: tuple[tuple[str, str], ...] = (
     ("nvidia-device-plugin", PLUGIN),

@@ -8,7 +8,7 @@ from agent.config.origin import Given
 
 
 class Verdict(StrEnum):
-    """What becomes of a line."""
+    """The effect of a line after the migration."""
 
     SAME = "same"
     SET = "set"
@@ -28,9 +28,9 @@ class Finding:
     """The verdict on one line.
 
     Attributes:
-        line: in the file, from 1; ``None`` for what the file does not say and should.
+        line: in the file, from 1; ``None`` for what the file omits and should say.
         program: whose configuration it is.
-        written: the line as it is written. The value is left out where it may be a secret.
+        written: the line as it is written. The value is left out if it could be a secret.
         means: what the verdict means for this line.
         settings: keys of nodetopo's configuration file with their values.
         components: of ``deploy/daemonset/components``.
@@ -53,7 +53,7 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
-    """What would set nodetopo up in the same way.
+    """The configuration that sets nodetopo up in the same way.
 
     Attributes:
         base: settings for every node, by NVIDIA's name: of the environment and of flags.
@@ -82,7 +82,7 @@ class Report:
 
     @property
     def is_lossless(self) -> bool | None:
-        """Whether nothing is lost; ``None`` where a line could not be judged."""
+        """Tell whether nothing is lost; ``None`` if a line could not be judged."""
         counts = self.count()
         if any(counts[verdict] for verdict in LOST):
             return False

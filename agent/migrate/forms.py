@@ -1,4 +1,4 @@
-"""What a document is: told by its keys, and whose a container is by its command and image."""
+"""Recognises a document by its keys, and a container's program by its command and image."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ OURS = "nodetopo"
 
 
 class Form(StrEnum):
-    """What a document without ``kind`` may be."""
+    """The forms of a document without ``kind``."""
 
     PLUGIN_CONFIG = "plugin-config"
     PLUGIN_VALUES = "plugin-values"
@@ -40,10 +40,10 @@ SUBCHARTS = {"nfd": Form.PLUGIN_VALUES, "node-feature-discovery": Form.OPERATOR_
 
 
 def recognised(root: Value, *, is_values: bool = True) -> Form | None:
-    """Return what *root* is by its keys; ``None`` where they are those of nothing.
+    """Return the form of *root* by its keys; ``None`` if it has none of these forms.
 
     Args:
-        is_values: whether it may be the values of a chart.
+        is_values: whether it can be the values of a chart.
     """
     top = {word.lower() for word in root.entries()}
     if top & {"version", "flags", "sharing", "imex"} and nvidia_file.is_nvidias(root):

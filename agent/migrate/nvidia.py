@@ -48,7 +48,7 @@ _COMPONENTS: Mapping[str, tuple[tuple[Callable[[Any], bool], str], ...]] = Mappi
         "config_dir": ((_any, "named-config"),),
     }
 )
-"""What the daemon must be allowed besides, by field: a test of the value, and a component."""
+"""Components that a setting needs, by field: a test of the value, and the component."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Setting:
     """One of NVIDIA's settings where it was found.
 
     Attributes:
-        file, line, program, written: as those of a :class:`Finding`.
+        file, line, program, written: as in :class:`Finding`.
         given: by NVIDIA's name, one entry; empty where nothing is set.
         problem: why NVIDIA's program would refuse the value; ``None`` where it would not.
         is_kept: nodetopo reads this very line: it is in a file of ``version: v1``.
@@ -73,7 +73,7 @@ class Setting:
 
 
 def judged(settings: Iterable[Setting], around: Mapping[str, Given]) -> Iterator[Finding]:
-    """Yield the verdict on each of *settings*, which are those of one place.
+    """Yield the verdict on each of the *settings* of one place.
 
     Args:
         around: what other places set, by NVIDIA's name.

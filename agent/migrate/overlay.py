@@ -29,7 +29,7 @@ _HEAD = """\
 def configurations(plan: Plan) -> Mapping[str, Mapping[str, str]]:
     """Return nodetopo's settings by key, for each configuration by its name; one at least.
 
-    Settings of the environment and of flags win over those of a file, as with NVIDIA's programs.
+    Variables and flags win over a file, as with NVIDIA's programs.
     """
     named = plan.named or {_USUAL: {}}
     settings_by_name = {}

@@ -59,7 +59,7 @@ NARROW: Mapping[str, Mapping[str, Any]] = {
         "minItems": 1,
     },
 }
-"""What a value must also fulfil, by path."""
+"""Further constraints on values, by path."""
 
 BY_THE_CHART = frozenset(
     {

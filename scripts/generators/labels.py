@@ -48,7 +48,7 @@ _USES = (
         f"`topology-ok`; the annotation `{REASON_KEY}` says which",
     ),
 )
-"""What a person wants, and what serves it."""
+"""Goals, and the labels that serve them."""
 
 
 _FAMILY = """\

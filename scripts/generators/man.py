@@ -135,7 +135,7 @@ def _has_children(level: Level) -> bool:
 
 
 def _sentence(text: str) -> str:
-    """Return *text* as a sentence of its own."""
+    """Return *text* as a sentence."""
     text = text[:1].upper() + text[1:]
     return _text(text if text.endswith(".") else f"{text}.")
 

@@ -1,4 +1,4 @@
-"""What every reader prints for every machine of ``tests/nodes``, for review.
+"""The output of every reader for every machine of ``tests/nodes``, for review.
 
 Labels and checks are tables of all machines, everything else is a file a machine.
 """

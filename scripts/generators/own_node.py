@@ -45,7 +45,7 @@ def exact_keys() -> tuple[str, ...]:
 
 
 def family_pattern() -> str:
-    """Return an RE2 pattern of the other labels: those of one MIG profile each."""
+    """Return an RE2 pattern of the other labels, which name a MIG profile."""
     stem, suffixes = "", []
     for row in CATALOGUE:
         if isinstance(row, LabelFamily) and not row.key.startswith(DEFAULT_PREFIX):

@@ -45,7 +45,7 @@ MEANING: Mapping[str, str] = MappingProxyType(
         "order": "the list of GPU numbers; the lower one wins",
     },
 )
-"""What the page says of each field of :class:`Score`."""
+"""The page's text about each field of :class:`Score`."""
 
 DGX_1V_SETS: tuple[Gpus, ...] = (
     (0, 3),
@@ -224,7 +224,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = MappingProxyType(
         "deviations": deviations,
     },
 )
-"""What stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``."""
+"""The text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``."""
 
 COMMAND = re.compile(
     r"^```\n\$ nodetopo (?P<words>.*)\n(?P<output>(?:(?!```).*\n)*)```$", re.MULTILINE

@@ -5,7 +5,7 @@ from agent.cli.flags.source import add_source
 from agent.cli.parser import Parser, add_output
 
 NVIDIA = "nvidia"
-"""Not a policy of ours: NVIDIA's best-effort policy imitated, to compare with."""
+"""NVIDIA's best-effort policy, imitated for comparison."""
 
 POLICIES = (*(policy.value for policy in Policy), NVIDIA)
 

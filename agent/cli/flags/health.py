@@ -14,7 +14,7 @@ def add(parser: Parser) -> None:
 
 
 def add_only(parser: Parser, areas: str = "nvlink, kubelet, …") -> None:
-    """Add ``--only``; *areas* are those of the command, for its help."""
+    """Add ``--only``; its help names the command's *areas*."""
     parser.add_argument(
         "--only",
         metavar="SUBJECT",

@@ -18,6 +18,6 @@ def add_places(parser: Parser) -> None:
 
 
 def add_rules(parser: Parser, *more: str) -> None:
-    """Add the flags that labels are made by, and those of the settings *more*."""
+    """Add the flags that decide the labels, and the settings *more*."""
     rules = ("label_prefix", "mig_strategy", "time_slicing", "topology_levels_file")
     add_settings(parser, (*rules, *more), "labels")

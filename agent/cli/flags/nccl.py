@@ -45,7 +45,7 @@ TABLE_HELP = "measured bandwidths, YAML or JSON, which win over the model"
 
 
 def _add_check(what: Subparsers) -> None:
-    """Add the command to those of ``nccl``."""
+    """Add ``nccl check``."""
     check = add_command(
         what, "check", "set a log of nccl-tests, perftest or nvbandwidth beside the model"
     )

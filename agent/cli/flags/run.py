@@ -17,19 +17,19 @@ if TYPE_CHECKING:  # the daemon loads grpc and structlog, which help and --print
 A_SWITCH: Mapping[str, Any] = MappingProxyType(
     {"metavar": "BOOL", "nargs": "?", "const": "true", "default": SUPPRESS}
 )
-"""How argparse reads a switch of NVIDIA's: alone it is true, and ``=false`` may follow."""
+"""How argparse reads one of NVIDIA's switches: alone it is true, ``=false`` can follow."""
 
 SWITCHES = frozenset(
     f"--{flag}" for name in NAMES if name.kind is ValueKind.SWITCH for flag in name.flags
 )
-"""NVIDIA's switches; one of ours with the same name is read in the same way."""
+"""NVIDIA's switches; a flag of nodetopo with the same name is read the same way."""
 
 NVIDIA_DEST = "nvidia "
-"""Begins the name of a parsed flag of NVIDIA's; no flag of ours holds a space."""
+"""Prefix of NVIDIA's parsed flags; no flag of nodetopo contains a space."""
 
 
 def add(parser: Parser) -> None:
-    """Add the flags: ours by subject, then those of NVIDIA's device plugin."""
+    """Add nodetopo's flags by subject, then NVIDIA's."""
     parser.epilog = (
         "every flag is also a key of the file and a variable: "
         f"--{key('recovery_s')} 5m, `{key('recovery_s')}: 5m`, {variable('recovery_s')}=5m"
@@ -68,9 +68,9 @@ def add(parser: Parser) -> None:
 
 
 def _add_nvidia_flags(parser: Parser) -> None:
-    """Add those of NVIDIA's flags that are not flags of ours too, and all of them with one dash.
+    """Add NVIDIA's flags that nodetopo lacks, and all of NVIDIA's with one dash.
 
-    NVIDIA's plugin takes one dash for two, as every program that uses Go's package ``flag``.
+    NVIDIA's plugin accepts one dash, like every program that uses Go's package ``flag``.
     """
     group = parser.add_argument_group(
         "NVIDIA's device plugin", "its flags and variables; see docs/operate/configuration.md"
@@ -92,7 +92,7 @@ def _add_nvidia_flags(parser: Parser) -> None:
 
 
 def explanation(name: str, option: Option) -> str:
-    """Return what the setting *name* is, the words that it may be, and its default."""
+    """Return the help of the setting *name*: its meaning, choices and default."""
     words = f": {', '.join(option.choices)}" if option.choices else ""
     usual = default(name)
     if usual in (None, (), False) or "default" in option.help:  # the text says so itself

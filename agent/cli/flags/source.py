@@ -1,4 +1,4 @@
-"""The flags that choose a reader's snapshot, and those of the live node."""
+"""Flags that choose a reader's snapshot or describe the live node."""
 
 from argparse import SUPPRESS, BooleanOptionalAction
 from typing import TYPE_CHECKING
@@ -23,11 +23,11 @@ NODE_SETTINGS = (
 """Those that every command of a node takes as flags, though not each needs all of them."""
 
 KUBECONFIG_HELP = "how to reach the API server; default as kubectl's"
-"""Of ``--kubeconfig``; the daemon, whose default is another, has words of its own."""
+"""Help of ``--kubeconfig``; the daemon has another default and another text."""
 
 
 def add_source(parser: Parser) -> None:
-    """Add the flags that choose the source, and those of the live node."""
+    """Add the flags that choose the source and describe the live node."""
     group = parser.add_argument_group("source", "default: the live node")
     source = group.add_mutually_exclusive_group()
     source.add_argument(

@@ -1,4 +1,4 @@
-"""``nodetopo nccl check``: a log of a bandwidth test beside what this node should carry."""
+"""``nodetopo nccl check``: compares a bandwidth test's log with the node's expected bandwidth."""
 
 from argparse import Namespace
 from collections import Counter

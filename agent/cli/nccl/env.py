@@ -109,7 +109,7 @@ def _words(text: str) -> Sequence[str]:
 
 
 def _pairs(snapshot: Snapshot, gpus: Sequence[Gpu], hcas: Sequence[Hca]) -> list[dict[str, Any]]:
-    """Return the HCA that each GPU has of the job's, the nearest as far as they go round."""
+    """Pair each GPU with one of the job's HCAs, the nearest while there are enough."""
     gpu_at = {gpu.index: at for at, gpu in enumerate(snapshot.gpus)}
     every = snapshot.hcas or ()
     usable = [every.index(hca) for hca in hcas if not hca.is_down]
@@ -171,9 +171,9 @@ def _quoted(value: str) -> str:
 
 
 def _conf(to_set: Sequence[JobAdvice]) -> str:
-    """Return a file for NCCL, ``/etc/nccl.conf`` or that of ``NCCL_CONF_FILE`` (2.23 on).
+    """Return a file for NCCL: ``/etc/nccl.conf`` or ``NCCL_CONF_FILE`` (2.23 on).
 
-    Only NCCL's own variables: other libraries do not read it, and may have read their
+    Only NCCL's own variables: other libraries do not read it, and can have read their
     environment before NCCL adds to it.
 
     Raises:

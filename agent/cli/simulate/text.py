@@ -33,7 +33,7 @@ DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What was simulated, and what came of it; *left_out* are policies with the reason."""
+    """The simulation and its results; *left_out* are policies with the reason."""
 
     machine: str
     model: str

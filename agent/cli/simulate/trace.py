@@ -29,7 +29,7 @@ _EVERY_S = 0.2
 
 
 class Counter(Protocol):
-    """Takes the news; it may leave some out."""
+    """Receives progress; it can skip some."""
 
     def __call__(self, text: str) -> None:
         """Say where the work stands now."""
@@ -131,7 +131,7 @@ def _source(seed: int, purpose: str) -> Random:
 
 
 def _policies(asked: Sequence[str], snapshot: Snapshot) -> tuple[list[str], dict[str, str]]:
-    """Return the policies to run, and those of a whole group that cannot be, with the reason."""
+    """Return the policies to run, and the policies of a group that cannot run, with the reason."""
     words = [word.strip() for text in asked for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in (*POLICIES, ALL)]
     if unknown:

@@ -50,12 +50,12 @@ MOST_COUNTED = 10**9
 
 
 MAX_LINE = 1 << 16
-"""Characters of a line; those of public traces have a few hundred."""
+"""Characters of a line; lines of public traces have a few hundred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFile:
-    """What one file tells; an empty tuple where it says nothing of it.
+    """The contents of one file; an empty tuple for what it does not say.
 
     Attributes:
         jobs: (arrival in seconds or ``None``, run time in seconds, GPUs), in the file's order.
@@ -264,7 +264,7 @@ JOBS = 2_000
 
 
 FULL = 1.0
-"""Offered load above which recorded arrivals are those of more than this node."""
+"""Offered load above which recorded arrivals come from more than this node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

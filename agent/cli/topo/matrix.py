@@ -240,7 +240,7 @@ def _place(device: TreeDevice) -> tuple[str, ...]:
 
 
 def _rail(found: Iterator[Rail]) -> str:
-    """Return the number of the rail, ``tie`` for a group that may be one, or a dash."""
+    """Return the number of the rail, ``tie`` for a group that could be one, or a dash."""
     rail = next(found, None)
     if rail is None:
         return "-"

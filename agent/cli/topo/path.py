@@ -29,7 +29,7 @@ SCHEMA = "nodetopo/topo-path/v1"
 """Names the JSON shape, described by ``docs/reference/schema/topo-path.json``."""
 
 SET_SCHEMA = "nodetopo/topo-set/v1"
-"""That of three GPUs and more, described by ``docs/reference/schema/topo-set.json``."""
+"""The JSON shape of three GPUs and more: ``docs/reference/schema/topo-set.json``."""
 
 
 def run(args: Namespace) -> int:
