@@ -6,20 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
+from agent.checks.engine import Report, evaluate
+from agent.checks.rule import Rule, Verdict
 from agent.checks.waivers import NO_OVERRIDES, Overrides
 from agent.config.data_files import check, load_checks
 from agent.errors import AgentError
 from agent.model.notice import Notice
 from agent.model.snapshot import Snapshot
 from agent.outage import Outage
-
-if TYPE_CHECKING:  # loaded once the kubelet has the devices
-    from agent.checks.engine import Report
-    from agent.checks.rule import Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +32,11 @@ class CheckSummary:
 
     counts: Mapping[str, int]
     broken: Mapping[str, str]
-    report: "Report" = field(compare=False)
+    report: Report = field(compare=False)
 
 
-def summarize(snapshot: Snapshot, rules: "Iterable[Rule]", overrides: Overrides) -> CheckSummary:
+def summarize(snapshot: Snapshot, rules: Iterable[Rule], overrides: Overrides) -> CheckSummary:
     """Evaluate *rules* on *snapshot* under *overrides*."""
-    from agent.checks.engine import evaluate  # noqa: PLC0415 - not needed to register
-    from agent.checks.rule import Verdict  # noqa: PLC0415 - same
-
     report = evaluate(snapshot, rules, overrides)
     summary = report.summary
     return CheckSummary(

@@ -2,6 +2,7 @@
 
 import structlog
 
+from agent.checks.catalogue import HEALTH
 from agent.checks.waivers import Overrides
 from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
 from agent.daemon.loops import PeriodicLoop
@@ -44,8 +45,5 @@ class HealthLoop(PeriodicLoop):
     def _evaluate(self) -> None:
         current, overrides = self._store.current, self._overrides.current()
         if current is not None and self._evaluated != (current.generation, overrides):
-            # The rules cost 0.4 s of CPU, which a daemon that starts spends on serving GPUs.
-            from agent.checks.catalogue import HEALTH  # noqa: PLC0415
-
             self.found = summarize(current.snapshot, HEALTH, overrides)
             self._evaluated = current.generation, overrides
