@@ -18,8 +18,12 @@ DEFERRED: Mapping[str, str] = MappingProxyType(
     {
         "asyncio": "grpc and structlog import it for coroutines",
         "grpc.aio": "grpc's coroutines",
+        "calendar": "email imports it for dates, with locale",
         "google.protobuf.internal.python_message": "messages without the C library",
+        "gzip": "prometheus_client imports it to compress answers",
         "html": "http.server imports it for the pages that it makes of errors",
+        "locale": "subprocess imports it for texts in other encodings",
+        "mimetypes": "http.server imports it for files that it serves",
         "shutil": "tempfile imports it to remove directories",
         "structlog.stdlib": "the standard library's loggers as structlog's",
         "structlog.threadlocal": "deprecated by structlog, and imports uuid and platform",

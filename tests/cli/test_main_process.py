@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.parser import columns
+
 COMMAND = (sys.executable, "-m", "agent")
 TIMEOUT_S = 240
-HEAVY = ("grpc", "kubernetes", "pynvml", "yaml", "prometheus_client", "structlog", "psutil")
+HEAVY = (
+    *("grpc", "kubernetes", "pynvml", "yaml", "prometheus_client", "structlog", "psutil"),
+    *("shutil", "lzma"),  # argparse imports them to learn the width of the terminal
+)
 LIVE = ("agent.config", "agent.probes", "agent.cli.live", "agent.drawing.node", "ssl")
 """What a snapshot or a bundled machine needs nothing of."""
 
@@ -153,6 +159,21 @@ def test_ctrl_c_is_quiet() -> None:
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=TIMEOUT_S)
     assert (child.returncode, errors) == (130, b"")
+
+
+@pytest.mark.parametrize("stated", ["", "0", "-3", "wide", "61", "200"])
+@pytest.mark.parametrize("width", [None, 0, 133])
+def test_help_is_as_wide_as_the_terminal(
+    stated: str, width: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def size(*_: object) -> os.terminal_size:
+        if width is None:
+            raise OSError
+        return os.terminal_size((width, 50))
+
+    monkeypatch.setenv("COLUMNS", stated)
+    monkeypatch.setattr(os, "get_terminal_size", size)
+    assert columns() == shutil.get_terminal_size().columns
 
 
 @pytest.mark.parametrize(
