@@ -1,5 +1,6 @@
 """A driver's files, put into a directory that plays a host's root."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -43,10 +44,10 @@ def add_socket(root: Path, path: str) -> None:
     """Make a socket that nobody listens on; its path may be longer than a socket's."""
     file = root / path.removeprefix("/")
     file.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(file.parent, os.O_PATH | os.O_DIRECTORY)
     with socket.socket(socket.AF_UNIX) as made:
-        short = Path("/tmp") / f"nodetopo-test-{id(made)}"
-        made.bind(str(short))
-        short.rename(file)
+        made.bind(f"/proc/self/fd/{folder}/{file.name}")
+    os.close(folder)
 
 
 def know(root: Path, *paths: str, kind: int = X86_64) -> None:

@@ -17,6 +17,7 @@ from agent.model.kubelet_state import KubeletState
 from agent.model.node import NodeStatus
 from agent.model.snapshot import Snapshot
 from agent.probes.kubelet.state import cpu_state, memory_state
+from tests.budget import cases
 from tests.lab.build import kubernetes_version
 from tests.lab.cluster import MACHINES
 from tests.lab.lone_kubelet import SHAPE, LoneKubelet
@@ -190,7 +191,7 @@ def test_a_kubelet_starts_on_random_mixtures_where_our_rules_find_nothing(
     lone: LoneKubelet,
 ) -> None:
     names = [name for name, settings in CASES.items() if settings]
-    for seed in range(20):
+    for seed in range(cases(8, 20)):
         drawn = Random(seed).sample(names, 2)
         mixed = {**CASES[drawn[0]], **CASES[drawn[1]]}
         _agree(lone, " and ".join(drawn), _files(mixed))

@@ -12,13 +12,14 @@ from agent.model.numa import CpuSet
 from agent.probes.kubelet.api import settings_from_configz
 from agent.probes.kubelet.metrics import metrics_from_text
 from agent.probes.kubelet.state import read_kubelet_state
+from tests.budget import cases
 from tests.lab.kubelet_configurations import configuration
 from tests.lab.lone_kubelet import LoneKubelet
 from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab
 
-ENOUGH = 25
+ENOUGH = cases(8, 25)
 """Configurations that a kubelet must have lived with; it refuses two of five drawn."""
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
