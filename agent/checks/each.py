@@ -1,18 +1,19 @@
 """Rules that judge each GPU, or each HCA, by itself."""
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar, Unpack
+from typing import Generic, TypeVar, Unpack
 
 from agent.checks.inputs import (
     gpu_label,
     hca_label,
     missing_hcas,
     missing_of_gpus,
+    no_adapters,
     no_gpus,
     own_adapters,
     unknown_of,
 )
-from agent.checks.rule import Finding, Judgement, Reason, Rule, Severity, Texts, rule
+from agent.checks.rule import Finding, Judgement, Missing, Reason, Rule, Severity, Texts, rule
 from agent.model.gpu import Gpu
 from agent.model.hca import Hca
 from agent.model.snapshot import Snapshot
@@ -32,69 +33,61 @@ def known(value: _T | None) -> _T:
     return value
 
 
-def gpu_rule(
-    code: str,
-    severity: Severity,
-    what: str,
-    *,
-    expected: str,
-    unless: Reason | tuple[Reason, ...] = no_gpus,
-    **texts: Unpack[Texts],
-) -> Callable[[Callable[[Gpu], str | None]], Rule]:
-    """Return a decorator that makes a function of one GPU a rule on every GPU.
+class _Devices(Generic[_Device]):
+    """One kind of device: which of a node a rule judges, how it names one, and what is missing."""
 
-    Args:
-        what: the input that :func:`known` requires, in words.
-    """
+    def __init__(
+        self,
+        devices: Callable[[Snapshot], Iterable[_Device]],
+        label: Callable[[_Device], str],
+        missing: Callable[[Snapshot, str, list[str]], Iterable[Missing]],
+        unless: Reason,
+    ) -> None:
+        self._devices: Callable[[Snapshot], Iterable[_Device]] = devices
+        self._label: Callable[[_Device], str] = label
+        self._missing = missing
+        self._unless = unless
 
-    def decorated(observe: Callable[[Gpu], str | None]) -> Rule:
-        def judge(snapshot: Snapshot) -> Judgement:
-            silent: list[str] = []
-            yield from _findings(snapshot.gpus, observe, gpu_label, expected, silent)
-            yield from missing_of_gpus(snapshot, what, silent)
+    def rule(
+        self,
+        code: str,
+        severity: Severity,
+        what: str,
+        *,
+        expected: str,
+        unless: tuple[Reason, ...] | None = None,
+        **texts: Unpack[Texts],
+    ) -> Callable[[Callable[[_Device], str | None]], Rule]:
+        """Return a decorator that makes a rule of a function that observes one device.
 
-        return rule(code, severity, unless=unless, **texts)(judge)
+        Args:
+            what: the input that :func:`known` requires, in words.
+            unless: replaces the reason that the node has no such device.
+        """
 
-    return decorated
+        def decorated(observe: Callable[[_Device], str | None]) -> Rule:
+            def judge(snapshot: Snapshot) -> Judgement:
+                silent: list[str] = []
+                for device in self._devices(snapshot):
+                    try:
+                        observed = observe(device)
+                    except _UnknownError:
+                        silent.append(device.name)
+                        continue
+                    if observed is not None:
+                        subject = self._label(device)
+                        yield Finding(subject=subject, observed=observed, expected=expected)
+                yield from self._missing(snapshot, what, silent)
 
+            reasons = (self._unless,) if unless is None else unless
+            return rule(code, severity, unless=reasons, **texts)(judge)
 
-def hca_rule(
-    code: str,
-    severity: Severity,
-    what: str,
-    *,
-    expected: str,
-    unless: Reason | tuple[Reason, ...],
-    **texts: Unpack[Texts],
-) -> Callable[[Callable[[Hca], str | None]], Rule]:
-    """Return a decorator that makes a function of one HCA a rule on every adapter with a link."""
-
-    def decorated(observe: Callable[[Hca], str | None]) -> Rule:
-        def judge(snapshot: Snapshot) -> Judgement:
-            silent: list[str] = []
-            hcas = own_adapters(snapshot)
-            yield from _findings(hcas, observe, hca_label, expected, silent)
-            yield from missing_hcas(snapshot)
-            yield from unknown_of(what, silent)
-
-        return rule(code, severity, unless=unless, **texts)(judge)
-
-    return decorated
+        return decorated
 
 
-def _findings(
-    devices: Iterable[_Device],
-    observe: Callable[[_Device], str | None],
-    label: Callable[[_Device], str],
-    expected: str,
-    silent: list[str],
-) -> Judgement:
-    """Yield a finding for each observation; add devices that lack a fact to *silent*."""
-    for device in devices:
-        try:
-            observed = observe(device)
-        except _UnknownError:
-            silent.append(device.name)
-            continue
-        if observed is not None:
-            yield Finding(subject=label(device), observed=observed, expected=expected)
+def _missing_of_hcas(snapshot: Snapshot, what: str, silent: list[str]) -> tuple[Missing, ...]:
+    return missing_hcas(snapshot) + unknown_of(what, silent)
+
+
+gpu_rule = _Devices[Gpu](lambda snapshot: snapshot.gpus, gpu_label, missing_of_gpus, no_gpus).rule
+hca_rule = _Devices[Hca](own_adapters, hca_label, _missing_of_hcas, no_adapters).rule

@@ -17,7 +17,7 @@ def persistent(gpu: Gpu) -> str | None:
     return None if known(gpu.persistence) else "off"
 
 
-@hca_rule("RDM-001", Severity.ERROR, "board", expected="a", unless=no_adapters, **TEXTS)
+@hca_rule("RDM-001", Severity.ERROR, "board", expected="a", **TEXTS)
 def boards(hca: Hca) -> str | None:
     board = known(hca.board_id)
     return None if board == "a" else board
