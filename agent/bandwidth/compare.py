@@ -187,7 +187,7 @@ class _Evidence:
         ]
 
     def about(self, result: Compared) -> dict[str, list[Finding]]:
-        """Return the findings that name a device of *result* or a bridge above it."""
+        """Return the findings that name a device of *result*, a bridge above, or no device."""
         hcas = [result.hca] if result.hca is not None else []
         if len(result.figure.hosts) > 1:
             hcas = list(self._hcas)

@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(args: Namespace) -> int:
     """Run the command of *args*, whose module is imported now; return its exit status."""
-    code: int = import_module(args.module).run(args)
+    code: int = import_module(f"{__package__}.{args.module}").run(args)
     return code
 
 
@@ -133,7 +133,8 @@ def parser(only: str | None = ALL, kind: type[Parser] = Parser) -> Parser:
 
 
 def _flags(command: Command) -> ModuleType:
-    return import_module(f"agent.cli.flags.{command.name.replace('-', '_')}")
+    name = command.name.replace("-", "_")
+    return import_module(f"{__package__}.flags.{name}")
 
 
 def prepare_streams() -> None:

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from agent.config.nvidia.file import VERSION
 from agent.config.resolve import CHOOSING
 from agent.config.settings import default, key, variable
 from agent.config.values import shown
+from agent.formats.yaml_text import yaml_text
 from agent.migrate.findings import Plan
 from agent.migrate.nvidia import merged, translated
 
@@ -94,14 +93,4 @@ def configuration_texts(plan: Plan) -> Mapping[str, str]:
 
 
 def _yaml(plain: Any) -> str:
-    """Return *plain* as YAML; a text of several lines in it as one sees it."""
-
-    def shown(dumper: Any, text: str) -> yaml.ScalarNode:
-        node: yaml.ScalarNode = dumper.represent_str(text)
-        node.style = "|" if "\n" in text else node.style
-        return node
-
-    dumper: Any = type("Dumper", (yaml.SafeDumper,), {})
-    dumper.add_representer(str, shown)
-    text: str = yaml.dump(plain, Dumper=dumper, sort_keys=False, width=1000)
-    return text
+    return yaml_text([plain], width=1000)

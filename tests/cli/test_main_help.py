@@ -1,5 +1,7 @@
 """Help, which comes from the parser itself."""
 
+from importlib import import_module
+
 import pytest
 
 from agent import __version__
@@ -15,6 +17,16 @@ def test_every_command_explains_itself(cli: Cli, command: tuple[str, ...]) -> No
     outcome = cli(*command, "--help")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith(f"usage: {' '.join(('nodetopo', *command))}")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids="-".join)
+def test_every_command_names_the_module_that_runs_it(command: tuple[str, ...]) -> None:
+    level = next(level for level in levels(parser()) if tuple(level.path.split()) == command)
+    is_group = any(len(other) > len(command) == 1 and other[:1] == command for other in COMMANDS)
+    module = level.parser.get_default("module")
+    assert (module is None) == (is_group or not command)
+    if module is not None:
+        assert callable(import_module(f"agent.cli.{module}").run)
 
 
 def test_the_version_is_the_package_s(cli: Cli) -> None:

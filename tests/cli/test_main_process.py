@@ -181,6 +181,7 @@ def test_help_is_as_wide_as_the_terminal(
     [
         (("version",), (*HEAVY, "agent.model.snapshot")),
         (("completion", "bash"), (*HEAVY, "agent.config", "agent.model.snapshot")),
+        (("doctor", "--help"), (*HEAVY, "agent.cli.doctor", "agent.cluster.doctor")),
         (("labels", "--machine", "dgx-1v", "-o", "json"), HEAVY),
         (("topo", "matrix", "--machine", "dgx-1v"), (*HEAVY, *LIVE)),
         (("topo", "path", "0", "1", "--machine", "dgx-1v"), (*HEAVY, *LIVE)),

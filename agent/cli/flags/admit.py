@@ -39,4 +39,4 @@ def add(parser: Parser) -> None:
     )
     add_output(parser)
     add_source(parser)
-    parser.set_defaults(module="agent.cli.admit")
+    parser.set_defaults(module="admit")

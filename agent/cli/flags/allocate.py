@@ -54,4 +54,4 @@ def add(parser: Parser) -> None:
     )
     add_output(parser)
     add_source(parser)
-    parser.set_defaults(module="agent.cli.allocate")
+    parser.set_defaults(module="allocate")

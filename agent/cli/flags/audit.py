@@ -14,4 +14,4 @@ def add(parser: Parser) -> None:
     pods.add_argument("--manifest", metavar="FILE", help="check the pods of a manifest instead")
     add_output(parser)
     add_source(parser)
-    parser.set_defaults(module="agent.cli.audit")
+    parser.set_defaults(module="audit")

@@ -29,4 +29,4 @@ def add(parser: Parser) -> None:
     )
     add_style(parser)
     add_source(parser)
-    parser.set_defaults(module="agent.cli.capture")
+    parser.set_defaults(module="capture")

@@ -21,4 +21,4 @@ def add(parser: Parser) -> None:
     add_output(parser)
     add_places(parser)
     add_node(parser)
-    parser.set_defaults(module="agent.cli.cleanup")
+    parser.set_defaults(module="cleanup")

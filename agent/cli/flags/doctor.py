@@ -49,4 +49,4 @@ def add(parser: Parser) -> None:
     add_cluster_source(parser)
     add_settings(parser, ("label_prefix",), "labels")
     add_node(parser, without=("kubeconfig",))  # that of the cluster
-    parser.set_defaults(module="agent.cli.doctor")
+    parser.set_defaults(module="doctor")

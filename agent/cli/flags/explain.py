@@ -7,4 +7,4 @@ def add(parser: Parser) -> None:
     """Add the flags."""
     parser.add_argument("code", metavar="CODE", nargs="?", help="e.g. NVL-001; without, all codes")
     add_output(parser)
-    parser.set_defaults(module="agent.cli.explain")
+    parser.set_defaults(module="explain")

@@ -58,7 +58,7 @@ def add(parser: Parser) -> None:
     add("--cluster-id", metavar="UUID", help="of the cluster, for runai")
     _add_claims(parser)
     add_settings(parser, ("label_prefix",), "labels")
-    parser.set_defaults(module="agent.cli.export")
+    parser.set_defaults(module="export")
 
 
 def _add_claims(parser: Parser) -> None:

@@ -10,7 +10,7 @@ def add(parser: Parser) -> None:
     add_settings(parser, ("checks_file",), "checks")
     add_output(parser)
     add_source(parser)
-    parser.set_defaults(module="agent.cli.health")
+    parser.set_defaults(module="health")
 
 
 def add_only(parser: Parser, areas: str = "nvlink, kubelet, …") -> None:

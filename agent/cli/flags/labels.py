@@ -9,7 +9,7 @@ def add(parser: Parser) -> None:
     add_output(parser)
     add_source(parser)
     add_rules(parser)
-    parser.set_defaults(module="agent.cli.labels")
+    parser.set_defaults(module="labels")
 
 
 def add_places(parser: Parser) -> None:

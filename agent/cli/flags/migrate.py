@@ -52,4 +52,4 @@ def add(parser: Parser) -> None:
         help="deploy/daemonset as seen from that overlay (default: ../..)",
     )
     add_output(parser, formats=(*FORMATS, CONFIG))
-    parser.set_defaults(module="agent.cli.migrate")
+    parser.set_defaults(module="migrate")

@@ -33,11 +33,11 @@ def add(parser: Parser) -> None:
     )
     add_output(env, formats=(*FORMATS, CONF, POD))
     add_source(env)
-    env.set_defaults(module="agent.cli.nccl.env")
+    env.set_defaults(module="nccl.env")
     xml = add_command(what, "xml", "print the topology as a file for NCCL_TOPO_FILE")
     add_output(xml)
     add_source(xml)
-    xml.set_defaults(module="agent.cli.nccl.xml")
+    xml.set_defaults(module="nccl.xml")
     _add_check(what)
 
 
@@ -73,7 +73,7 @@ def _add_check(what: Subparsers) -> None:
     add_settings(check, ("checks_file",), "checks")
     add_output(check)
     add_source(check)
-    check.set_defaults(module="agent.cli.nccl.check")
+    check.set_defaults(module="nccl.check")
 
 
 def add_table(parser: Any) -> None:

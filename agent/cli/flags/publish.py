@@ -18,4 +18,4 @@ def add(parser: Parser) -> None:
     add_places(parser)
     add_rules(parser, "publish_clique", "topology_levels")
     add_source(parser)
-    parser.set_defaults(module="agent.cli.publish")
+    parser.set_defaults(module="publish")

@@ -64,7 +64,7 @@ def add(parser: Parser) -> None:
             }
         groups[option.group].add_argument(flag, **how)
     _add_nvidia_flags(parser)
-    parser.set_defaults(module="agent.cli.run")
+    parser.set_defaults(module="run")
 
 
 def _add_nvidia_flags(parser: Parser) -> None:

@@ -20,7 +20,7 @@ def add(parser: Parser) -> None:
     what = parser.add_subparsers(metavar="WHAT", required=True)
     machines = add_command(what, "machines", "list the machines that --machine knows")
     add_output(machines)
-    machines.set_defaults(module="agent.cli.simulate.machines")
+    machines.set_defaults(module="simulate.machines")
     trace = add_command(
         what, "trace", "compare placement policies on jobs that arrive and leave on one node"
     )
@@ -44,7 +44,7 @@ def add(parser: Parser) -> None:
     trace.add_argument("--plot", metavar="FILE", help="also draw bars, to FILE.svg or FILE.png")
     add_output(trace)
     add_source(trace)
-    trace.set_defaults(module="agent.cli.simulate.trace")
+    trace.set_defaults(module="simulate.trace")
 
 
 def _add_jobs(parser: Parser) -> None:

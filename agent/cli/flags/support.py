@@ -36,4 +36,4 @@ def add(parser: Parser) -> None:
     add_settings(parser, ("health_file", "metrics_address"), "daemon")
     add_style(parser)
     add_source(parser)
-    parser.set_defaults(module="agent.cli.support")
+    parser.set_defaults(module="support")

@@ -45,4 +45,4 @@ def add(parser: Parser) -> None:
         is_drawn = reader is not complexes
         add_output(reader, formats=(*FORMATS, "svg") if is_drawn else FORMATS)
         add_source(reader)
-        reader.set_defaults(module=f"agent.cli.topo.{name}")
+        reader.set_defaults(module=f"topo.{name}")

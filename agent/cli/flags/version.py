@@ -6,4 +6,4 @@ from agent.cli.parser import Parser, add_output
 def add(parser: Parser) -> None:
     """Add the flags."""
     add_output(parser)
-    parser.set_defaults(module="agent.cli.version")
+    parser.set_defaults(module="version")
